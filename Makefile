@@ -1,0 +1,75 @@
+# What a developer does here, one command each; `make` alone prints the list.
+
+# The first of these that can make a working virtual environment is used; PYTHON=... puts another one first.
+PYTHONS := $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11
+# The pinned wheels in requirements/ exist for CPython 3.11 up to, but without, this minor version.
+TOO_NEW := 15
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input --quiet
+INSTALLED := $(VENV)/.installed
+# Two processes: what the smallest machine that this has to be quick on can run at a time.
+WORKERS := 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo lint test docker-steps coverage golden bench peers clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+
+install: $(INSTALLED) ## make .venv with everything in it; does nothing when it is up to date
+
+# The one way to install: a virtual environment, wheels only, each checked against its hash, then this
+# project itself without looking anything up. A .venv that works is kept and brought up to date.
+$(INSTALLED): pyproject.toml requirements/test.txt
+	@works() { "$$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, $(TOO_NEW)))' 2>&1; }; \
+	piped() { works $(PY) && $(PY) -m pip --version; }; \
+	if ! piped >/dev/null 2>&1; then \
+	  for python in $(PYTHONS); do \
+	    works $$python >/dev/null || continue; \
+	    $$python -m venv --clear $(VENV) >/dev/null 2>&1 && piped >/dev/null 2>&1 && break; \
+	    echo "$$python cannot make a virtual environment with pip, trying the next" >&2; \
+	  done; \
+	  piped >/dev/null 2>&1 || { \
+	    echo "Dragoman needs CPython 3.11 or newer (below 3.$(TOO_NEW)) with venv and pip. Install one of them, on" >&2; \
+	    echo "Debian or Ubuntu: apt install python3 python3-venv; on macOS: brew install python@3.13." >&2; \
+	    echo "Then run make again, with PYTHON=/path/to/python when it is not on the PATH." >&2; \
+	    exit 1; }; \
+	fi
+	@echo "installing into $(VENV) with $$($(PY) --version)"
+	@$(PIP) install --require-hashes --only-binary :all: -r requirements/test.txt
+	@$(PIP) install --no-index --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(INSTALLED) ## run the proxy with scripted backends until Ctrl-C; PORT=... chooses the port
+	@exec $(VENV)/bin/dragoman demo $(if $(PORT),--port $(PORT))
+
+lint: $(INSTALLED) ## check style, types and the import contracts
+	@$(VENV)/bin/ruff check --quiet
+	@$(VENV)/bin/ruff format --check --quiet || { \
+	  echo "some files are not formatted: run $(VENV)/bin/ruff format"; exit 1; }
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-logo
+
+test: lint ## lint, then every test that needs no server, Node, browser or network
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
+
+docker-steps: $(INSTALLED) ## run the steps of the Dockerfile in a scratch folder (uses the package index)
+	@$(PY) -m pytest -q -m docker tests/test_docker.py
+
+coverage: $(INSTALLED) ## the tests again, with the lines and branches that none of them reaches
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
+
+golden: $(INSTALLED) ## write the golden files anew; read the diff before you commit it
+	@$(PY) -m tests.golden --write
+
+bench: $(INSTALLED) ## measure; ARGS=--quick for a short run
+	@$(PY) -m bench $(ARGS)
+
+peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (uses Node)
+	@sh tests/peers/run.sh
+
+clean: ## remove what the other commands made
+	@rm -rf $(VENV) .cache build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find adapters proxy bench tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What holds for the program, from single frames to the whole proxy."""

@@ -1,0 +1,50 @@
+"""What every test gets: one hypothesis profile, and a guard against blocking calls in the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from typing import Any
+
+from hypothesis import settings
+
+# Examples derive from the test's name alone: a run is red or green for everybody, on any machine.
+# No deadline: what an example costs depends on who else uses the processor.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+# For a hunt by hand: HYPOTHESIS_PROFILE=search draws new examples and more of them.
+settings.register_profile("search", max_examples=2_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+class BlockingCallInLoop(BaseException):
+    """Something blocks the event loop. No `Exception`: a handler must not take it for a fault."""
+
+
+def _refuse_in_loop(call: str, arguments: object) -> None:
+    if asyncio._get_running_loop() is not None:
+        raise BlockingCallInLoop(f"{call} blocks the event loop: {arguments!r}")
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    # An audit hook sees the calls of libraries too, and costs next to nothing for other events.
+    match event:
+        case "socket.connect" if arguments[0].gettimeout() != 0:
+            _refuse_in_loop(event, arguments[1])
+        case "socket.getaddrinfo" | "socket.gethostbyname" | "sqlite3.connect" | "urllib.Request":
+            _refuse_in_loop(event, arguments)
+
+
+sys.addaudithook(_watch)
+
+_sleep = time.sleep
+
+
+def _guarded_sleep(seconds: Any, /) -> None:
+    if seconds > 0:
+        _refuse_in_loop("time.sleep", seconds)
+    _sleep(seconds)
+
+
+time.sleep = _guarded_sleep  # it raises no audit event before Python 3.13

@@ -1,0 +1,233 @@
+"""The project around the code: addresses, lock files, and that what documents name exists."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from packaging.requirements import Requirement
+
+from proxy.cli import main
+
+REPOSITORY = Path(__file__).parent.parent
+LOCKS = ("requirements/build.txt", "requirements/run.txt", "requirements/test.txt")
+
+PUBLIC_HOSTS = {
+    "github.com": "where the facts in comments come from, and projects that we name",
+    "www.apache.org": "the text of the licence",
+    "keepachangelog.com": "the form of CHANGELOG.md",
+    "www.rfc-editor.org": "the standards that we cite",
+    "html.spec.whatwg.org": "the standard of server-sent events",
+    "www.sqlite.org": "the source of the journal's settings",
+    "docs.python.org": "the library that we cite",
+    "docs.aiohttp.org": "the library that we cite",
+    "hermes-agent.nousresearch.com": "the documentation of a peer, in its own recorded words",
+    "api.anthropic.com": "the public service whose dialect is managed-agents",
+}
+"""Hosts that anybody can reach, each with the reason why a file may name it."""
+
+RESERVED = (
+    ".example",
+    ".invalid",
+    ".localhost",
+    ".test",
+    "example.com",
+    "example.net",
+    "example.org",
+)
+"""Names that never belong to anybody: RFC 2606, sections 2 and 3, and RFC 6761."""
+
+URL = re.compile(
+    r"\b(?:https?|wss?|ftp|ssh|git|postgresql|redis)://(?:[^\s/@'\"<>]*@)?(\[[0-9a-f:]+\]|\w[\w.-]*)"
+)
+
+
+def repository_files() -> list[Path]:
+    """Return the files that are tracked or would be; all of them where this is no git checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
+        return [file for file in files if file.is_file()]
+    return list(walk(REPOSITORY))
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    for entry in os.scandir(folder):
+        if entry.is_file():
+            yield Path(entry.path)
+        # Names with a dot are the environment and caches, but for the folder that CI runs.
+        elif entry.name not in {"node_modules", "__pycache__"} and (
+            entry.name == ".ci" or not entry.name.startswith(".")
+        ):
+            yield from walk(Path(entry.path))
+
+
+def is_nobodys(host: str) -> bool:
+    """Tell whether the host is this machine, reserved for examples, or a word like HOST."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host == "localhost" or host.isupper() or f".{host}".endswith(RESERVED)
+    # Addresses for documentation (RFC 5737, RFC 3849); `is_private` would let real networks pass.
+    documentation = ("192.0.2.", "198.51.100.", "203.0.113.", "2001:db8:")
+    return address.is_loopback or address.is_unspecified or str(address).startswith(documentation)
+
+
+def foreign_hosts(text: str) -> set[str]:
+    """Return the hosts of the URLs in `text` that are neither public and listed nor nobody's."""
+    hosts = {
+        match[1].rstrip(".").lower() if not match[1].isupper() else match[1]
+        for match in URL.finditer(text)
+    }
+    return {host for host in hosts if host not in PUBLIC_HOSTS and not is_nobodys(host)}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see https://github.com/aio-libs", set()),
+        ("http://127.0.0.1:8787/x ws://[::1]:80 http://localhost http://0.0.0.0:1", set()),
+        ("https://api.example.com https://plants.example http://HOST:PORT http://{host}/", set()),
+        ("https://mirror.corp.internal/simple", {"mirror.corp.internal"}),
+        ("--index-url http://user:word@10.1.2.3:8080/simple", {"10.1.2.3"}),
+        ("registry = 'http://registry:4873/'", {"registry"}),
+        ("https://github.com.evil.net/", {"github.com.evil.net"}),
+    ],
+)
+def test_the_search_for_addresses_finds_the_ones_that_are_not_public(
+    text: str, found: set[str]
+) -> None:
+    assert foreign_hosts(text) == found
+
+
+def test_no_file_names_a_host_that_is_not_public() -> None:
+    own = Path(__file__)
+    named = {
+        f"{file.relative_to(REPOSITORY)}: {host}"
+        for file in repository_files()
+        if file != own
+        for host in foreign_hosts(file.read_text("utf-8", errors="ignore"))
+    }
+    assert named == set()
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Return name -> version of a requirements file, which has a hash for each and nothing else."""
+    found: dict[str, str] = {}
+    text = (REPOSITORY / lock).read_text().replace("\\\n", " ")
+    for line in text.splitlines():
+        match = re.fullmatch(r"([a-z0-9-]+)==(\S+)((?:\s+--hash=sha256:[0-9a-f]{64})+)\s*", line)
+        assert match, f"{lock} has more than pins with their hashes: {line[:100]}"
+        found[match[1]] = match[2]
+    return found
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_requirements_file_holds_pins_with_hashes_and_nothing_else(lock: str) -> None:
+    assert pins(lock)
+
+
+def test_no_lock_file_of_npm_names_where_a_package_came_from() -> None:
+    for file in repository_files():
+        if file.name == "package-lock.json":
+            text = file.read_text()
+            assert "://" not in text, file
+            for name, package in json.loads(text)["packages"].items():
+                assert "resolved" not in package, f"{file}: {name}"
+
+
+def test_the_pins_are_what_the_project_asks_for() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    build, run, test = (pins(lock) for lock in LOCKS)
+    asked = {
+        "build": (build, project["build-system"]["requires"]),
+        "run": (run, project["project"]["dependencies"]),
+        "uvloop": (run, project["project"]["optional-dependencies"]["uvloop"]),
+        "test": (test, project["dependency-groups"]["test"]),
+    }
+    for part, (pinned, requirements) in asked.items():
+        for requirement in map(Requirement, requirements):
+            assert requirement.specifier.contains(pinned[requirement.name]), (part, requirement)
+    assert run.items() | build.items() <= test.items()
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+
+
+def pages() -> list[Path]:
+    """Return the Markdown files that we write: those of fixtures are other people's."""
+    return [
+        file
+        for file in repository_files()
+        if file.suffix == ".md" and "fixtures" not in file.relative_to(REPOSITORY).parts
+    ]
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    readme = re.findall(r"\bmake ([a-z-]+)", (REPOSITORY / "README.md").read_text())
+    assert readme
+    code = {
+        name
+        for page in pages()
+        for name in re.findall(r"(?:`|^\s*\$? ?)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert {*readme, *code} - make_targets() == set()
+
+
+def test_every_target_of_the_makefile_is_explained() -> None:
+    makefile = (REPOSITORY / "Makefile").read_text()
+    explained = set(re.findall(r"^([a-z-]+):.*## \S", makefile, re.MULTILINE))
+    assert explained == make_targets()
+    assert set(re.findall(r"^\.PHONY: (.*)", makefile, re.MULTILINE)[0].split()) == make_targets()
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    broken = {
+        f"{page.relative_to(REPOSITORY)}: {target}"
+        for page in pages()
+        for target in re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / target).exists()
+    }
+    assert broken == set()
+
+
+def test_every_page_that_a_file_names_exists() -> None:
+    missing = {
+        f"{file.relative_to(REPOSITORY)}: {name}"
+        for file in repository_files()
+        if "fixtures" not in file.relative_to(REPOSITORY).parts
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text("utf-8", errors="ignore"))
+        if not (REPOSITORY / name).exists()
+    }
+    assert missing == set()
+
+
+def test_every_command_has_its_section_in_the_documentation() -> None:
+    assert isinstance(main, click.Group)
+    page = (REPOSITORY / "docs" / "cli.md").read_text()
+    sections = set(re.findall(r"^#{2,4} +`?(?:dragoman )?([a-z][a-z-]*)", page, re.MULTILINE))
+    assert set(main.commands) - sections == set()
+    named = set(re.findall(r"^#{2,4} +`?dragoman ([a-z][a-z-]*)", page, re.MULTILINE))
+    assert named - set(main.commands) == set()
+
+
+def test_the_changelog_says_what_is_not_released_yet() -> None:
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text()
+    unreleased = re.search(r"^## \[?Unreleased\]?\s*$(.*?)(?=^## |\Z)", changelog, re.M | re.S)
+    assert unreleased
+    assert re.search(r"^- \S", unreleased[1], re.MULTILINE)
