@@ -1,0 +1,35 @@
+"""Bytes to frames and back, without IO: `sse` for event streams, `ndjson` for lines of JSON.
+
+A parser is fed the chunks of one body as they arrive and returns the frames that they complete;
+where the chunks are cut never matters. What a peer can do wrong at this level is to send a frame
+that does not end within the limit. That is a value in the returned list and not an exception, so
+that the frames before it and after it in the same chunk are delivered too.
+"""
+
+from __future__ import annotations
+
+from adapters.errors import OFFENDING_LIMIT
+
+
+class FramingError(ValueError):
+    """A body is wrong at this place; carries its first bytes there and the limit that held."""
+
+    def __init__(self, message: str, *, offending: bytes, limit: int) -> None:
+        super().__init__(message)
+        self.offending = offending[:OFFENDING_LIMIT]
+        self.limit = limit
+
+
+class FrameTooLarge(FramingError):
+    """One frame is longer than `limit` bytes: it is skipped, and parsing goes on behind it.
+
+    `offending` is the start of the frame. It depends on the frame and on the limit alone, never on
+    how the bytes were cut into chunks.
+    """
+
+    def __init__(self, start: bytes, *, limit: int) -> None:
+        super().__init__(
+            f"a frame is longer than the limit of {limit} bytes and was skipped",
+            offending=start[:limit],
+            limit=limit,
+        )

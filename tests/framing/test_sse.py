@@ -1,0 +1,465 @@
+"""The event-stream parser against the grammar of the WHATWG HTML standard, section 9.2."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from adapters.errors import OFFENDING_LIMIT
+from adapters.framing import FrameTooLarge, FramingError
+from adapters.framing.sse import SseFrame, SseParser, format_comment, format_sse
+
+# The streams that tell event-stream parsers apart: body, frames, unterminated tail.
+STREAMS: dict[str, tuple[bytes, list[SseFrame], bytes]] = {
+    "LF": (
+        b"event: add\ndata: 1\n\ndata: 2\ndata: 3\n\n",
+        [SseFrame("add", b"1"), SseFrame("", b"2\n3")],
+        b"",
+    ),
+    "CRLF": (
+        b"event: add\r\ndata: 1\r\n\r\ndata: 2\r\ndata: 3\r\n\r\n",
+        [SseFrame("add", b"1"), SseFrame("", b"2\n3")],
+        b"",
+    ),
+    "lone CR": (
+        b"event: add\rdata: 1\r\rdata: 2\rdata: 3\r\r",
+        [SseFrame("add", b"1"), SseFrame("", b"2\n3")],
+        b"",
+    ),
+    "line ends of all three kinds": (
+        b"event: add\r\ndata: 1\n\rdata: 2\rdata: 3\r\n\ndata: 4\r\r\ndata: 5\n\r\n",
+        [
+            SseFrame("add", b"1"),
+            SseFrame("", b"2\n3"),
+            SseFrame("", b"4"),
+            SseFrame("", b"5"),
+        ],
+        b"",
+    ),
+    "BOM": (
+        b"\xef\xbb\xbfdata: 1\n\n\xef\xbb\xbfdata: no field\n\ndata: \xef\xbb\xbf2\n\n",
+        [SseFrame("", b"1"), SseFrame("", b"\xef\xbb\xbf2")],
+        b"",
+    ),
+    "half a BOM": (b"\xef\xbbdata: x\n\ndata: 1\n\n", [SseFrame("", b"1")], b""),
+    "line ends of Unicode inside data": (
+        "data: a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\n\n".encode(),
+        [SseFrame("", "a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg".encode())],
+        b"",
+    ),
+    "comments and empty data": (
+        b": hello\n\ndata\n\ndata:\ndata\n\n:\ndata: 1\n: in between\n:data: 2\n\nevent: none\n\n"
+        b"data:\n\n",
+        [SseFrame("", b""), SseFrame("", b"\n"), SseFrame("", b"1"), SseFrame("", b"")],
+        b"",
+    ),
+    "only one space is cut off": (
+        b"data:1\n\ndata:  2\n\ndata: 3 \n\nevent:  e\ndata:\t4\n\nevent:  e\ndata: 5\n\n",
+        [
+            SseFrame("", b"1"),
+            SseFrame("", b" 2"),
+            SseFrame("", b"3 "),
+            SseFrame(" e", b"\t4"),
+            SseFrame(" e", b"5"),
+        ],
+        b"",
+    ),
+    "ids": (
+        b"data: 0\n\nid: 1\ndata: a\n\ndata: b\n\nid: 2\x00\ndata: c\n\nid: 3\n\ndata: d\n\n"
+        b"event: e\nid: 4\ndata: x\n\nevent: e\nid: 5\ndata: e\n\nevent: e\nid: 6\x00\ndata: f\n\n"
+        b"id\ndata: g\n\nid: :7:\ndata: h\n\nid: \xc3\xa9\ndata: i\n\n",
+        [
+            SseFrame("", b"0", None),
+            SseFrame("", b"a", "1"),
+            SseFrame("", b"b", "1"),
+            SseFrame("", b"c", "1"),
+            SseFrame("", b"d", "3"),
+            SseFrame("e", b"x", "4"),
+            SseFrame("e", b"e", "5"),
+            SseFrame("e", b"f", "5"),
+            SseFrame("", b"g", ""),
+            SseFrame("", b"h", ":7:"),
+            SseFrame("", b"i", "é"),
+        ],
+        b"",
+    ),
+    "junk in retry": (
+        b"retry: 1000\ndata: a\n\nretry: 1.5\ndata: b\n\nretry: -1\ndata: c\n\nretry\ndata: d\n\n"
+        b"retry: 12 \ndata: e\n\nretry: \xd9\xa1\ndata: f\n\nretry:20\ndata: g\n\n"
+        b"retry: 99999999999999999999\ndata: h\n\n",
+        [
+            SseFrame("", b"a", None, 1000),
+            *(SseFrame("", letter) for letter in (b"b", b"c", b"d", b"e", b"f")),
+            SseFrame("", b"g", None, 20),
+            SseFrame("", b"h"),
+        ],
+        b"",
+    ),
+    "unknown fields and case": (
+        b"Data: 1\n\n data: 2\n\ndata : 3\n\nfoo: 4\ndatax: 5\nDATA\ndata: 6\n\n",
+        [SseFrame("", b"6")],
+        b"",
+    ),
+    "the last of two names counts and none is kept": (
+        b"event: a\nevent: b\ndata: 1\n\ndata: 2\n\n"
+        b"event: b\nevent\ndata: 3\n\ndata: 4\nevent: b\n\n",
+        [SseFrame("b", b"1"), SseFrame("", b"2"), SseFrame("", b"3"), SseFrame("b", b"4")],
+        b"",
+    ),
+    "unterminated tail": (
+        b"data: 1\n\nevent: add\ndata: lost\n",
+        [SseFrame("", b"1")],
+        b"event: add\ndata: lost\n",
+    ),
+    "tail inside a line": (b"data: 1\r\n\r\ndata: lo", [SseFrame("", b"1")], b"data: lo"),
+    "multi-byte text": (
+        "event: größe\ndata: 日本語 🙂 é\n\nevent: größe\ndata: ✓\n\n".encode(),
+        [SseFrame("größe", "日本語 🙂 é".encode()), SseFrame("größe", "✓".encode())],
+        b"",
+    ),
+    "what is not UTF-8": (
+        b"event: \xff\nid: \xfe\ndata: \xc3\x28\n\n",
+        [SseFrame("�", b"\xc3\x28", "�")],
+        b"",
+    ),
+    "many blank lines": (
+        b"\n\n\n\r\n\ndata: 1\n\n\n\ndata: 2\n\n\n\n\n\n",
+        [SseFrame("", b"1"), SseFrame("", b"2")],
+        b"",
+    ),
+    "nothing": (b"", [], b""),
+}
+
+
+def drain(parser: SseParser, chunks: list[bytes]) -> tuple[list[SseFrame | FrameTooLarge], bytes]:
+    frames = [frame for chunk in chunks for frame in parser.feed(chunk)]
+    return frames, parser.close()
+
+
+def comparable(frames: list[SseFrame | FrameTooLarge]) -> list[object]:
+    """Return the frames with the errors among them as values that can be compared."""
+    return [
+        ("too large", frame.offending, frame.limit) if isinstance(frame, FrameTooLarge) else frame
+        for frame in frames
+    ]
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+def read_by_the_book(body: bytes, limit: int) -> tuple[list[object], bytes]:
+    """Follow the text of the standard line by line, with no thought of chunks or speed.
+
+    Two things are ours: the limit, and that ids are taken when a frame ends.
+    """
+    lines = re.split(b"\r\n|\r|\n", body.removeprefix(b"\xef\xbb\xbf"))
+    last = lines.pop()
+    frames: list[object] = []
+    event_id: str | None = None
+    block: list[bytes] = []
+
+    def size() -> int:
+        return len(b"\n".join(block))
+
+    for line in lines:
+        if line:
+            block.append(line)
+            continue
+        if size() > limit:
+            frames.append(("too large", b"\n".join(block)[:limit][:OFFENDING_LIMIT], limit))
+            block = []
+            continue
+        event, data, retry = "", b"", None
+        for row in block:
+            name, value = row, b""
+            if b":" in row:
+                name, value = row[: row.index(b":")], row[row.index(b":") + 1 :]
+                value = value[1:] if value[:1] == b" " else value
+            if name == b"event":
+                event = value.decode("utf-8", "replace")
+            elif name == b"data":
+                data += value + b"\n"
+            elif name == b"id" and 0 not in value:
+                event_id = value.decode("utf-8", "replace")
+            elif name == b"retry" and re.fullmatch(rb"[0-9]{1,10}", value):
+                retry = int(value)
+        if data:
+            frames.append(SseFrame(event, data[:-1], event_id, retry))
+        block = []
+    if last:
+        block.append(last)
+    if size() > limit:
+        frames.append(("too large", b"\n".join(block)[:limit][:OFFENDING_LIMIT], limit))
+        return frames, b""
+    tail = b"\n".join(block)
+    return frames, tail if last or not block else tail + b"\n"
+
+
+# Pieces that meet each other at every seam of the grammar.
+PIECES = st.sampled_from(
+    [
+        *(
+            b"\n",
+            b"\r",
+            b"\r\n",
+            b"\n\n",
+            b"\r\n\r\n",
+            b"\r\r",
+            b"data",
+            b"data: ",
+            b"data:",
+            b": ",
+        ),
+        *(
+            b"event: ",
+            b"event: tick",
+            b"event: tick\ndata: {}\n\n",
+            b"id: ",
+            b"id: 7\n",
+            b"id\n",
+            b"id:8",
+        ),
+        *(
+            b"retry: ",
+            b"250",
+            b":",
+            b": ping",
+            b" ",
+            b"\0",
+            b"x",
+            b"{}",
+            b"\xef\xbb\xbf",
+            b"\xef",
+            b"\xbb",
+        ),
+        *(b"\xff", "é".encode(), "\u2028".encode(), "🙂".encode(), b"0123456789" * 3),
+    ]
+)
+BODIES = st.lists(PIECES, max_size=40).map(b"".join)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_fed_whole_gives_its_frames(name: str) -> None:
+    body, frames, tail = STREAMS[name]
+    assert drain(SseParser(), [body]) == (frames, tail)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_fed_byte_by_byte_gives_its_frames(name: str) -> None:
+    body, frames, tail = STREAMS[name]
+    assert drain(SseParser(), [body[i : i + 1] for i in range(len(body))]) == (frames, tail)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_cut_once_anywhere_gives_its_frames(name: str) -> None:
+    body, frames, tail = STREAMS[name]
+    for place in range(len(body) + 1):
+        assert drain(SseParser(), [body[:place], b"", body[place:]]) == (frames, tail), place
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_the_table_agrees_with_the_standard_read_line_by_line(name: str) -> None:
+    body, frames, tail = STREAMS[name]
+    assert read_by_the_book(body, 10_000) == (frames, tail)
+
+
+# From 2 on, because two bytes of what may become a BOM are no frame yet.
+@given(BODIES, st.lists(st.integers(min_value=0), max_size=12), st.integers(2, 40))
+@example(b"data: 123456\n\ndata: 1\n\n", [12], 6)
+@example(b"data: 1\n\n\n", [], 7)
+@example(b"\ndata: 1\r\n\r\ndata: 2", [14], 7)
+@example(b"data: 1\rdata: 2\r\r\ndata: 3\n\n", [17], 8)
+def test_any_split_of_any_bytes_gives_what_the_standard_says(
+    body: bytes, places: list[int], limit: int
+) -> None:
+    expected = read_by_the_book(body, limit)
+    frames, tail = drain(SseParser(max_frame_bytes=limit), cut(body, places))
+    assert (comparable(frames), tail) == expected
+
+
+@given(st.binary(max_size=60), st.lists(st.integers(min_value=0), max_size=6))
+def test_arbitrary_bytes_never_crash_and_split_anywhere(body: bytes, places: list[int]) -> None:
+    assert drain(SseParser(), cut(body, places)) == drain(SseParser(), [body])
+
+
+def test_a_frame_is_returned_as_soon_as_its_blank_line_arrived() -> None:
+    for end in (b"\n\n", b"\r\r", b"\r\n\r"):
+        assert SseParser().feed(b"data: 1" + end) == [SseFrame("", b"1")], end
+
+
+def test_frames_around_a_too_large_one_are_delivered() -> None:
+    parser = SseParser(max_frame_bytes=20)
+    frames = parser.feed(b"data: 1\n\nid: 9\ndata: " + b"x" * 100 + b"\n\ndata: 2\n\n")
+    assert comparable(frames) == [
+        SseFrame("", b"1"),
+        ("too large", b"id: 9\ndata: xxxxxxxx", 20),
+        SseFrame("", b"2"),
+    ]
+    assert parser.last_event_id is None
+
+
+def test_a_frame_that_never_ends_is_reported_once_and_not_kept() -> None:
+    parser = SseParser(max_frame_bytes=1000)
+    frames = parser.feed(b"data: 1\n\n")
+    for _ in range(10_000):
+        frames += parser.feed(b"data: " + b"x" * 94 + b"\n")
+        # What is held stays near the limit, whatever arrives.
+        assert len(pickle.dumps(parser)) < 2000
+    frames += parser.feed(b"\ndata: 2\n\n")
+    assert [type(frame) for frame in frames] == [SseFrame, FrameTooLarge, SseFrame]
+    too_large = frames[1]
+    assert isinstance(too_large, FrameTooLarge)
+    assert isinstance(too_large, FramingError)
+    assert isinstance(too_large, ValueError)
+    assert too_large.limit == 1000
+    assert too_large.offending == (b"data: " + b"x" * 94 + b"\n") * 5 + b"data: xx"[:7]
+    assert len(too_large.offending) == OFFENDING_LIMIT
+    assert "1000" in str(too_large)
+
+
+def test_a_frame_of_exactly_the_limit_passes_with_every_line_end() -> None:
+    for end in (b"\n", b"\r", b"\r\n"):
+        body = b"event: e" + end + b"data: 12" + end + end
+        for chunks in ([body], [body[i : i + 1] for i in range(len(body))]):
+            frames, _ = drain(SseParser(max_frame_bytes=17), chunks)
+            assert frames == [SseFrame("e", b"12")], end
+            frames, _ = drain(SseParser(max_frame_bytes=16), chunks)
+            assert comparable(frames) == [("too large", b"event: e\ndata: 1", 16)], end
+
+
+def test_an_unfinished_frame_over_the_limit_has_no_tail() -> None:
+    frames, tail = drain(SseParser(max_frame_bytes=5), [b"data: 1"])
+    assert (comparable(frames), tail) == ([("too large", b"data:", 5)], b"")
+
+
+def test_a_limit_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_frame_bytes"):
+        SseParser(max_frame_bytes=0)
+
+
+def test_nothing_is_held_between_frames() -> None:
+    parser = SseParser()
+    empty = len(pickle.dumps(parser))
+    parser.feed(b"data: " + b"x" * 100_000 + b"\n\n")
+    assert len(pickle.dumps(parser)) <= empty + 10
+
+
+def test_invented_names_are_not_kept_without_bound() -> None:
+    parser = SseParser()
+    for i in range(10_000):
+        assert parser.feed(b"event: e%d\ndata: 1\n\n" % i) == [SseFrame(f"e{i}", b"1")]
+    assert parser.feed(b"event: " + b"e" * 50_000 + b"\ndata: 1\n\n") == [
+        SseFrame("e" * 50_000, b"1")
+    ]
+    assert len(pickle.dumps(parser)) < 20_000
+
+
+def test_id_and_retry_of_frames_without_data_count() -> None:
+    parser = SseParser()
+    assert (parser.last_event_id, parser.retry) == (None, None)
+    assert parser.feed(b"id: 7\nretry: 250\n\n") == []
+    assert (parser.last_event_id, parser.retry) == ("7", 250)
+
+
+def test_comments_are_counted_however_they_are_cut() -> None:
+    body = b": ping\n\n:\n:\ndata: 1\n\n:pong\n\ndata: :no\n\n"
+    for chunks in ([body], [body[i : i + 1] for i in range(len(body))]):
+        parser = SseParser()
+        drain(parser, chunks)
+        assert parser.comments == 4
+
+
+def test_after_close_the_next_body_starts_afresh_with_the_id_kept() -> None:
+    parser = SseParser()
+    parser.feed(b"id: 1\ndata: a\n\ndata: cut\r")
+    assert parser.close() == b"data: cut\n"
+    assert parser.close() == b""
+    assert parser.feed(b"\n\xef\xbb\xbfdata: no field\n\n") == []
+    parser.close()
+    assert parser.feed(b"\xef\xbb\xbfdata: b\n\n") == [SseFrame("", b"b", "1")]
+    parser.feed(b"data: " + b"x" * 10)
+    assert parser.close() == b"data: xxxxxxxxxx"
+    parser.feed(b"")
+    parser.feed(b"\xef")
+    assert parser.close() == b"\xef"
+
+
+def test_close_while_a_frame_is_skipped_ends_the_skipping() -> None:
+    parser = SseParser(max_frame_bytes=8)
+    assert len(parser.feed(b"data: 123456")) == 1
+    assert parser.close() == b""
+    assert parser.feed(b"data: 1\n\n") == [SseFrame("", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("data", "fields", "expected"),
+    [
+        (b"{}", {}, b"data: {}\n\n"),
+        (b"", {}, b"data: \n\n"),
+        (b"{}", {"event": "tick"}, b"event: tick\ndata: {}\n\n"),
+        (b"{}", {"event": "", "id": ""}, b"event: \nid: \ndata: {}\n\n"),
+        (
+            b"{}",
+            {"event": "größe", "id": "7", "retry": 0},
+            "event: größe\nid: 7\nretry: 0\ndata: {}\n\n".encode(),
+        ),
+        (b"a\nb\r\nc\rd\n", {}, b"data: a\ndata: b\ndata: c\ndata: d\ndata: \n\n"),
+    ],
+)
+def test_a_frame_is_written_as_event_id_retry_data(
+    data: bytes, fields: dict[str, str | int], expected: bytes
+) -> None:
+    assert format_sse(data, **fields) == expected  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\0b", "\n", "\ud800"])
+def test_a_name_or_id_that_would_break_the_frame_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match=r"must not hold|surrogates"):
+        format_sse(b"{}", event=bad)
+    with pytest.raises(ValueError, match=r"must not hold|surrogates"):
+        format_sse(b"{}", id=bad)
+
+
+def test_a_negative_retry_is_refused() -> None:
+    with pytest.raises(ValueError, match="retry"):
+        format_sse(b"{}", retry=-1)
+
+
+def test_a_comment_is_skipped_by_readers_whatever_it_says() -> None:
+    assert format_comment("keepalive") == b": keepalive\n\n"
+    assert format_comment("") == b":\n\n"
+    assert format_comment("a\nb\r\n\r") == b": a\n: b\n:\n:\n\n"
+    for text in ("data: 1", "x\ndata: 1", "x\r\rdata: 1"):
+        assert SseParser().feed(format_comment(text)) == []
+
+
+NAMES = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=8)
+DATA = st.one_of(
+    st.binary(max_size=30),
+    st.lists(st.sampled_from([b"\n", b"\r", b"a", b" ", b":"])).map(b"".join),
+)
+
+
+@given(
+    st.lists(st.tuples(DATA, NAMES, NAMES, st.none() | st.integers(0, 9_999_999_999)), max_size=5),
+    st.lists(st.integers(min_value=0), max_size=8),
+)
+def test_what_is_written_is_read_back(
+    written: list[tuple[bytes, str, str, int | None]], places: list[int]
+) -> None:
+    body = b"".join(
+        format_sse(data, event=event, id=id, retry=retry) + format_comment("ping")
+        for data, event, id, retry in written
+    )
+    expected = [
+        SseFrame(event, data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), id, retry)
+        for data, event, id, retry in written
+    ]
+    assert drain(SseParser(), cut(body, places)) == (expected, b"")
