@@ -1,0 +1,724 @@
+"""Makes any backend's stream obey the laws, by named and counted rules.
+
+Client codecs say what their frames mean; the normalizer sees to it that what reaches the log is
+lawful: it opens turns that were not announced, closes what a turn leaves behind, adds the rest of a
+text whose end was never streamed, drops what is said twice. All that it adds is marked `synthetic`.
+Each rule has a name in `Rule`; `repairs` counts how often each was used. What comes for a turn that
+is over goes to `late`. An event that no rule can make lawful survives as `Native`.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from adapters import events as ev
+from adapters.base import BlockEnded
+from adapters.state import (
+    PAUSE_UPKEEP,
+    RECEIVED_KINDS,
+    REPAIRED,
+    TURN_TABLE,
+    LawBroken,
+    LogState,
+    OpenBlock,
+    OpenTurn,
+    Thread,
+    Turn,
+)
+
+
+class Rule(enum.StrEnum):
+    """The repairs, by name."""
+
+    OPEN_TURN = "open-turn"
+    SAME_TURN = "same-turn"
+    END_PREVIOUS_TURN = "end-previous-turn"
+    END_OPEN_TURN = "end-open-turn"
+    RENAME_TURN = "rename-turn"
+    OUTSIDE_TURN = "outside-turn"
+    RESUME = "resume"
+    PAUSE_AGAIN = "pause-again"
+    PAUSE_NAMES = "pause-names"
+    SAME_PAUSE = "same-pause"
+    EMPTY_PAUSE = "empty-pause"
+    LATE = "late"
+    CLOSE_BLOCK = "close-block"
+    MISSING_DELTA = "missing-delta"
+    TEXT_DIFFERS = "text-differs"
+    CLOSE_STEP = "close-step"
+    OPEN_STEP = "open-step"
+    ABANDONED_CALL = "abandoned-call"
+    RENAME_CALL = "rename-call"
+    RESULT_WITHOUT_CALL = "result-without-call"
+    SECOND_RESULT = "second-result"
+    REPEATED_INTERACTION = "repeated-interaction"
+    UNKNOWN_INTERACTION = "unknown-interaction"
+    SECOND_CLAIM = "second-claim"
+    LEFT_INTERACTION = "left-interaction"
+    ECHO_SETTLES = "echo-settles"
+    SECOND_SETTLEMENT = "second-settlement"
+    SECOND_RECEIPT = "second-receipt"
+    FOREIGN_RECEIPT = "foreign-receipt"
+    SESSION_STARTED_AGAIN = "session-started-again"
+    AFTER_END = "after-end"
+    UNREPAIRED = "unrepaired"
+
+
+ABANDONED = "abandoned"
+"""The error code of a call that its turn left behind."""
+
+END_MISSING = "turn_end_missing"
+"""The error code of a turn whose end the backend never told, seen because the next one started."""
+
+LATE_LIMIT = 1000
+"""Events that the side log of late ones keeps: enough to look at, not enough to fill memory."""
+
+_OUTCOME_OF_THREAD = {"completed": "completed", "failed": "failed", "cancelled": "interrupted"}
+
+
+class Normalizer:
+    """Repairs the events of one session. `state` is the fold of what it let through."""
+
+    def __init__(self, state: LogState | None = None) -> None:
+        self.state = state if state is not None else LogState()
+        self.repairs: collections.Counter[Rule] = collections.Counter()
+        self.late: collections.deque[ev.Event] = collections.deque(maxlen=LATE_LIMIT)
+        self._out: list[ev.Event] = []
+        self._asked = False
+
+    def feed(self, events: Iterable[ev.Event]) -> list[ev.Event]:
+        """Take the raw events of one frame in order, return the lawful ones that they become."""
+        out = self._out = []
+        for event in events:
+            rule = _RULES.get(event.TYPE)
+            try:
+                if self.state.ended is not None and event.TYPE != "session.ended":
+                    self._drop(Rule.AFTER_END, event)
+                elif rule is not None:
+                    rule(self, event)
+                else:
+                    self._pass(self._anywhere(event))
+            except LawBroken as broken:
+                self._keep(event, broken)
+        if self._asked:
+            self._pause_again()
+        return out
+
+    # What rules are made of.
+
+    def _pass(self, event: ev.Event) -> None:
+        self.state.apply(event)
+        self._out.append(event)
+
+    def _add(self, rule: Rule, event: ev.Event) -> None:
+        self.repairs[rule] += 1
+        self._pass(event)
+
+    def _drop(self, rule: Rule, event: ev.Event) -> None:
+        self.repairs[rule] += 1
+        self.late.append(event)
+
+    def _keep(self, event: ev.Event, broken: LawBroken) -> None:
+        self.repairs[Rule.UNREPAIRED] += 1
+        dialect = event.native.dialect if event.native is not None else "canonical"
+        if self.state.ended is None:
+            self._pass(
+                ev.Native(
+                    thread_id=event.thread_id,
+                    dialect=dialect,
+                    name=event.TYPE,
+                    frame=event.model_dump(mode="json", exclude_defaults=True),
+                    native=event.native,
+                    synthetic=True,
+                    extra={"reason": str(broken)},
+                )
+            )
+
+    def _in_turn(self, event: ev.Event) -> Any:
+        """Make the event one of the open turn, or return None when it is late.
+
+        Opens, resumes or replaces the turn as needed.
+        """
+        thread = self.state.thread(event.thread_id)
+        turn = thread.turn
+        if turn is None or event.turn_id != turn.turn_id:
+            if turn is None or not _is_of(event.turn_id, turn):
+                if event.turn_id and event.turn_id in self.state.turn_ids:
+                    self._drop(Rule.LATE, event)
+                    return None
+                if turn is not None:
+                    self._end_previous(event)
+                self._add(
+                    Rule.OPEN_TURN,
+                    ev.TurnStarted(
+                        thread_id=event.thread_id,
+                        turn_id=event.turn_id or self._turn_id(event.thread_id),
+                        cause="unknown",
+                        synthetic=True,
+                    ),
+                )
+                turn = self.state.thread(event.thread_id).turn
+                assert turn is not None
+            if event.turn_id != turn.turn_id:
+                event = event.model_copy(update={"turn_id": turn.turn_id})
+        if turn.paused_on is not None:
+            if Turn.PAUSED not in TURN_TABLE[event.TYPE][0]:
+                self._resume(event)
+            elif turn.stale and event.TYPE not in PAUSE_UPKEEP:
+                self._pause_again()
+                if turn.stale:
+                    # Nothing is left to wait for.
+                    self._resume(event)
+        return event
+
+    def _resume(self, event: ev.Event) -> None:
+        self._add(
+            Rule.RESUME,
+            ev.TurnResumed(thread_id=event.thread_id, turn_id=event.turn_id, synthetic=True),
+        )
+
+    def _anywhere(self, event: Any) -> Any:
+        """Make an event that may stand outside of turns name the open turn or none."""
+        if event.turn_id is None:
+            return event
+        thread = self.state.threads.get(event.thread_id)
+        turn = thread.turn if thread is not None else None
+        if turn is not None and event.turn_id == turn.turn_id:
+            return event
+        turn_id = turn.turn_id if turn is not None and _is_of(event.turn_id, turn) else None
+        if turn_id is None and event.turn_id:
+            self.repairs[Rule.OUTSIDE_TURN] += 1
+        return event.model_copy(update={"turn_id": turn_id})
+
+    def _turn_id(self, thread_id: str) -> str:
+        prefix = "turn" if thread_id == ev.MAIN else f"turn-{thread_id}"
+        number = len(self.state.turn_ids)
+        while (turn_id := f"{prefix}-{number}") in self.state.turn_ids:
+            number += 1
+        return turn_id
+
+    def _end_previous(self, event: ev.Event) -> None:
+        self.repairs[Rule.END_PREVIOUS_TURN] += 1
+        self._turn_ended(
+            ev.TurnEnded(
+                thread_id=event.thread_id,
+                outcome="failed",
+                error=ev.ErrorInfo(
+                    code=END_MISSING, message="The backend started a turn without ending this one."
+                ),
+                synthetic=True,
+            )
+        )
+
+    def _settle(self, event: ev.TurnEnded, thread: Thread) -> None:
+        """Close all that an ending turn leaves behind, in the order in which readers need it."""
+        thread_id, turn_id = event.thread_id, event.turn_id
+        status: ev.BlockStatus = "complete" if event.outcome == "completed" else "partial"
+        for block, make in (
+            (thread.reasoning, ev.ReasoningCompleted),
+            (thread.text, ev.TextCompleted),
+        ):
+            if block is not None:
+                self._add(Rule.CLOSE_BLOCK, _completed(make, thread_id, turn_id, block, status))
+        for call_id in list(thread.calls):
+            self._add(
+                Rule.ABANDONED_CALL,
+                ev.ToolReturned(
+                    thread_id=thread_id,
+                    turn_id=turn_id,
+                    call_id=call_id,
+                    is_error=True,
+                    status="interrupted",
+                    error=ev.ErrorInfo(
+                        code=ABANDONED, message="The turn ended before the tool returned."
+                    ),
+                    synthetic=True,
+                ),
+            )
+        if thread.step is not None:
+            self._add(
+                Rule.CLOSE_STEP,
+                ev.StepEnded(
+                    thread_id=thread_id,
+                    turn_id=turn_id,
+                    step_index=thread.step,
+                    error=event.error,
+                    synthetic=True,
+                ),
+            )
+        for request_id, open_ in list(self.state.interactions.items()):
+            if open_.event.thread_id == thread_id:
+                self._asked = True
+                self._add(
+                    Rule.LEFT_INTERACTION,
+                    ev.InteractionResolved(
+                        thread_id=thread_id,
+                        turn_id=turn_id,
+                        request_id=request_id,
+                        outcome="cancelled" if event.outcome == "interrupted" else "withdrawn",
+                        synthetic=True,
+                    ),
+                )
+
+    def _pause_again(self) -> None:
+        """Name what a paused turn waits for now, where the source leaves that to us (law 6)."""
+        self._asked = False
+        for thread_id, thread in self.state.threads.items():
+            turn = thread.turn
+            if turn is None or not turn.stale:
+                continue
+            left = self.state.waiting_on(thread_id)
+            if left:
+                self._add(
+                    Rule.PAUSE_AGAIN,
+                    ev.TurnPaused(
+                        thread_id=thread_id,
+                        turn_id=turn.turn_id,
+                        on="input",
+                        request_ids=left,
+                        synthetic=True,
+                    ),
+                )
+
+    # The rules, by event type.
+
+    def _session_started(self, event: ev.SessionStarted) -> None:
+        event = self._anywhere(event)
+        if not self.state.begun:
+            self._pass(event)
+            return
+        self._add(
+            Rule.SESSION_STARTED_AGAIN,
+            ev.SessionUpdated(
+                thread_id=event.thread_id,
+                agent=event.agent,
+                title=event.title,
+                metadata=event.metadata,
+                options=event.options,
+                native=event.native,
+                extra=event.extra,
+            ),
+        )
+
+    def _session_ended(self, event: ev.SessionEnded) -> None:
+        if self.state.ended is not None:
+            if event.outcome == "deleted" and self.state.ended != "deleted":
+                self._pass(self._anywhere(event))
+            else:
+                self._drop(Rule.AFTER_END, event)
+            return
+        for thread_id, thread in list(self.state.threads.items()):
+            if thread.turn is not None:
+                failed = event.outcome == "failed"
+                self._end_open(thread_id, "failed" if failed else "interrupted", event.error)
+        self._pass(self._anywhere(event))
+
+    def _thread_ended(self, event: ev.ThreadEnded) -> None:
+        thread = self.state.thread(event.thread_id)
+        if thread.ended and thread.turn is None:
+            self._drop(Rule.LATE, event)
+            return
+        if thread.turn is not None:
+            self._end_open(event.thread_id, _OUTCOME_OF_THREAD[event.status], event.error)
+        self._pass(self._anywhere(event))
+
+    def _end_open(self, thread_id: str, outcome: Any, error: ev.ErrorInfo | None) -> None:
+        self.repairs[Rule.END_OPEN_TURN] += 1
+        self._turn_ended(
+            ev.TurnEnded(thread_id=thread_id, outcome=outcome, error=error, synthetic=True)
+        )
+
+    def _turn_started(self, event: ev.TurnStarted) -> None:
+        thread = self.state.thread(event.thread_id)
+        turn = thread.turn
+        if turn is not None:
+            if _is_of(event.turn_id, turn):
+                self.repairs[Rule.SAME_TURN] += 1
+                return
+            self._end_previous(event)
+        if not event.turn_id:
+            event = event.model_copy(update={"turn_id": self._turn_id(event.thread_id)})
+        elif event.turn_id in self.state.turn_ids:
+            self.repairs[Rule.RENAME_TURN] += 1
+            ours = _unused(event.turn_id, self.state.turn_ids)
+            event = event.model_copy(update={"turn_id": ours})
+        self._pass(event)
+
+    def _turn_paused(self, event: ev.TurnPaused) -> None:
+        open_: tuple[str, ...] = ()
+        if event.on == "input":
+            open_ = self.state.waiting_on(event.thread_id)
+            if not open_:
+                self._drop(Rule.EMPTY_PAUSE, event)
+                return
+        event = self._in_turn(event)
+        if event is None:
+            return
+        turn = self.state.threads[event.thread_id].turn
+        assert turn is not None
+        if set(event.request_ids) != set(open_):
+            if event.request_ids:
+                self.repairs[Rule.PAUSE_NAMES] += 1
+            event = event.model_copy(update={"request_ids": open_})
+        if turn.fresh and turn.paused_on == event.on and set(turn.named) == set(open_):
+            self.repairs[Rule.SAME_PAUSE] += 1
+            return
+        self._pass(event)
+
+    def _turn_resumed(self, event: ev.TurnResumed) -> None:
+        thread = self.state.thread(event.thread_id)
+        if thread.state is not Turn.PAUSED:
+            # Working already: nothing to say.
+            self.repairs[Rule.RESUME] += 1
+            return
+        resumed = self._in_turn(event)
+        if resumed is not None and thread.state is Turn.PAUSED:
+            self._pass(resumed)
+
+    def _turn_ended(self, event: ev.TurnEnded) -> None:
+        thread = self.state.thread(event.thread_id)
+        turn = thread.turn
+        if turn is None or not _is_of(event.turn_id, turn):
+            known = self.state.turn_ids
+            if event.turn_id in known if event.turn_id else known:
+                # The end of a turn that has ended, or of none.
+                self._drop(Rule.LATE, event)
+                return
+            event = self._in_turn(event)
+            thread = self.state.thread(event.thread_id)
+            turn = thread.turn
+            assert turn is not None
+        if event.turn_id != turn.turn_id:
+            event = event.model_copy(update={"turn_id": turn.turn_id})
+        self._settle(event, thread)
+        self._pass(event)
+
+    def _step_started(self, event: ev.StepStarted) -> None:
+        event = self._in_turn(event)
+        if event is None:
+            return
+        thread = self.state.thread(event.thread_id)
+        if thread.step is not None:
+            self._close_step(event, thread.step)
+        self._pass(event)
+
+    def _close_step(self, event: ev.Event, step: int) -> None:
+        self._add(
+            Rule.CLOSE_STEP,
+            ev.StepEnded(
+                thread_id=event.thread_id, turn_id=event.turn_id, step_index=step, synthetic=True
+            ),
+        )
+
+    def _step_ended(self, event: ev.StepEnded) -> None:
+        event = self._in_turn(event)
+        if event is None:
+            return
+        thread = self.state.thread(event.thread_id)
+        assert thread.turn is not None
+        if thread.step != event.step_index:
+            if event.step_index <= thread.turn.last_step or thread.state is Turn.PAUSED:
+                self._drop(Rule.LATE, event)
+                return
+            if thread.step is not None:
+                self._close_step(event, thread.step)
+            self._add(
+                Rule.OPEN_STEP,
+                ev.StepStarted(
+                    thread_id=event.thread_id,
+                    turn_id=event.turn_id,
+                    step_index=event.step_index,
+                    synthetic=True,
+                ),
+            )
+        self._pass(event)
+
+    def _delta(self, event: Any) -> None:
+        # The hot path: one delta of the open block of the open turn passes in few comparisons.
+        event = self._in_turn(event)
+        if event is None:
+            return
+        thread = self.state.threads[event.thread_id]
+        block = thread.text if event.TYPE == "text.delta" else thread.reasoning
+        if block is not None and block.block_id != event.block_id:
+            self._close_block(event, block)
+        self._pass(event)
+
+    def _close_block(self, event: Any, block: OpenBlock) -> None:
+        is_text = event.TYPE in ("text.delta", "text.completed")
+        make = ev.TextCompleted if is_text else ev.ReasoningCompleted
+        self._add(
+            Rule.CLOSE_BLOCK, _completed(make, event.thread_id, event.turn_id, block, "complete")
+        )
+
+    def _completed(self, event: Any) -> None:
+        event = self._in_turn(event)
+        if event is None:
+            return
+        thread = self.state.threads[event.thread_id]
+        is_text = event.TYPE == "text.completed"
+        block = thread.text if is_text else thread.reasoning
+        if block is not None and block.block_id != event.block_id:
+            self._close_block(event, block)
+            block = None
+        written = "".join(block.parts) if block is not None else ""
+        if event.status != "discarded" and event.text != written:
+            if event.text.startswith(written):
+                if thread.state is Turn.PAUSED:
+                    self._resume(event)
+                make_delta = ev.TextDelta if is_text else ev.ReasoningDelta
+                self._add(
+                    Rule.MISSING_DELTA,
+                    make_delta(
+                        thread_id=event.thread_id,
+                        turn_id=event.turn_id,
+                        block_id=event.block_id,
+                        message_id=event.message_id,
+                        index=event.index,
+                        text=event.text[len(written) :],
+                        native=event.native,
+                        synthetic=True,
+                    ),
+                )
+            else:
+                self.repairs[Rule.TEXT_DIFFERS] += 1
+                event = event.model_copy(update={"extra": {**(event.extra or {}), REPAIRED: True}})
+        self._pass(event)
+
+    def _block_ended(self, event: BlockEnded) -> None:
+        thread = self.state.thread(event.thread_id)
+        turn = thread.turn
+        if turn is None or not _is_of(event.turn_id, turn):
+            self._drop(Rule.LATE, event)
+            return
+        is_text = event.block == "text"
+        block = thread.text if is_text else thread.reasoning
+        if block is None:
+            return
+        make = ev.TextCompleted if is_text else ev.ReasoningCompleted
+        completed = _completed(make, event.thread_id, turn.turn_id, block, event.status)
+        fields: dict[str, Any] = {
+            "native": event.native,
+            "extra": event.extra,
+            "synthetic": event.synthetic,
+        }
+        if is_text:
+            fields["finish_reason"] = event.finish_reason
+        self._pass(completed.model_copy(update=fields))
+
+    def _work(self, event: ev.Event) -> None:
+        """Take an event of a turn that needs nothing but its turn."""
+        event = self._in_turn(event)
+        if event is not None:
+            self._pass(event)
+
+    def _tool_called(self, event: ev.ToolCalled) -> None:
+        event = self._in_turn(event)
+        if event is None:
+            return
+        if event.call_id in self.state.call_ids:
+            self.repairs[Rule.RENAME_CALL] += 1
+            ours = _unused(event.call_id, self.state.call_ids)
+            event = event.model_copy(update={"call_id": ours})
+        self._pass(event)
+
+    def _call_id(self, thread: Thread, call_id: str) -> str | None:
+        """Return our id of the open call that the backend names, or None."""
+        if call_id in thread.calls:
+            return call_id
+        for known in reversed(thread.calls):
+            if known.rpartition("~")[0] == call_id:
+                return known
+        return None
+
+    def _tool_progressed(self, event: ev.ToolProgressed) -> None:
+        call_id = self._call_id(self.state.thread(event.thread_id), event.call_id)
+        if call_id is None:
+            self._drop(Rule.LATE, event)
+            return
+        event = self._in_turn(event)
+        if event is None:
+            return
+        if call_id not in self.state.threads[event.thread_id].calls:
+            self._drop(Rule.LATE, event)
+            return
+        self._pass(
+            event if call_id == event.call_id else event.model_copy(update={"call_id": call_id})
+        )
+
+    def _tool_returned(self, event: ev.ToolReturned) -> None:
+        thread = self.state.thread(event.thread_id)
+        if self._call_id(thread, event.call_id) is None and event.call_id in self.state.call_ids:
+            self._drop(Rule.SECOND_RESULT, event)
+            return
+        event = self._in_turn(event)
+        if event is None:
+            return
+        # Looked up again: the turn that had the call may just have been ended by this event.
+        thread = self.state.thread(event.thread_id)
+        call_id = self._call_id(thread, event.call_id)
+        if call_id is None:
+            if event.call_id in self.state.call_ids:
+                self._drop(Rule.SECOND_RESULT, event)
+                return
+            if thread.state is Turn.PAUSED:
+                self._resume(event)
+            self._add(
+                Rule.RESULT_WITHOUT_CALL,
+                ev.ToolCalled(
+                    thread_id=event.thread_id,
+                    turn_id=event.turn_id,
+                    call_id=event.call_id,
+                    name=_name_of(event),
+                    input=event.input,
+                    input_known=event.input is not None,
+                    permission="allow",
+                    native=event.native,
+                    synthetic=True,
+                ),
+            )
+        elif call_id != event.call_id:
+            event = event.model_copy(update={"call_id": call_id})
+        self._pass(event)
+
+    def _interaction_requested(self, event: ev.InteractionRequested) -> None:
+        if event.request_id in self.state.interactions or event.request_id in self.state.resolved:
+            self._drop(Rule.REPEATED_INTERACTION, event)
+            return
+        event = self._in_turn(event)
+        if event is None:
+            return
+        if event.call_id is not None:
+            call_id = self._call_id(self.state.thread(event.thread_id), event.call_id)
+            if call_id is not None and call_id != event.call_id:
+                event = event.model_copy(update={"call_id": call_id})
+        self._asked = True
+        self._pass(event)
+
+    def _interaction_follow_up(self, event: Any) -> None:
+        open_ = self.state.interactions.get(event.request_id)
+        if open_ is None:
+            self._drop(Rule.UNKNOWN_INTERACTION, event)
+            return
+        if event.TYPE == "interaction.answered" and (
+            (event.state == "claimed") is (open_.claimed_by is not None)
+        ):
+            # A claim on what is claimed, or the release of what is free.
+            self._drop(Rule.SECOND_CLAIM, event)
+            return
+        self._asked = True
+        self._pass(self._anywhere(event))
+
+    def _input_settled(self, event: ev.InputSettled) -> None:
+        if event.command_id not in self.state.inputs:
+            self._drop(Rule.SECOND_SETTLEMENT, event)
+            return
+        self._pass(self._anywhere(event))
+
+    def _message_received(self, event: ev.MessageReceived) -> None:
+        event = self._received(event)
+        if event is None:
+            return
+        turn = self.state.thread(event.thread_id).turn
+        over = event.turn_id in self.state.turn_ids and (
+            turn is None or not _is_of(event.turn_id, turn)
+        )
+        # Words of a person are never late: they stand outside of turns then.
+        self._pass(self._anywhere(event) if over or not event.turn_id else self._in_turn(event))
+
+    def _guidance_received(self, event: ev.GuidanceReceived) -> None:
+        event = self._received(event)
+        if event is not None:
+            self._work(event)
+
+    def _received(self, event: Any) -> Any:
+        """Bring an input and its receipt into order (law 7); None for a second receipt."""
+        command_id = event.command_id
+        if command_id is None or command_id in self.state.unreceived:
+            return event
+        if command_id in self.state.received:
+            self._drop(Rule.SECOND_RECEIPT, event)
+            return None
+        input_ = self.state.inputs.get(command_id)
+        if input_ is not None:
+            # The echo came before the answer to our request: it proves that the input was taken.
+            self._add(
+                Rule.ECHO_SETTLES,
+                ev.InputSettled(
+                    thread_id=event.thread_id,
+                    command_id=command_id,
+                    outcome="taken",
+                    synthetic=True,
+                ),
+            )
+            if input_.kind in RECEIVED_KINDS:
+                return event
+        # Said, but not by an input that is known as a message: the words stay.
+        self.repairs[Rule.FOREIGN_RECEIPT] += 1
+        return event.model_copy(update={"command_id": None})
+
+
+def _is_of(turn_id: str | None, turn: OpenTurn) -> bool:
+    """Say whether the backend means the open turn: by its id, before we changed it, or by none."""
+    return not turn_id or turn_id == turn.turn_id or turn_id == turn.turn_id.rpartition("~")[0]
+
+
+def _unused(native: str, used: set[str]) -> str:
+    """Return our id for a native one that was used before; what is before `~` is the native id."""
+    number = 2
+    while f"{native}~{number}" in used:
+        number += 1
+    return f"{native}~{number}"
+
+
+def _name_of(event: ev.ToolReturned) -> str:
+    name = (event.extra or {}).get("name")
+    return name if isinstance(name, str) and name else "unknown"
+
+
+def _completed(
+    make: Any, thread_id: str, turn_id: str | None, block: OpenBlock, status: ev.BlockStatus
+) -> Any:
+    return make(
+        thread_id=thread_id,
+        turn_id=turn_id,
+        block_id=block.block_id,
+        message_id=block.message_id,
+        index=block.index,
+        text="".join(block.parts),
+        status=status,
+        synthetic=True,
+    )
+
+
+_RULES: dict[str, Callable[[Normalizer, Any], None]] = {
+    "session.started": Normalizer._session_started,
+    "session.ended": Normalizer._session_ended,
+    "thread.ended": Normalizer._thread_ended,
+    "turn.started": Normalizer._turn_started,
+    "turn.paused": Normalizer._turn_paused,
+    "turn.resumed": Normalizer._turn_resumed,
+    "turn.ended": Normalizer._turn_ended,
+    "step.started": Normalizer._step_started,
+    "step.ended": Normalizer._step_ended,
+    "text.delta": Normalizer._delta,
+    "text.completed": Normalizer._completed,
+    "reasoning.delta": Normalizer._delta,
+    "reasoning.completed": Normalizer._completed,
+    "raw.block_ended": Normalizer._block_ended,
+    "tool.input_delta": Normalizer._work,
+    "tool.called": Normalizer._tool_called,
+    "tool.progressed": Normalizer._tool_progressed,
+    "tool.returned": Normalizer._tool_returned,
+    "result.produced": Normalizer._work,
+    "guidance.received": Normalizer._guidance_received,
+    "interaction.requested": Normalizer._interaction_requested,
+    "interaction.answered": Normalizer._interaction_follow_up,
+    "interaction.updated": Normalizer._interaction_follow_up,
+    "interaction.resolved": Normalizer._interaction_follow_up,
+    "input.settled": Normalizer._input_settled,
+    "message.received": Normalizer._message_received,
+}
