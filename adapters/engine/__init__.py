@@ -1,0 +1,1 @@
+"""The engine dialect: tasks whose SSE frames are stamped with milliseconds."""

@@ -1,0 +1,1 @@
+"""The eve dialect: records of NDJSON, addressed by their count."""

@@ -1,0 +1,1 @@
+"""The hermes-agent dialect: JSON-RPC over a WebSocket, runs over SSE, and hooks."""
