@@ -1,0 +1,545 @@
+"""The request side of the Engine face: bodies and queries to values, values and errors to answers.
+
+The Engine has no published schema, so this reads leniently what the page leaves open and refuses
+what would lose something: a member of a wrong type, a file that is no base64, an answer that is
+neither yes nor no. Members that the page does not name are kept for an Engine backend, as a
+pass-through proxy does (engine page, section 6.1), and ignored for others. `edit_message_id`,
+`retry_message_id`, `direct` and `super_thinking` mean something to an Engine only:
+`for_engine_only` names those of a request, and the face refuses them for other backends.
+
+No refusal keeps or quotes the body: it may hold the value of a sealed request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import dataclasses
+import hashlib
+import re
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, NoReturn, assert_never
+
+from multidict import CIMultiDict
+
+from adapters.base import Response
+from adapters.commands import AnswerInteraction, SendMessage
+from adapters.engine import wire
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.events import (
+    SEALED_KINDS,
+    Blob,
+    Content,
+    File,
+    InteractionRequested,
+    Other,
+    Text,
+    Url,
+)
+from adapters.interactions import decide, option_named
+from adapters.jsonvalue import JsonError, format_json, parse_json
+
+__all__ = [
+    "CANCEL",
+    "CONTINUE",
+    "DECLINE",
+    "STOP",
+    "TASK_ID_LIMIT",
+    "Execute",
+    "Replay",
+    "Respond",
+    "for_engine_only",
+    "health_body",
+    "json_response",
+    "offered",
+    "parse_execute",
+    "parse_replay",
+    "parse_respond",
+    "pending_body",
+    "refusal",
+    "resumed_body",
+    "stated_code",
+    "stream_headers",
+    "to_command",
+]
+
+CANCEL = "cancel"
+DECLINE = "decline"
+CONTINUE = "continue"
+STOP = "stop"
+"""The one answer to a sign-in and to a sealed request, and the two to a limit (design section
+7)."""
+
+TASK_ID_LIMIT = 4096
+"""Bytes of a `task_id`, which may be any string (section 6.1): enough for any name, little enough
+for an index."""
+
+MAX_AFTER = 2**53 - 1
+"""The largest integer that every JSON writer and every clock in milliseconds agrees on."""
+
+_YES = frozenset({"yes", "y", "true", "allow", "approve", "approved"})
+_NO = frozenset({"no", "n", "false", "deny", "denied", "reject"})
+"""How people spell the two answers to a permission; everything else is refused (design section
+4)."""
+
+_KNOWN = frozenset(
+    {
+        *("message", "task_id", "media", "direct", "edit_message_id", "retry_message_id"),
+        *("super_thinking", "effort"),
+    }
+)
+_EFFORTS = frozenset({"none", "low", "medium", "high"})
+_MEDIA_TYPES = {
+    "image": "image/*",
+    "audio": "audio/*",
+    "video": "video/*",
+    "document": "application/*",
+}
+"""Block type -> media type of a URL source, which names none (section 6.2)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Execute:
+    """A turn to run (section 6.1). `blobs` has the bytes of inline files by hash."""
+
+    task_id: str
+    message: SendMessage
+    blobs: Mapping[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Respond:
+    """An answer (section 10.1), to the request `request_id`, or to what `task_id` waits for."""
+
+    task_id: str | None
+    request_id: str | None
+    answer: str
+    feedback: str | None
+    content: tuple[Content, ...]
+    blobs: Mapping[str, bytes]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay asks for (section 11.1): frames with a stamp above `after`."""
+
+    after: int
+    task_id: str | None
+
+
+# Requests.
+
+
+def parse_execute(body: bytes) -> Execute:
+    """Return the turn that the body of `POST /execute` asks for (section 6).
+
+    Raises:
+        ClientProtocolError: the body is no JSON object, a member is missing or wrong, or edit and
+            retry are asked for at once.
+    """
+    members = _members(body)
+    text = _words(members, "message")
+    task_id = _task_id(_words(members, "task_id"))
+    blobs: dict[str, bytes] = {}
+    media = _blocks(members, "media", blobs)
+    edit_of = _optional(members, "edit_message_id")
+    retry_of = _optional(members, "retry_message_id")
+    if edit_of is not None and retry_of is not None:
+        _refuse("`edit_message_id` and `retry_message_id` exclude each other.")
+    options: dict[str, Any] = {name: value for name, value in members.items() if name not in _KNOWN}
+    if _flag(members, "direct"):
+        options["direct"] = True
+    if _flag(members, "super_thinking") or _effort(members) == "high":
+        options["super_thinking"] = True
+    message = SendMessage(
+        content=(Text(text=text), *media),
+        policy="reject",
+        edit_of=edit_of,
+        retry_of=retry_of,
+        options=options or None,
+    )
+    return Execute(task_id=task_id, message=message, blobs=blobs)
+
+
+def for_engine_only(message: SendMessage) -> list[str]:
+    """Return the members of a request that only an Engine backend can honour."""
+    options = message.options or {}
+    named = [name for name in ("direct", "super_thinking") if options.get(name)]
+    if message.edit_of is not None:
+        named.append("edit_message_id")
+    if message.retry_of is not None:
+        named.append("retry_message_id")
+    return named
+
+
+def parse_respond(body: bytes) -> Respond:
+    """Return the answer in the body of `POST /hitl/respond` (section 10.1).
+
+    Raises:
+        ClientProtocolError: the body is no JSON object, names neither task nor request, or a member
+            is missing or wrong.
+    """
+    members = _members(body)
+    task_id = _optional(members, "task_id")
+    request_id = _optional(members, "request_id")
+    if task_id is None and request_id is None:
+        _refuse("`task_id` is missing: it names what is answered.")
+    answer = members.get("answer")
+    if not isinstance(answer, str):
+        _refuse("`answer` is missing, or is no string.")
+    blobs: dict[str, bytes] = {}
+    content = _blocks(members, "content_blocks", blobs)
+    feedback = members.get("feedback")
+    if feedback is not None and not isinstance(feedback, str):
+        _refuse("`feedback` is no string.")
+    return Respond(
+        task_id=None if task_id is None else _task_id(task_id),
+        request_id=request_id,
+        answer=answer,
+        feedback=feedback or None,
+        content=content,
+        blobs=blobs,
+    )
+
+
+def parse_replay(query: Mapping[str, str]) -> Replay:
+    """Return what the query of a replay asks for; without `after` all that is buffered.
+
+    Raises:
+        ClientProtocolError: `after` is no count of milliseconds.
+    """
+    after = query.get("after", "0").strip()
+    if not re.fullmatch(r"[0-9]{1,16}", after) or int(after) > MAX_AFTER:
+        _refuse("`after` is a time in milliseconds: an integer, 0 or more.")
+    task_id = query.get("task_id")
+    return Replay(after=int(after), task_id=None if not task_id else _task_id(task_id))
+
+
+def offered(request: InteractionRequested) -> list[str]:
+    """Return the choices that this face shows for a request, and takes; none for a permission.
+
+    A sealed kind has `decline` alone, a sign-in `cancel` (design section 7).
+    """
+    match request.kind:
+        case "approval":
+            return []
+        case "secret" | "sudo" | "unknown":
+            return [DECLINE]
+        case "authorization":
+            return [CANCEL]
+        case "limit":
+            return [CONTINUE, STOP]
+        case "question" | "tool_result":
+            return [option.label or option.id for option in request.options or ()]
+        case _:
+            assert_never(request.kind)
+
+
+def to_command(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+    """Return the command that an answer means to a request.
+
+    Raises:
+        ClientProtocolError: the answer does not fit; the request stays open.
+    """
+    if request.kind in SEALED_KINDS:
+        return _declined(given, request)
+    answer = _meant(given, request)
+    if given.feedback is not None and answer.reason is None:
+        answer = answer.model_copy(update={"reason": given.feedback})
+    return decide(answer, request, dialect=wire.DIALECT)
+
+
+def _declined(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+    # Nothing else may come with it: it could be the value itself (design section 7).
+    alone = given.feedback is None and not given.content
+    if not alone or given.answer.strip().lower() != DECLINE:
+        _refuse(f"Request `{request.request_id}` takes only `{DECLINE}` here: no secret is taken.")
+    return decide(
+        AnswerInteraction(request_id=request.request_id, skip=True), request, dialect=wire.DIALECT
+    )
+
+
+def _meant(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+    word = given.answer.strip().lower()
+    said = AnswerInteraction(request_id=request.request_id, content=given.content or None)
+    match request.kind:
+        case "approval":
+            if word not in _YES | _NO:
+                _refuse(f"Request `{request.request_id}` is a permission: answer `yes` or `no`.")
+            return said.model_copy(update={"decision": "allow" if word in _YES else "deny"})
+        case "limit":
+            if word not in _YES | _NO | {CONTINUE, STOP}:
+                _refuse(f"Request `{request.request_id}` takes `{CONTINUE}` or `{STOP}`.")
+            allowed = word == CONTINUE or word in _YES
+            return said.model_copy(update={"decision": "allow" if allowed else "deny"})
+        case "authorization":
+            if word != CANCEL:
+                text = f"Request `{request.request_id}` is a sign-in: it takes only `{CANCEL}`."
+                _refuse(text)
+            return said.model_copy(update={"skip": True})
+        case _:
+            return _words_for(given, request)
+
+
+def _words_for(given: Respond, request: InteractionRequested) -> AnswerInteraction:
+    """Return the answer to a question: one of its options by its words, else the words."""
+    options = request.options or ()
+    chosen = option_named(given.answer, options) if given.answer.strip() else None
+    if chosen is not None:
+        return AnswerInteraction(
+            request_id=request.request_id,
+            option_ids=(chosen.id,),
+            content=given.content or None,
+        )
+    if options and not request.freeform:
+        names = ", ".join(f"`{name}`" for name in offered(request))
+        _refuse(f"Request `{request.request_id}` takes one of {names}.")
+    if not given.answer and not given.content:
+        _refuse(f"Request `{request.request_id}` takes a non-empty `answer`.")
+    content = given.content
+    if content and request.kind == "tool_result" and given.answer:
+        # What the tool returned has several blocks, its words first.
+        return AnswerInteraction(
+            request_id=request.request_id, content=(Text(text=given.answer), *content)
+        )
+    return AnswerInteraction(
+        request_id=request.request_id, text=given.answer or None, content=content or None
+    )
+
+
+def _members(body: bytes) -> dict[str, Any]:
+    value: Any = None
+    # Refused outside of it: the error of the reader would be kept as the context of ours.
+    with contextlib.suppress(JsonError):
+        # A byte order mark is no part of the text.
+        value = parse_json(body.removeprefix(b"\xef\xbb\xbf"))
+    if not isinstance(value, dict):
+        _refuse("The body is no JSON object.")
+    return value
+
+
+def _words(members: dict[str, Any], name: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, str) or not value:
+        _refuse(f"`{name}` is missing, empty, or no string.")
+    return value
+
+
+def _optional(members: dict[str, Any], name: str) -> str | None:
+    value = members.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        _refuse(f"`{name}` is empty, or no string.")
+    return value
+
+
+def _task_id(task_id: str) -> str:
+    if len(task_id.encode("utf-8", "surrogatepass")) > TASK_ID_LIMIT:
+        _refuse(f"`task_id` is longer than {TASK_ID_LIMIT} bytes.")
+    return task_id
+
+
+def _flag(members: dict[str, Any], name: str) -> bool:
+    value = members.get(name)
+    if value is not None and not isinstance(value, bool):
+        _refuse(f"`{name}` is no boolean.")
+    return value is True
+
+
+def _effort(members: dict[str, Any]) -> str | None:
+    """Return the level that 2.2 knew: `high` is what is now `super_thinking` (section 6.1)."""
+    effort = _optional(members, "effort")
+    if effort is not None and effort not in _EFFORTS:
+        _refuse("`effort` is none of `none`, `low`, `medium`, `high`.")
+    return effort
+
+
+def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tuple[Content, ...]:
+    blocks = members.get(name)
+    if blocks is None:
+        return ()
+    if not isinstance(blocks, list):
+        _refuse(f"`{name}` is no list of blocks.")
+    return tuple(_block(block, f"{name}[{index}]", blobs) for index, block in enumerate(blocks))
+
+
+def _block(block: Any, where: str, blobs: dict[str, bytes]) -> Content:
+    """Return the content of a block (section 6.2); one of another type is kept as it is."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+        _refuse(f"`{where}` is no block with a `type`.")
+    kind = block["type"]
+    if kind == "text" and isinstance(block.get("text"), str):
+        return Text(text=block["text"])
+    if kind not in _MEDIA_TYPES:
+        return Other(dialect=wire.DIALECT, value=block)
+    source = block.get("source")
+    if not isinstance(source, dict):
+        _refuse(f"`{where}` has no `source`.")
+    media_type = source.get("media_type")
+    if media_type is not None and (not isinstance(media_type, str) or "/" not in media_type):
+        _refuse(f"`{where}.source.media_type` is no media type.")
+    match source.get("type"):
+        case "base64":
+            return _inline(source, media_type, where, blobs)
+        case "url":
+            url = source.get("url")
+            if not isinstance(url, str) or not re.match(r"(?i)https?://[^\s/?#]", url):
+                _refuse(f"`{where}.source.url` is no http or https URL.")
+            return File(media_type=media_type or _MEDIA_TYPES[kind], ref=Url(url=url))
+        case _:
+            _refuse(f"`{where}.source.type` is neither `base64` nor `url`.")
+
+
+def _inline(
+    source: dict[str, Any], media_type: str | None, where: str, blobs: dict[str, bytes]
+) -> File:
+    """Return the file whose bytes stand in the request: plain base64, or a data URL."""
+    data = source.get("data")
+    if not isinstance(data, str) or not data:
+        _refuse(f"`{where}.source.data` is missing, empty, or no string.")
+    if data[:5].lower() == "data:":
+        head, comma, payload = data[5:].partition(",")
+        named, *parameters = head.split(";")
+        if not comma:
+            _refuse(f"`{where}.source.data` is no data URL.")
+        media_type = media_type or named or None
+        if "base64" in [parameter.strip().lower() for parameter in parameters]:
+            content = _base64(payload, where)
+        else:
+            content = urllib.parse.unquote_to_bytes(payload)
+    else:
+        content = _base64(data, where)
+    if media_type is None:
+        _refuse(f"`{where}.source.media_type` is missing.")
+    digest = hashlib.sha256(content).hexdigest()
+    blobs[digest] = content
+    return File(media_type=media_type, size=len(content), ref=Blob(sha256=digest))
+
+
+def _base64(text: str, where: str) -> bytes:
+    plain = "".join(text.split()).rstrip("=")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    _refuse(f"`{where}.source.data` is no base64.")
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ClientProtocolError(text, dialect=wire.DIALECT)
+
+
+# Answers.
+
+
+def json_response(status: int, body: dict[str, Any]) -> Response:
+    """Return an answer with a JSON body that nobody may store."""
+    headers = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})
+    return Response(status, headers, format_json(body))
+
+
+def stream_headers() -> CIMultiDict[str]:
+    """Return the headers of a stream (section 17)."""
+    return CIMultiDict(
+        {
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",
+        }
+    )
+
+
+def resumed_body(request_id: str) -> dict[str, Any]:
+    """Return the body of a 200 to `/hitl/respond` (section 10.1)."""
+    return {"status": "resumed", "request_id": request_id}
+
+
+def pending_body(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the body of `/hitl/pending` (section 10.3)."""
+    return {"pending": records}
+
+
+def health_body(uptime_seconds: float) -> dict[str, Any]:
+    """Return the body of `/health` (section 16)."""
+    return {"status": "ok", "uptime_seconds": round(uptime_seconds, 1), "subsystems": {}}
+
+
+def stated_code(code: str) -> str:
+    """Return a code as an Engine says it: ours in its words, that of a backend as it is."""
+    try:
+        ours = ErrorCode(code)
+    except ValueError:
+        return code
+    return _stated(ours)[1]
+
+
+def refusal(error: DragomanError, *, task: bool = False, error_id: str | None = None) -> Response:
+    """Return an error in the dialect's own form (section 4.1).
+
+    `task` says that what was not found is a task. `error_id` is for a failure of ours, to find it
+    in the log; its message is not shown.
+    """
+    status, code = _stated(error.code)
+    if error.code is ErrorCode.NOT_FOUND and task:
+        code = "TASK_NOT_FOUND"
+    message, details = error.message, dict(error.details)
+    if error_id is not None:
+        message, details = "Something failed here.", {"error_id": error_id}
+    body: dict[str, Any] = {"error": code, "message": message or code}
+    if details:
+        body["details"] = details
+    answer = json_response(status, body)
+    if "retry_after" in details:
+        answer.headers["Retry-After"] = str(details["retry_after"])
+    return answer
+
+
+def _stated(code: ErrorCode) -> tuple[int, str]:  # noqa: C901 - one case for each code
+    """Return status and code of an error (sections 4.2 and 4.3); where the page names no code, the
+    word is ours.
+    """
+    match code:
+        case ErrorCode.UNAUTHORIZED:
+            return 401, "INVALID_KEY"
+        case ErrorCode.FORBIDDEN:
+            return 403, "PERMISSION_DENIED"
+        case ErrorCode.NOT_FOUND:
+            return 404, "NOT_FOUND"
+        case ErrorCode.CURSOR_EXPIRED:
+            return 404, "TASK_NOT_FOUND"
+        case ErrorCode.ALREADY_ANSWERED | ErrorCode.UNKNOWN_INTERACTION:
+            # A second answer finds nothing pending (section 10.1).
+            return 404, "NOTHING_PENDING"
+        case ErrorCode.METHOD_NOT_ALLOWED:
+            return 405, "METHOD_NOT_ALLOWED"
+        case ErrorCode.INVALID_REQUEST | ErrorCode.STALE_TOKEN:
+            return 400, "BAD_REQUEST"
+        case ErrorCode.NOT_SUPPORTED:
+            return 400, "NOT_SUPPORTED"
+        case ErrorCode.TOO_LARGE:
+            return 413, "TOO_LARGE"
+        case ErrorCode.UNSUPPORTED_MEDIA:
+            return 415, "UNSUPPORTED_MEDIA"
+        case ErrorCode.BUSY:
+            return 409, "TASK_BUSY"
+        case ErrorCode.PAUSED:
+            return 409, "HITL_REQUIRED"
+        case ErrorCode.NOT_ACTIVE:
+            return 409, "TASK_ENDED"
+        case ErrorCode.RATE_LIMITED:
+            return 429, "LLM_RATE_LIMITED"
+        case ErrorCode.BACKEND_PROTOCOL | ErrorCode.BACKEND_REFUSED:
+            return 502, "LLM_PROVIDER_ERROR"
+        case ErrorCode.BACKEND_UNAVAILABLE | ErrorCode.JOURNAL_UNAVAILABLE:
+            return 503, "UNAVAILABLE"
+        case ErrorCode.STOPPING:
+            return 503, "DRAINING"
+        case ErrorCode.BACKEND_TIMEOUT:
+            return 504, "LLM_TIMEOUT"
+        case ErrorCode.CONFIG | ErrorCode.RECORDING | ErrorCode.INTERNAL:
+            return 500, "INTERNAL"
+        case _:
+            assert_never(code)

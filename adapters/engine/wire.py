@@ -1,0 +1,68 @@
+"""September Engine as it is on the wire: names, codes and the bodies of its requests.
+
+Source: the published Engine documentation, 2.3 line, as the engine page of this project restates
+it. The Engine has no published schema, so readers are lenient and writers conservative.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+DIALECT = "engine"
+
+KEY_HEADER = "X-Engine-Key"
+"""Section 3: the one credential, on every request but `GET /health`."""
+
+EXECUTE = "/execute"
+REPLAY = "/execute/replay"
+RESPOND = "/hitl/respond"
+PENDING = "/hitl/pending"
+HEALTH = "/health"
+
+YES = "yes"
+NO = "no"
+"""Section 10.1: answers to a permission are exactly these, lower case."""
+
+PERMISSION_DENIED = "permission_denied"
+"""Section 10.2: the reason with which a refused tool call fails."""
+
+
+def parse_time(value: object) -> int | None:
+    """Return an ISO 8601 time of a payload as Unix milliseconds, or None where it is none (section
+    8.1).
+    """
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def media_block(media_type: str, source: dict[str, Any]) -> dict[str, Any]:
+    """Return a block for `media` or `content_blocks` (sections 6.2 and 10.1).
+
+    Only `image` is documented; `audio`, `video` and, for the rest, `document` are the page's likely
+    names.
+    """
+    family = media_type.partition("/")[0]
+    return {
+        "type": family if family in ("image", "audio", "video") else "document",
+        "source": source,
+    }
+
+
+def format_time(at: int) -> str:
+    """Return Unix milliseconds as payloads have them: ISO 8601, UTC, milliseconds (section 8.1)."""
+    second, ms = divmod(at, 1000)
+    moment = datetime.datetime.fromtimestamp(second, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+
+
+def heartbeat(stamp: int) -> bytes:
+    """Return the frame of a `heartbeat`; it repeats the last frame's stamp (section 11.2)."""
+    return b'event: heartbeat\ndata: {"timestamp":"%b"}\n\n' % format_time(stamp).encode()

@@ -1,0 +1,1 @@
+"""The Engine codecs by themselves."""
