@@ -1,0 +1,1389 @@
+"""The request side of the eve face: bodies and queries to values, values and errors to answers.
+
+Two generations differ in what they take (eve page, sections 1, 4, 5 and 6). Form `tokens` judges as
+T (0.30.8) does, form `newest` as S (0.80.1), each in its own order of checks, so that a body with
+two faults gets the same text. Form `all` serves the clients of both: it takes what either takes and
+refuses what both refuse, in the words of S, with these exceptions, where ignoring a member, as one
+generation does, would drop something that the sender relies on:
+
+* `inputResponses` on create (T ignores): answers would be lost;
+* `operationId` without a principal, or of a wrong type (T ignores): the promise to create once
+  would be broken;
+* `stubs` (T ignores): the real tools would run;
+* a bad `protocolVersion` beside `callback` (T ignores): the two deployments would not understand
+  each other.
+
+`continuationToken` on create and on cancel is ignored there (S refuses), as T does: it promises
+nothing. A `mode` that is no mode is ignored (T refuses), as S ignores every one. A follow-up with a
+`continuationToken` is judged by T's rules, one without by S's.
+
+No refusal keeps the offending bytes: a body may hold the value of a sealed request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+import hmac
+import ipaddress
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn, TypeAlias, assert_never
+
+from multidict import CIMultiDict
+
+from adapters.base import Response
+from adapters.commands import AnswerInteraction, SendMessage
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.eve import wire
+from adapters.events import (
+    SEALED_KINDS,
+    Blob,
+    Content,
+    File,
+    InteractionRequested,
+    Option,
+    Policy,
+    Text,
+    Url,
+)
+from adapters.interactions import decision_of, option_named, polarity
+from adapters.jsonvalue import JsonError, format_json, parse_json
+
+__all__ = [
+    "Control",
+    "ControlKind",
+    "Create",
+    "EveRefusal",
+    "Face",
+    "FollowUp",
+    "InputResponse",
+    "Route",
+    "StreamQuery",
+    "answer_by_message",
+    "control_answer",
+    "create_answer",
+    "follow_up_answer",
+    "health_body",
+    "info_body",
+    "json_response",
+    "make_token",
+    "offered_options",
+    "parse_control",
+    "parse_create",
+    "parse_follow_up",
+    "parse_stream_query",
+    "refusal",
+    "route_not_found",
+    "stream_headers",
+    "to_command",
+    "token_handle",
+    "token_wait",
+]
+
+ControlKind = Literal["cancel", "compact", "clear", "reset"]
+Route = Literal["create", "session", "cancel", "control", "stream", "info"]
+"""What was asked, as far as an error depends on it; `control` is compact, clear and reset."""
+
+_Json: TypeAlias = dict[str, Any]
+
+_MAX_SAFE_INTEGER = 2**53 - 1
+"""Number.MAX_SAFE_INTEGER: the servers refuse a larger `startIndex` (section 7.1)."""
+
+_QUOTED = 100
+"""Characters of a wrong part type that a refusal repeats."""
+
+_CODE_OF_STATUS = {
+    403: ErrorCode.FORBIDDEN,
+    404: ErrorCode.NOT_FOUND,
+    409: ErrorCode.NOT_SUPPORTED,
+    413: ErrorCode.TOO_LARGE,
+    415: ErrorCode.UNSUPPORTED_MEDIA,
+}
+
+
+class EveRefusal(ClientProtocolError):
+    """A request that eve refuses: `status` and `body` are the answer, exactly."""
+
+    def __init__(self, status: int, body: _Json) -> None:
+        super().__init__(
+            str(body.get("error", "")),
+            dialect=wire.DIALECT,
+            code=_CODE_OF_STATUS.get(status, ErrorCode.INVALID_REQUEST),
+        )
+        self.status = status
+        self.body = body
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Face:
+    """How a face is served: its form, the upload policy, and whether the caller is somebody.
+
+    `media_types` are allowed types, `image/*` being all of a family and None all; `max_file_bytes`
+    counts decoded bytes.
+    """
+
+    form: wire.Form = "all"
+    max_file_bytes: int = wire.DEFAULT_MAX_FILE_BYTES
+    media_types: tuple[str, ...] | None = None
+    authenticated: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Create:
+    """A create (section 4.1); `message` is None for a prewarmed session.
+
+    `text` is the message if it was one plain string. `blobs` has the bytes of inline files by hash.
+    `protocol_version` goes into the answer, and is set only beside a callback.
+    """
+
+    message: SendMessage | None = None
+    text: str | None = None
+    mode: Literal["conversation", "task"] | None = None
+    request_input: bool | None = None
+    operation_id: str | None = None
+    callback: _Json | None = None
+    protocol_version: int | None = None
+    blobs: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def options(self) -> _Json | None:
+        """Return what only an eve backend understands, by wire name, for a command's `options`."""
+        options: _Json = {}
+        if self.mode is not None:
+            options["mode"] = self.mode
+        if self.request_input is not None:
+            options["capabilities"] = {"requestInput": self.request_input}
+        if self.callback is not None:
+            options["callback"] = self.callback
+        if self.protocol_version is not None:
+            options["protocolVersion"] = self.protocol_version
+        return options or None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InputResponse:
+    """An answer to a request: an option, words, or both (section 5)."""
+
+    request_id: str
+    option_id: str | None = None
+    text: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A follow-up (section 5): a message, answers, or with a token both; answers come first.
+
+    `text` is the message if it was one plain string: only such a one can be an answer (section
+    9.4). `policy` is what the face promises for a busy session, `paused_policy` for one that waits
+    for an answer. `client_context`, `output_schema` and `callback` are those of the request: the
+    message has them too, answers alone get them through `options`.
+    """
+
+    token: str | None = None
+    message: SendMessage | None = None
+    text: str | None = None
+    answers: tuple[InputResponse, ...] = ()
+    policy: Policy = "steer"
+    client_context: Any = None
+    output_schema: _Json | None = None
+    callback: _Json | None = None
+    blobs: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+
+    @property
+    def paused_policy(self) -> Policy:
+        """Return the policy while a request is open.
+
+        S withdraws the request, T lets it stand (sections 5.1 and 8.2).
+        """
+        return "withdraw" if self.token is None else "queue"
+
+    @property
+    def options(self) -> _Json | None:
+        """Return what comes with the answers, under its wire names, for the commands' `options`."""
+        options: _Json = {}
+        if self.client_context is not None:
+            options["clientContext"] = self.client_context
+        if self.output_schema is not None:
+            options["outputSchema"] = self.output_schema
+        if self.callback is not None:
+            options["callback"] = self.callback
+        return options or None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Control:
+    """A control (section 6), of the session in the path or of the one that `token` names."""
+
+    kind: ControlKind
+    session_id: str | None = None
+    token: str | None = None
+    turn_id: str | None = None
+    reason: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """What a reader of a stream asks for (section 7.1).
+
+    `follow` is false where the body ends at the tail seen at open.
+    """
+
+    start_index: int = 0
+    include_tail: bool = False
+    follow: bool = True
+    lease: bool = False
+
+    def first(self, tail_index: int) -> int:
+        """Return the index of the first record to send.
+
+        A negative start counts back from the end and stops at 0.
+        """
+        return (
+            self.start_index if self.start_index >= 0 else max(0, tail_index + 1 + self.start_index)
+        )
+
+
+# Bodies.
+
+
+def parse_create(body: bytes, face: Face) -> Create:
+    """Return what the body of a create asks for.
+
+    Raises:
+        EveRefusal: the generation, or in form `all` both, would refuse it (sections 4.1 and 4.2).
+    """
+    members = _members(body, face, optional=face.form != "tokens")
+    token_generation = face.form == "tokens"
+    if not token_generation:
+        if "stubs" in members:
+            _refuse("Tool stubbing is not permitted for this caller.", 403)
+        if face.form == "newest":
+            _refuse_token(members)
+    _refuse_forwarded(members)
+    if not token_generation and "inputResponses" in members:
+        _refuse("'inputResponses' is only accepted for an existing session.")
+    message = _message(members, face)
+    context = _client_context(members)
+    callback = _callback(members, by_id=not token_generation)
+    protocol = None
+    if callback is not None and not token_generation:
+        protocol = _protocol_version(members)
+    request_input = _request_input(members)
+    mode = _mode(members, strict=token_generation) if face.form != "newest" else None
+    schema = _output_schema(members)
+    operation_id = None
+    if token_generation:
+        if message is None:
+            _refuse("Missing or empty 'message' field.")
+    else:
+        _check_without_message(members, message, callback, schema)
+        operation_id = _words(members, "operationId")
+    _check_uploads(message, face)
+    if operation_id is not None and not face.authenticated:
+        _refuse("operationId requires an authenticated principal.")
+    return Create(
+        message=None if message is None else message.command("queue", context, schema),
+        text=None if message is None else message.text,
+        mode=mode,
+        request_input=request_input,
+        operation_id=operation_id,
+        callback=callback,
+        protocol_version=protocol,
+        blobs={} if message is None else message.blobs,
+    )
+
+
+def parse_follow_up(body: bytes, face: Face) -> FollowUp:
+    """Return what the body of a follow-up asks for.
+
+    In form `all` a `continuationToken` in it makes T's rules count.
+
+    Raises:
+        EveRefusal: the generation would refuse it (section 5).
+    """
+    members = _members(body, face, optional=False)
+    by_token = face.form == "tokens" or (face.form == "all" and "continuationToken" in members)
+    token = _check_by_token(members) if by_token else None
+    if not by_token:
+        _refuse_forwarded(members)
+        if "stubs" in members:
+            _refuse("Tool stubs are fixed at session creation.")
+        _refuse_token(members)
+    message = _message(members, face)
+    callback = _callback(members, by_id=not by_token)
+    answers = _input_responses(members)
+    context = _client_context(members)
+    schema = _output_schema(members)
+    policy: Policy = "queue" if by_token else _turn_policy(members)
+    if message is None and not answers:
+        _refuse(
+            "Expected a non-empty 'message', a non-empty 'inputResponses' array, or both."
+            if by_token
+            else "Expected a non-empty 'message' or a non-empty 'inputResponses' array."
+        )
+    if message is not None and answers and not by_token:
+        _refuse("'message' and 'inputResponses' are mutually exclusive.")
+    _check_uploads(message, face)
+    options = None if callback is None else {"callback": callback}
+    return FollowUp(
+        token=token,
+        message=None if message is None else message.command(policy, context, schema, options),
+        text=None if message is None else message.text,
+        answers=answers,
+        policy=policy,
+        client_context=context,
+        output_schema=schema,
+        callback=callback,
+        blobs={} if message is None else message.blobs,
+    )
+
+
+def parse_control(
+    kind: ControlKind, body: bytes, face: Face, session_id: str | None = None
+) -> Control:
+    """Return what a control asks for.
+
+    `session_id` is that of the path, None on T's routes, which name none.
+
+    Raises:
+        EveRefusal: the body is refused (section 6), or the form has no such route.
+    """
+    if session_id is None:
+        return _control_by_token(kind, body, face)
+    if face.form == "tokens" and kind != "cancel":
+        path = f"{wire.SESSION_PATH}/{session_id}/{kind}"
+        raise EveRefusal(404, _no_route_body("POST", path))
+    members = _object(body) if body.strip() else {}
+    # T does not look for a token in the body of a cancel, and form `all` takes what T takes.
+    if kind != "cancel" or face.form == "newest":
+        _refuse_token(members)
+    return Control(
+        kind=kind,
+        session_id=session_id,
+        turn_id=_words(members, "turnId") if kind == "cancel" else None,
+        reason=_words(members, "reason") if kind == "reset" else None,
+    )
+
+
+def parse_stream_query(query: Mapping[str, str], face: Face) -> StreamQuery:
+    """Return what the query of a stream asks for (section 7.1).
+
+    Of a repeated name the first counts.
+
+    0.80.1 ends the body at the tail when `includeTailIndex` is given, 0.30.8 leaves it open and its
+    client stops at that tail by itself (section 7.5): ending there is right for both, so form `all`
+    does.
+
+    Raises:
+        EveRefusal: `startIndex` is no integer.
+    """
+    start = query.get(wire.START_INDEX_QUERY)
+    if start is None:
+        start_index = 0
+    elif re.fullmatch(r"-?[0-9]{1,4000}", start) and abs(int(start)) <= _MAX_SAFE_INTEGER:
+        start_index = int(start)
+    else:
+        _refuse("Expected startIndex to be an integer.")
+    asked = query.get(wire.INCLUDE_TAIL_INDEX_QUERY) in ("1", "true")
+    if face.form == "tokens":
+        return StreamQuery(start_index, include_tail=asked)
+    bounded = asked or query.get(wire.FOLLOW_QUERY) in ("0", "false")
+    lease = query.get(wire.STREAM_CONTROL_VERSION_QUERY) == wire.STREAM_CONTROL_VERSION
+    return StreamQuery(start_index, include_tail=bounded, follow=not bounded, lease=lease)
+
+
+def _refuse(error: str, status: int = 400, **members: Any) -> NoReturn:
+    raise EveRefusal(status, {"ok": False, **members, "error": error})
+
+
+def _value(body: bytes) -> Any:
+    try:
+        # As `Request.json()` of the servers: a byte order mark is no part of the text.
+        return parse_json(body.removeprefix(b"\xef\xbb\xbf"))
+    except JsonError:
+        pass
+    # Not inside the `except`: the error of the reader would be kept as the context of ours.
+    _refuse("Invalid JSON body.")
+
+
+def _object(body: bytes) -> _Json:
+    value = _value(body)
+    if not isinstance(value, dict):
+        _refuse("Expected a JSON object.")
+    return value
+
+
+def _members(body: bytes, face: Face, *, optional: bool) -> _Json:
+    if optional and not body.strip():
+        return {}
+    if face.form != "tokens":
+        return _object(body)
+    value = _value(body)
+    # T takes an array for an object without members.
+    return {} if isinstance(value, list) else _object(body)
+
+
+def _refuse_token(members: _Json) -> None:
+    if "continuationToken" in members:
+        _refuse("Session-ID routes do not accept 'continuationToken'.")
+
+
+def _refuse_forwarded(members: _Json) -> None:
+    if "forwardedPrincipal" in members:
+        _refuse("This deployment does not accept a forwarded principal.", 403)
+
+
+def _check_by_token(members: _Json) -> str:
+    if "forwardedPrincipal" in members:
+        _refuse("A forwarded principal is only accepted on session creation.")
+    token = members.get("continuationToken")
+    if not isinstance(token, str) or not token:
+        _refuse("Missing or empty 'continuationToken' field.")
+    return token
+
+
+def _words(members: _Json, name: str) -> str | None:
+    if name not in members:
+        return None
+    value = members[name]
+    if not isinstance(value, str) or not value:
+        _refuse(f"Expected '{name}' to be a non-empty string.")
+    return value
+
+
+def _control_by_token(kind: ControlKind, body: bytes, face: Face) -> Control:
+    if kind == "cancel" or face.form == "newest":
+        # There `/session/reset` is the session of the name `reset`, and a cancel always has a
+        # session in its path.
+        parse_follow_up(body, face)
+        _refuse("The session is no longer active.", 409, code=wire.SESSION_NOT_ACTIVE)
+    token = _object(body).get("continuationToken")
+    if not isinstance(token, str) or not token:
+        _refuse("Expected 'continuationToken' to be a non-empty string.")
+    return Control(kind=kind, token=token)
+
+
+def _client_context(members: _Json) -> Any:
+    if "clientContext" not in members:
+        return None
+    value = members["clientContext"]
+    if isinstance(value, list):
+        if not all(isinstance(entry, str) and entry for entry in value):
+            _refuse("Expected 'clientContext' array entries to be non-empty strings.")
+    elif not isinstance(value, str | dict):
+        _refuse("Expected 'clientContext' to be a string, string array, or JSON object.")
+    # An empty text and an empty list say nothing; an empty object is shown to the model.
+    return value if value or isinstance(value, dict) else None
+
+
+def _output_schema(members: _Json) -> _Json | None:
+    if "outputSchema" not in members:
+        return None
+    value = members["outputSchema"]
+    if not isinstance(value, dict):
+        _refuse("Expected 'outputSchema' to be a JSON-serializable object.")
+    return value
+
+
+def _request_input(members: _Json) -> bool | None:
+    if "capabilities" not in members:
+        return None
+    value = members["capabilities"]
+    if not isinstance(value, dict):
+        _refuse("Expected 'capabilities' to be an object.")
+    asked = value.get("requestInput", True)
+    if value.keys() - {"requestInput"} or not isinstance(asked, bool):
+        _refuse("Expected 'capabilities.requestInput' to be a boolean when provided.")
+    return asked if value else None
+
+
+def _mode(members: _Json, *, strict: bool) -> Literal["conversation", "task"] | None:
+    match members.get("mode"):
+        case "conversation":
+            return "conversation"
+        case "task":
+            return "task"
+        case _:
+            if strict and "mode" in members:
+                _refuse("Expected 'mode' to be either 'conversation' or 'task'.")
+            return None
+
+
+def _turn_policy(members: _Json) -> Policy:
+    match members.get("turnPolicy", "steer"):
+        case "steer":
+            return "steer"
+        case "queue":
+            return "queue"
+        case _:
+            _refuse("Expected 'turnPolicy' to be either 'queue' or 'steer'.")
+
+
+def _check_without_message(
+    members: _Json, message: _Message | None, callback: _Json | None, schema: _Json | None
+) -> None:
+    if message is not None:
+        return
+    if "message" in members:
+        _refuse("Expected 'message' to be non-empty when provided.")
+    if "clientContext" in members or callback is not None or schema is not None:
+        _refuse(
+            "Creating a session without a message does not accept 'clientContext', 'callback', or"
+            " 'outputSchema'."
+        )
+
+
+def _protocol_version(members: _Json) -> int:
+    if "protocolVersion" not in members:
+        return wire.LEGACY_REMOTE_PROTOCOL_VERSION
+    value = members["protocolVersion"]
+    if not _is_number(value):
+        _refuse("Expected 'protocolVersion' to be a number.")
+    for known in (wire.LEGACY_REMOTE_PROTOCOL_VERSION, wire.REMOTE_PROTOCOL_VERSION):
+        if value == known:
+            return known
+    _refuse(
+        f"This deployment speaks eve remote agent protocol {wire.REMOTE_PROTOCOL_VERSION}, but the"
+        f" caller speaks protocol {_js_text(value)}. Upgrade both deployments to the same eve"
+        " release.",
+        409,
+        code=wire.REMOTE_PROTOCOL_MISMATCH,
+        protocolVersion=wire.REMOTE_PROTOCOL_VERSION,
+    )
+
+
+def _input_responses(members: _Json) -> tuple[InputResponse, ...]:
+    if "inputResponses" not in members:
+        return ()
+    value = members["inputResponses"]
+    if not isinstance(value, list) or not value:
+        _refuse("Expected 'inputResponses' to be a non-empty array.")
+    for entry in value:
+        if (
+            not isinstance(entry, dict)
+            or entry.keys() - {"requestId", "optionId", "text"}
+            or "requestId" not in entry
+            or not all(isinstance(member, str) for member in entry.values())
+        ):
+            _refuse("Expected every 'inputResponses' entry to match the HITL response schema.")
+    return tuple(
+        InputResponse(entry["requestId"], entry.get("optionId"), entry.get("text"))
+        for entry in value
+    )
+
+
+# Callbacks (section 11).
+
+_CALLBACK_MEMBERS = ("callId", "subagentName", "token", "url")
+_CALLBACK_PATH = "/eve/v1/callback/"
+_AGENT_PATH = re.compile(r"^/eve/[a-z0-9][a-z0-9_-]*/v1(?=/|$)")
+"""Section 2: the public path of a named agent, read as `/eve/v1`."""
+
+_RESERVED = [
+    ipaddress.ip_network(network)
+    for network in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12"),
+        *("192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15"),
+        *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        *("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32"),
+        *("2002::/16", "fc00::/7", "fe80::/10", "ff00::/8"),
+    )
+]
+"""Hosts that a callback may not name; loopback, for local development, is none of them (0.80.1)."""
+
+
+def _callback(members: _Json, *, by_id: bool) -> _Json | None:
+    """Return the callback; `by_id`, as in S, without the `taskId` of callers of protocol 1."""
+    if "callback" not in members:
+        return None
+    value = members["callback"]
+    if not isinstance(value, dict):
+        kind = _kind(value)
+        _refuse(
+            f"Invalid callback metadata: callback: Invalid input: expected object, received {kind}"
+        )
+    callback = {name: value[name] for name in value if name != "taskId" or not by_id}
+    faults = _callback_faults(callback, by_id=by_id)
+    if faults:
+        _refuse(f"Invalid callback metadata: {'; '.join(faults)}")
+    return callback
+
+
+def _callback_faults(value: _Json, *, by_id: bool) -> list[str]:
+    """Return what is wrong, in the words of the servers.
+
+    With `by_id`, as in S, the URL is looked at also beside unknown members, and may be an agent's.
+    """
+    faults = []
+    well_typed = True
+    for name in _CALLBACK_MEMBERS:
+        member = value.get(name)
+        if not isinstance(member, str):
+            kind = _kind(member) if name in value else "undefined"
+            faults.append(f"callback.{name}: Invalid input: expected string, received {kind}")
+            well_typed = False
+        elif not member:
+            faults.append(f"callback.{name}: Too small: expected string to have >=1 characters")
+    unknown = [f'"{name}"' for name in value if name not in _CALLBACK_MEMBERS]
+    if unknown:
+        plural = "s" if len(unknown) > 1 else ""
+        faults.append(f"callback: Unrecognized key{plural}: {', '.join(unknown)}")
+    if well_typed and (by_id or not unknown):
+        faults += _url_faults(value["url"], value["token"], by_id=by_id)
+    return faults
+
+
+def _url_faults(url: str, token: str, *, by_id: bool) -> list[str]:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return ["callback.url: Callback url must be absolute."]
+    if not parts.scheme or (parts.scheme in ("http", "https") and not host):
+        return ["callback.url: Callback url must be absolute."]
+    path = _AGENT_PATH.sub("/eve/v1", parts.path) if by_id else parts.path
+    _, found, last = path.rpartition(_CALLBACK_PATH)
+    faults = []
+    if not found or not last or "/" in last or urllib.parse.unquote(last) != token:
+        faults.append("callback.url: Callback url token must match callback token.")
+    if _is_reserved(host):
+        faults.append("callback.url: Callback url host must not be a private or reserved address.")
+    return faults
+
+
+def _is_reserved(host: str) -> bool:
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return not address.is_loopback and any(address in network for network in _RESERVED)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _kind(value: object) -> str:
+    """Return the type of a JSON value as the servers' validator calls it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list):
+        return "array"
+    return "object" if isinstance(value, dict) else "number"
+
+
+def _js_text(value: object) -> str:
+    """Return what JavaScript's `String(value)` gives, cut: the servers quote values with it."""
+    text: str
+    if value is None:
+        text = "null"
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    elif isinstance(value, str):
+        text = value
+    elif isinstance(value, list):
+        text = ",".join("" if entry is None else _js_text(entry) for entry in value[:_QUOTED])
+    elif isinstance(value, dict):
+        text = "[object Object]"
+    elif isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        text = str(int(value))
+    else:
+        # Python refuses to write integers of more than 4300 digits; none of them is read either.
+        text = str(value)
+    return text[:_QUOTED]
+
+
+# Messages (section 4.2).
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Message:
+    content: tuple[Content, ...]
+    text: str | None
+    blobs: dict[str, bytes]
+    violations: tuple[_Json, ...]
+
+    def command(
+        self, policy: Policy, context: Any, schema: _Json | None, options: _Json | None = None
+    ) -> SendMessage:
+        return SendMessage(
+            content=self.content,
+            policy=policy,
+            client_context=context,
+            output_schema=schema,
+            options=options,
+        )
+
+
+def _message(members: _Json, face: Face) -> _Message | None:
+    """Return the message, or None where it is absent or empty."""
+    if "message" not in members:
+        return None
+    value = members["message"]
+    if isinstance(value, str):
+        return _Message((Text(type="text", text=value),), value, {}, ()) if value else None
+    if not isinstance(value, list):
+        _refuse("Expected 'message' to be a string or an array of text/file parts.")
+    content: list[Content] = []
+    blobs: dict[str, bytes] = {}
+    violations: list[_Json] = []
+    for part in value:
+        if not isinstance(part, dict | list):
+            _refuse("Expected each message part to be an object.")
+        block = _part(part if isinstance(part, dict) else {}, blobs)
+        content.append(block)
+        if isinstance(block, File):
+            violations += _violations(block, face)
+    return _Message(tuple(content), None, blobs, tuple(violations)) if content else None
+
+
+def _part(part: _Json, blobs: dict[str, bytes]) -> Text | File:
+    match part.get("type"):
+        case "text":
+            text = part.get("text")
+            if not isinstance(text, str) or not text:
+                _refuse("Text parts require a non-empty 'text' string.")
+            return Text(type="text", text=text)
+        case "file":
+            media_type = part.get("mediaType")
+            if not isinstance(media_type, str) or not media_type:
+                _refuse("File parts require a non-empty 'mediaType' string.")
+            data = part.get("data")
+            if not isinstance(data, str):
+                _refuse_data()
+            name = part.get("filename")
+            return _file(media_type, data, name if isinstance(name, str) and name else None, blobs)
+        case kind:
+            quoted = _js_text(kind) if "type" in part else "undefined"
+            _refuse(f"Unsupported message part type \"{quoted}\". Use 'text' or 'file'.")
+
+
+def _refuse_data() -> NoReturn:
+    _refuse("File parts require a 'data' string (base64, data URL, or URL).")
+
+
+def _file(media_type: str, data: str, name: str | None, blobs: dict[str, bytes]) -> File:
+    scheme = data[:16].lower()
+    if scheme.startswith(wire.INTERNAL_SCHEMES):
+        _refuse("File part 'data' must not use a framework-internal ref scheme.")
+    if re.match(r"https?:", scheme):
+        if not re.match(r"(?i)https?://[^\s/?#]", data):
+            _refuse_data()
+        return File(type="file", media_type=media_type, name=name, ref=Url(type="url", url=data))
+    content = _data_url(data) if scheme.startswith("data:") else _base64(data)
+    digest = hashlib.sha256(content).hexdigest()
+    blobs[digest] = content
+    return File(
+        type="file",
+        media_type=media_type,
+        name=name,
+        size=len(content),
+        ref=Blob(type="blob", sha256=digest),
+    )
+
+
+def _data_url(data: str) -> bytes:
+    head, comma, payload = data.partition(",")
+    if not comma:
+        _refuse_data()
+    if head.lower().endswith(";base64"):
+        return _base64(payload)
+    return urllib.parse.unquote_to_bytes(payload)
+
+
+def _base64(text: str) -> bytes:
+    """Return the bytes, also of the URL-safe alphabet, without padding or with line breaks.
+
+    The servers skip what is not base64 and hand the model a damaged file; here it is refused. That
+    is also the fate of URLs that are neither `data:` nor http(s), as no base64 has a colon.
+    """
+    plain = "".join(text.split()).rstrip("=").translate(_STANDARD_ALPHABET)
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        pass
+    _refuse_data()
+
+
+_STANDARD_ALPHABET = str.maketrans("-_", "+/")
+
+
+def _violations(file: File, face: Face) -> list[_Json]:
+    media_type = file.media_type or ""
+    named = {} if file.name is None else {"filename": file.name}
+    if face.media_types is not None and not _is_allowed(media_type, face.media_types):
+        return [
+            {
+                "kind": "disallowed-media-type",
+                "mediaType": media_type,
+                "allowedMediaTypes": list(face.media_types),
+                **named,
+            }
+        ]
+    if file.size is not None and file.size > face.max_file_bytes:
+        return [
+            {
+                "kind": "too-large",
+                "byteLength": file.size,
+                "limit": face.max_file_bytes,
+                "mediaType": media_type,
+                **named,
+            }
+        ]
+    return []
+
+
+def _is_allowed(media_type: str, allowed: tuple[str, ...]) -> bool:
+    wanted = media_type.lower()
+    return any(
+        pattern in ("*", "*/*", wanted)
+        or (pattern.endswith("/*") and wanted.startswith(pattern[:-1]))
+        for pattern in map(str.lower, allowed)
+    )
+
+
+def _check_uploads(message: _Message | None, face: Face) -> None:
+    if message is None or not message.violations:
+        return
+    first = message.violations[0]
+    name = first.get("filename", first["mediaType"])
+    if first["kind"] == "too-large":
+        status = 413
+        error = (
+            f"{name} ({first['byteLength']} bytes) exceeds the {first['limit']}-byte upload limit."
+        )
+    else:
+        status = 415
+        error = f'{name} has media type "{first["mediaType"]}" which is not allowed by this route.'
+        if first["allowedMediaTypes"]:
+            error += f" Allowed: {', '.join(first['allowedMediaTypes'])}."
+    _refuse(error, status, violations=list(message.violations))
+
+
+# Interactions (section 9.4).
+
+_DECLINE = Option(id=wire.DECLINE_ID, label="Decline")
+_CANCEL = Option(id="cancel", label="Cancel")
+_APPROVAL = (Option(id="approve", label="Yes"), Option(id="deny", label="No"))
+_LIMIT = (
+    Option(id="continue", label="Approve", style="primary"),
+    Option(id="stop", label="Stop", style="danger"),
+)
+
+
+def offered_options(request: InteractionRequested) -> tuple[Option, ...]:
+    """Return the options that this face shows for a request, and takes.
+
+    A sealed kind has `decline` alone, a sign-in `cancel` (design section 7). An approval or a limit
+    that names none gets those of T, as nobody could answer it otherwise.
+    """
+    if request.kind in SEALED_KINDS:
+        return (_DECLINE,)
+    if request.kind == "authorization":
+        return (_CANCEL,)
+    if request.options:
+        return request.options
+    if request.kind == "approval":
+        return _APPROVAL
+    return _LIMIT if request.kind == "limit" else ()
+
+
+def answer_by_message(
+    text: str | None, open_interactions: Sequence[InteractionRequested]
+) -> InputResponse | None:
+    """Return the answer that a plain message is, or None where it is a message (section 9.4).
+
+    The first open request that it fits is answered: by the id, the label or the number of an
+    option, else in a question that takes free text by any text. `text` is None for a message of
+    parts, which is never an answer. Nothing on the wire answers a sign-in.
+
+    Raises:
+        EveRefusal: a sealed request is open and the text answers nothing by an option: it may be
+            the secret.
+    """
+    words = (text or "").strip()
+    sealed = any(request.kind in SEALED_KINDS for request in open_interactions)
+    for request in open_interactions:
+        if request.kind == "authorization" or not words:
+            continue
+        options = offered_options(request)
+        option = option_named(words, options, numbers=True)
+        if option is not None:
+            return InputResponse(request.request_id, option_id=option.id)
+        free = request.freeform or not options
+        if free and not sealed and request.kind not in ("approval", "limit"):
+            return InputResponse(request.request_id, text=words)
+    if sealed:
+        _refuse(
+            f"A secret is asked for and this API never carries one: answer '{wire.DECLINE_ID}', or"
+            " give it where secrets are taken. No other text is taken until then.",
+            code=wire.INPUT_PENDING,
+        )
+    return None
+
+
+def to_command(
+    response: InputResponse, request: InteractionRequested, options: _Json | None = None
+) -> AnswerInteraction:
+    """Return the command that an answer means; `options` are those of the follow-up.
+
+    The option's id goes along, so that a backend with options of its own gets the very one that was
+    chosen.
+
+    Raises:
+        EveRefusal: it does not fit the request; the text names the options, and never quotes an
+            answer to a sealed kind.
+    """
+    if request.kind in SEALED_KINDS:
+        return _declined(response, request)
+    offered = offered_options(request)
+    chosen = next((option for option in offered if option.id == response.option_id), None)
+    if chosen is None and response.option_id is not None:
+        # Without options of its own an approval takes the words of both generations.
+        if request.options or polarity(response.option_id)[0] is None or request.kind != "approval":
+            _refuse_option(request, offered)
+        chosen = Option(id=response.option_id, label=response.option_id)
+    if request.kind in ("approval", "limit", "authorization"):
+        if chosen is None:
+            _refuse_option(request, offered)
+        decision, scope = decision_of(chosen)
+        return AnswerInteraction(
+            request_id=request.request_id,
+            decision=decision,
+            scope=scope if decision == "allow" and request.kind == "approval" else None,
+            reason=response.text or None,
+            option_ids=(chosen.id,),
+            options=options,
+        )
+    if chosen is None and not response.text:
+        _refuse_option(request, offered)
+    if chosen is None and offered and not request.freeform:
+        _refuse_option(request, offered)
+    if request.kind == "tool_result":
+        words = response.text or (chosen.id if chosen is not None else "")
+        return AnswerInteraction(
+            request_id=request.request_id, content=(Text(type="text", text=words),), options=options
+        )
+    return AnswerInteraction(
+        request_id=request.request_id,
+        option_ids=() if chosen is None else (chosen.id,),
+        text=response.text or None,
+        options=options,
+    )
+
+
+def _declined(response: InputResponse, request: InteractionRequested) -> AnswerInteraction:
+    given = [word for word in (response.option_id, response.text) if word]
+    if not given or any(word != wire.DECLINE_ID for word in given):
+        _refuse(
+            f"This API never carries a secret: the request '{request.request_id}' takes only the"
+            f" option '{wire.DECLINE_ID}' here."
+        )
+    return AnswerInteraction(request_id=request.request_id, skip=True)
+
+
+def _refuse_option(request: InteractionRequested, offered: tuple[Option, ...]) -> NoReturn:
+    if not offered:
+        _refuse(f"The request '{request.request_id}' takes a non-empty 'text'.")
+    names = ", ".join(f"'{option.id}'" for option in offered)
+    free = ", or a non-empty 'text'" if request.freeform and request.kind == "question" else ""
+    _refuse(f"The request '{request.request_id}' takes an 'optionId' of {names}{free}.")
+
+
+# Answers.
+
+
+def json_response(status: int, body: _Json, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer with a JSON body that nobody may store (section 2)."""
+    all_headers = CIMultiDict({"content-type": "application/json", "cache-control": "no-store"})
+    all_headers.extend(headers or {})
+    return Response(status, all_headers, format_json(body))
+
+
+def create_answer(
+    form: wire.Form,
+    session_id: str,
+    *,
+    token: str | None = None,
+    delivery_id: str | None = None,
+    protocol_version: int | None = None,
+) -> Response:
+    """Return the answer to a create: 202, in form `all` the union of both generations (1.1, 4.3).
+
+    `token` is the session's newest one, unused in form `newest`; `delivery_id` that of the message,
+    None for a prewarmed session.
+    """
+    body: _Json = {"ok": True, "sessionId": session_id}
+    if form != "tokens":
+        body["status"] = "accepted"
+        if protocol_version is not None:
+            body["protocolVersion"] = protocol_version
+    if form != "newest" and token is not None:
+        body["continuationToken"] = token
+    # A real server gives none on create; section 1.1 found that every client takes it.
+    if form == "all" and delivery_id is not None:
+        body["deliveryId"] = delivery_id
+    return json_response(202, body, {wire.SESSION_ID_HEADER: session_id})
+
+
+def follow_up_answer(
+    form: wire.Form, session_id: str, *, delivery_id: str, token: str | None = None
+) -> Response:
+    """Return the answer to an accepted follow-up (sections 1.1 and 5).
+
+    T says 200 and no more, S and the union 202 with the delivery id.
+    """
+    headers = {wire.SESSION_ID_HEADER: session_id}
+    body: _Json = {"ok": True, "sessionId": session_id}
+    if form == "tokens":
+        return json_response(200, body, headers)
+    body["status"] = "accepted"
+    if form == "all" and token is not None:
+        body["continuationToken"] = token
+    body["deliveryId"] = delivery_id
+    return json_response(202, body, headers)
+
+
+def control_answer(
+    kind: ControlKind, form: wire.Form, session_id: str, *, applied: bool = True
+) -> Response:
+    """Return the answer to a control of a session that the caller may use (section 6).
+
+    `applied` is false where nothing can be done because the session has ended. The bodies of the
+    generations for a cancel without effect contradict each other, so form `all` always says
+    `accepted` (section 1.1).
+    """
+    accepted: _Json = {"ok": True, "sessionId": session_id, "status": "accepted"}
+    if kind == "cancel":
+        if form == "tokens":
+            body = accepted if applied else {**accepted, "status": "no_active_turn"}
+            return json_response(202, body, {wire.SESSION_ID_HEADER: session_id})
+        if applied or form == "all":
+            return json_response(202, accepted)
+        return json_response(200, {"ok": True, "status": "no_active_turn"})
+    if not applied:
+        return json_response(200, {"ok": True, "status": "no_active_session"})
+    if kind == "reset":
+        return json_response(200, {"ok": True, "previousSessionId": session_id, "status": "reset"})
+    return json_response(202, accepted)
+
+
+def stream_headers(
+    form: wire.Form, session_id: str, tail_index: int | None = None
+) -> CIMultiDict[str]:
+    """Return the head of a stream (section 7.2).
+
+    `tail_index` is the index of the last record, -1 if there is none; None where it was not asked.
+    """
+    headers = CIMultiDict(
+        {
+            "content-type": wire.STREAM_CONTENT_TYPE,
+            "cache-control": "no-store, no-transform",
+            "x-accel-buffering": "no",
+            wire.SESSION_ID_HEADER: session_id,
+            wire.STREAM_FORMAT_HEADER: wire.STREAM_FORMAT,
+            wire.STREAM_VERSION_HEADER: str(wire.STREAM_VERSIONS[form]),
+        }
+    )
+    if tail_index is not None:
+        headers[wire.STREAM_TAIL_INDEX_HEADER] = str(tail_index)
+    return headers
+
+
+def route_not_found(method: str, url: str) -> Response:
+    """Return the host framework's 404 for an unknown path or a wrong method (section 2)."""
+    return Response(
+        404,
+        CIMultiDict({"content-type": "application/json; charset=utf-8"}),
+        format_json(_no_route_body(method, url)),
+    )
+
+
+def _no_route_body(method: str, url: str) -> _Json:
+    message = f"Cannot find any route matching [{method}] {url}"
+    return {"error": True, "status": 404, "message": message}
+
+
+_CHALLENGES = ('Bearer realm="eve"', 'Basic realm="eve", charset="UTF-8"')
+"""Section 2.1: one `www-authenticate` for each scheme that is taken."""
+
+_CONFLICTS = {
+    ErrorCode.NOT_SUPPORTED: wire.NOT_SUPPORTED,
+    ErrorCode.BUSY: wire.SESSION_BUSY,
+    ErrorCode.PAUSED: wire.INPUT_PENDING,
+    ErrorCode.ALREADY_ANSWERED: wire.INPUT_ALREADY_RESOLVED,
+    ErrorCode.UNKNOWN_INTERACTION: wire.INPUT_ALREADY_RESOLVED,
+}
+
+_STATUSES = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.UNSUPPORTED_MEDIA: 415,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.BACKEND_PROTOCOL: 502,
+    ErrorCode.BACKEND_REFUSED: 502,
+    ErrorCode.BACKEND_UNAVAILABLE: 503,
+    ErrorCode.BACKEND_TIMEOUT: 504,
+    ErrorCode.JOURNAL_UNAVAILABLE: 503,
+    ErrorCode.STOPPING: 503,
+}
+
+_FAILURES: dict[Route, str] = {
+    "create": "Failed to create the session.",
+    "session": "Failed to send the session message.",
+    "cancel": "Failed to cancel the turn.",
+    "control": "Failed to control the session.",
+    "stream": "Session stream unavailable.",
+    "info": "Failed to describe the agent.",
+}
+
+
+def refusal(
+    error: DragomanError,
+    *,
+    form: wire.Form,
+    token_style: bool = False,
+    session_id: str | None = None,
+    route: Route = "session",
+    error_id: str | None = None,
+) -> Response:
+    """Return an error in the dialect's own form.
+
+    `token_style` says that the request named its session by a token: it is then answered as T does,
+    as always in form `tokens`. `error_id` is for a failure of ours, to find it in the log; its
+    message is not shown.
+    """
+    if isinstance(error, EveRefusal):
+        return json_response(error.status, error.body)
+    by_token = form == "tokens" or (form == "all" and token_style)
+    match error.code:
+        case ErrorCode.UNAUTHORIZED:
+            text = "Authorization is required for this route."
+            answer = _failed(401, text, wire.UNAUTHORIZED)
+            for challenge in _CHALLENGES:
+                answer.headers.add("www-authenticate", challenge)
+            return answer
+        case ErrorCode.FORBIDDEN:
+            return _failed(403, error.message or "Forbidden.", wire.FORBIDDEN)
+        case ErrorCode.STALE_TOKEN:
+            text = (
+                "The continuation token is stale: use the one of the newest session.waiting event."
+            )
+            return _failed(404, text, wire.SESSION_NOT_RESUMABLE)
+        case ErrorCode.NOT_FOUND | ErrorCode.NOT_ACTIVE:
+            return _gone(error, form, by_token, session_id, route)
+        case ErrorCode.METHOD_NOT_ALLOWED:
+            return json_response(404, {"error": True, "status": 404, "message": error.message})
+        case (
+            ErrorCode.NOT_SUPPORTED
+            | ErrorCode.BUSY
+            | ErrorCode.PAUSED
+            | ErrorCode.ALREADY_ANSWERED
+            | ErrorCode.UNKNOWN_INTERACTION
+        ):
+            return _failed(400 if by_token else 409, error.message, _CONFLICTS[error.code])
+        case ErrorCode.CURSOR_EXPIRED:
+            return _failed(410, "Session history is no longer available.", wire.SESSION_EXPIRED)
+        case (
+            ErrorCode.INVALID_REQUEST
+            | ErrorCode.TOO_LARGE
+            | ErrorCode.UNSUPPORTED_MEDIA
+            | ErrorCode.BACKEND_PROTOCOL
+            | ErrorCode.BACKEND_REFUSED
+            | ErrorCode.BACKEND_UNAVAILABLE
+            | ErrorCode.BACKEND_TIMEOUT
+            | ErrorCode.RATE_LIMITED
+            | ErrorCode.JOURNAL_UNAVAILABLE
+            | ErrorCode.STOPPING
+        ):
+            return _plain(error, route)
+        case ErrorCode.CONFIG | ErrorCode.RECORDING | ErrorCode.INTERNAL:
+            body: _Json = {"ok": False, "error": _FAILURES[route]}
+            if error_id is not None:
+                body["errorId"] = error_id
+            return json_response(500, body)
+        case _:
+            assert_never(error.code)
+
+
+def _failed(status: int, text: str, code: str | None = None) -> Response:
+    body: _Json = {"ok": False, "error": text}
+    if code is not None:
+        body["code"] = code
+    return json_response(status, body)
+
+
+def _plain(error: DragomanError, route: Route) -> Response:
+    status = _STATUSES[error.code]
+    body: _Json = {"ok": False, "error": error.message}
+    if route == "stream" and status == 503:
+        body["error"] = _FAILURES[route]
+    if "violations" in error.details:
+        body["violations"] = error.details["violations"]
+    answer = json_response(status, body)
+    if "retry_after" in error.details:
+        answer.headers["retry-after"] = str(error.details["retry_after"])
+    return answer
+
+
+def _gone(
+    error: DragomanError, form: wire.Form, by_token: bool, session_id: str | None, route: Route
+) -> Response:
+    """Answer for a session that is unknown, another key's (both look the same) or at its end."""
+    match route:
+        case "stream":
+            return _failed(404, "Session not found.")
+        case "create" | "info":
+            return _failed(404, error.message)
+        case "control":
+            return control_answer("reset", form, session_id or "", applied=False)
+        case "cancel":
+            # Every body of T names the session, none of S does; neither client minds an error.
+            if form == "all" and error.code is ErrorCode.NOT_FOUND:
+                return _failed(404, "Session not found.")
+            return control_answer("cancel", form, session_id or "", applied=False)
+        case "session":
+            if by_token:
+                text = "Session is not active and cannot be resumed."
+                return _failed(404, text, wire.SESSION_NOT_RESUMABLE)
+            return _failed(409, "The session is no longer active.", wire.SESSION_NOT_ACTIVE)
+        case _:
+            assert_never(route)
+
+
+# Health and info (section 12).
+
+
+def health_body(workflow_id: str = "dragoman") -> _Json:
+    """Return the body of health: exactly three members, as S clients refuse any other."""
+    return {"ok": True, "status": "ready", "workflowId": workflow_id}
+
+
+def info_body(form: wire.Form, agent_name: str) -> _Json:
+    """Return the least payload that the clients accept.
+
+    It is version 5 of S, in form `tokens` version 1 of T. The two contradict each other; form `all`
+    serves S, and only an explicit `info()` of a T client fails (section 1.1).
+    """
+    model: _Json = {
+        "id": f"dragoman/{agent_name}",
+        "routing": {"kind": "external", "provider": "dragoman"},
+    }
+    common: _Json = {
+        "kind": "eve-agent-info",
+        "mode": "production",
+        "capabilities": {"devRoutes": False},
+        "connections": [],
+        "diagnostics": {"discoveryErrors": 0, "discoveryWarnings": 0},
+        "hooks": [],
+        "schedules": [],
+        "skills": {"dynamic": [], "static": []},
+        "subagents": {"local": [], "total": 0},
+        "workspace": {"resourceRoot": None, "rootEntries": []},
+    }
+    agent: _Json = {"agentRoot": "/agent", "appRoot": "/", "name": agent_name, "model": model}
+    if form == "tokens":
+        return {
+            **common,
+            "version": 1,
+            "agent": agent,
+            "channels": {"authored": [], "available": [], "disabledFramework": [], "framework": []},
+            "instructions": {"dynamic": [], "static": None},
+            "sandbox": None,
+            "tools": {
+                "authored": [],
+                "available": [],
+                "disabledFramework": [],
+                "dynamic": [],
+                "framework": [],
+                "reserved": [],
+            },
+            "workflow": {"enabled": False, "toolName": "Workflow"},
+            "workspace": {
+                "resourceRoot": {"logicalPath": "", "rootEntries": []},
+                "rootEntries": [],
+            },
+        }
+    return {
+        **common,
+        "version": 5,
+        "agent": {**agent, "nodeId": "__root__", "config": _module("agent.ts")},
+        "channels": {"routes": [], "shadowed": []},
+        "composition": {"disabled": [], "shadowed": []},
+        "instructions": {"dynamic": [], "static": []},
+        "kernelEffects": [],
+        "memories": [],
+        "remoteAgents": {"entries": [], "total": 0},
+        "sandbox": {**_module("sandbox.ts"), "revisionHash": "0"},
+        "tools": {"dynamic": [], "static": []},
+    }
+
+
+def _module(name: str) -> _Json:
+    owner = {"kind": "application"}
+    backing = {
+        "kind": "filesystem",
+        "externalDependencies": [],
+        "sourcePath": f"/agent/{name}",
+    }
+    return {
+        "logicalPath": name,
+        "owner": owner,
+        "sourceId": name,
+        "sourceKind": "module",
+        "binding": {"logicalPath": name, "owner": dict(owner), "backing": backing},
+    }
+
+
+# Continuation tokens (design section 5).
+
+_TOKEN = re.compile(
+    re.escape(wire.TOKEN_PREFIX)
+    + r"([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+_HALF = 8
+"""Bytes of either half of a token: one names the session, the other the `session.waiting`."""
+
+
+def make_token(secret: bytes, wait: int) -> str:
+    """Return the token of the `wait`-th `session.waiting` of the session with this secret.
+
+    It is a pure function, so that replay is equal.
+    """
+    handle = hmac.digest(secret, b"handle", "sha256")[:_HALF]
+    place = hmac.digest(secret, f"wait:{wait}".encode(), "sha256")[:_HALF]
+    digits = (handle + place).hex()
+    return wire.TOKEN_PREFIX + "-".join(
+        (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    )
+
+
+def token_handle(token: str) -> str | None:
+    """Return the 16 digits that all tokens of a session share, an alias to find it by.
+
+    None stands for what is no token of ours.
+    """
+    match = _TOKEN.fullmatch(token)
+    return None if match is None else "".join(match.groups())
+
+
+def token_wait(secret: bytes, token: str, newest: int) -> int | None:
+    """Return which `session.waiting` a token is of, if it is one of the newest two.
+
+    None stands for a stale or foreign one.
+    """
+    given = token.encode("utf-8", "surrogatepass")
+    for wait in (newest, newest - 1):
+        if wait >= 0 and hmac.compare_digest(given, make_token(secret, wait).encode()):
+            return wait
+    return None

@@ -1,0 +1,992 @@
+"""Serves eve: the log of a session becomes the records of its NDJSON stream.
+
+Record *n* is the same for ever: the records are a pure function of the log. Three forms (eve page, sections 1 and 1.1):
+
+* `all`: one server for every client of 0.30 to 0.80: stream version 24, cumulative texts beside the deltas, a turn that
+  pauses is closed and another one opens at the answer;
+* `tokens`: the token generation (0.30.8, version 21): the same without what came later;
+* `newest`: 0.80.1 (version 26): deltas only, a paused turn is held open with `turn.waiting`.
+
+A canonical turn that pauses is one turn; the closed forms unfold it into several. Cumulative fields are quadratic in the length of
+a block, so the deltas of a long block are merged, by a rule on the log alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from adapters import events as ev
+from adapters.base import Encoder, EncoderContext, Frame
+from adapters.eve import wire
+from adapters.eve.requests import make_token, offered_options
+from adapters.jsonvalue import format_json
+from adapters.normalizer import ABANDONED
+
+MERGE_FROM = 4096
+"""Characters of a block up to which every delta is a record of its own."""
+
+MERGE_SHARE = 64
+"""Beyond that a record waits until it adds this share of the block: 256 kB in 8-byte deltas stays under 80 x its text."""
+
+EVE_VERSIONS = {"all": "0.46.1", "tokens": "0.30.8", "newest": "0.80.1"}
+"""The release whose stream version a form declares (section 13)."""
+
+FINISH_REASONS = frozenset({"stop", "length", "content-filter", "tool-calls", "error", "other"})
+"""Section 9.2."""
+
+_OUTCOMES = {
+    "approved": "approved",
+    "denied": "denied",
+    "answered": "answered",
+    "skipped": "answered",
+    "expired": "cancelled",
+    "cancelled": "cancelled",
+    "withdrawn": "ignored",
+    "failed": "invalid",
+    "unknown": "answered",
+}
+"""Canonical outcome of an interaction -> `outcome` of a resolution (section 9.4)."""
+
+_SIGN_IN_OUTCOMES = {
+    "approved": "authorized",
+    "answered": "authorized",
+    "denied": "declined",
+    "skipped": "declined",
+    "withdrawn": "declined",
+    "cancelled": "declined",
+    "expired": "timed-out",
+    "failed": "failed",
+    "unknown": "authorized",
+}
+"""Canonical outcome of a sign-in -> `outcome` of `authorization.completed` (section 9.4)."""
+
+LIMIT_TOOL = "session_limit_continuation"
+"""Section 9.4: the action of a limit request."""
+
+QUESTION_TOOL = "ask_question"
+"""The model's tool for questions (section 9.4): the action of a question that has no call of its own."""
+
+_SIGN_IN_MEMBERS = {
+    "url": "url",
+    "user_code": "userCode",
+    "instructions": "instructions",
+    "display_name": "displayName",
+}
+"""Key of a sign-in's `details` -> member of `authorization` (section 9.4)."""
+
+
+@dataclasses.dataclass(slots=True)
+class _State:
+    records: int = 0
+    started: bool = False
+    ended: bool = False
+    waits: int = 0
+    used: int = -1
+    sequence: int = 0
+    turn: int | None = None
+    step: int | None = None
+    steps: int = 0
+    held: bool = False
+    deliveries: list[str] = dataclasses.field(default_factory=list)
+    unsettled: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    taken: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    text: str = ""
+    text_open: bool = False
+    reasoning: str = ""
+    unwritten: str = ""
+    unwritten_kind: str | None = None
+    calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    threads: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    model: str | None = None
+    compacting: bool = False
+    control: bool = False
+    usage: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class EveEncoder(Encoder):
+    """The encoder of one thread's stream. Settings: `form` (`all`, `tokens`, `newest`), `token_rotation`."""
+
+    dialect = wire.DIALECT
+    version = 1
+
+    def __init__(self, context: EncoderContext) -> None:
+        self._context = context
+        self._form: str = context.settings.get("form", "all")
+        self._rotate: bool = context.settings.get("token_rotation", True)
+        self._closed_form = self._form != "newest"
+        self._cumulative = self._form != "newest"
+        self._s = _State()
+        seed = f"{context.session_id}/{context.thread_id}".encode()
+        # Ids look like the real ones, `evt_` and 26 characters; readers take them as opaque (section 9).
+        self._id_prefix = "evt_" + hashlib.sha256(seed).hexdigest()[:14].upper()
+        self._out: list[Frame] = []
+        self._at = 0
+        self._second = -1
+        self._second_text = ""
+        self._deliveries_json = b""
+
+    # What the face asks besides.
+
+    @property
+    def waits(self) -> int:
+        """Return the number of `session.waiting` so far: the number of the newest continuation token."""
+        return self._s.waits if self._rotate else 0
+
+    @property
+    def used(self) -> int:
+        """Return the number of the newest token that a request used, -1 for none."""
+        return self._s.used
+
+    @property
+    def turn_id(self) -> str | None:
+        """Return the id of the turn that this face shows as open, or None."""
+        return None if self._s.turn is None else f"turn_{self._s.turn}"
+
+    @property
+    def token(self) -> str:
+        """Return the newest continuation token of the session."""
+        return make_token(self._context.secret, self.waits)
+
+    # The Encoder contract.
+
+    def feed(self, entry: ev.Entry) -> list[Frame]:
+        event = entry.event
+        self._at = entry.at
+        type_ = event.TYPE
+        out = self._out = []
+        if type_ == "text.delta" or type_ == "reasoning.delta":
+            if event.thread_id == self._context.thread_id:
+                self._delta(event, type_ == "text.delta")
+            return out
+        handler = _HANDLERS.get(type_)
+        if handler is not None and (
+            event.thread_id == self._context.thread_id
+            or type_ in _ACROSS_THREADS
+            or getattr(event, "shown_on", None) == self._context.thread_id
+            # What a child asked here is resolved here, though it is the child's event.
+            or (
+                isinstance(event, ev.InteractionResolved) and event.request_id in self._s.requests
+            )
+        ):
+            handler(self, event)
+        return out
+
+    def snapshot(self) -> bytes:
+        return format_json(dataclasses.asdict(self._s) | {"next_cursor": self.next_cursor})
+
+    def restore(self, snapshot: bytes) -> None:
+        value = orjson.loads(snapshot)
+        self.next_cursor = value.pop("next_cursor")
+        self._s = _State(**value)
+        self._deliveries_changed()
+
+    # Records.
+
+    def _write(self, type_: str, data: dict[str, Any] | None, *, end: bool = False) -> None:
+        if not self._s.started:
+            self._start_session()
+        if self._s.unwritten_kind is not None:
+            self._flush_delta()
+        self._append(type_, None if data is None else format_json(data), end=end)
+
+    def _append(self, type_: str, data: bytes | None, *, end: bool = False) -> None:
+        n = self._s.records
+        self._s.records = n + 1
+        self.next_cursor = n + 1
+        line = b'{"type":"%s",%s"meta":{"at":"%s","id":"%s%012d"%s}}\n' % (
+            type_.encode(),
+            b"" if data is None else b'"data":%s,' % data,
+            self._time().encode(),
+            self._id_prefix.encode(),
+            n,
+            self._deliveries_json,
+        )
+        self._out.append(Frame(n, line, "session" if end else None))
+
+    def _time(self) -> str:
+        second, ms = divmod(self._at, 1000)
+        if second != self._second:
+            self._second = second
+            moment = datetime.datetime.fromtimestamp(second, datetime.UTC)
+            self._second_text = moment.strftime("%Y-%m-%dT%H:%M:%S.")
+        return f"{self._second_text}{ms:03d}Z"
+
+    def _deliveries_changed(self) -> None:
+        # Deliveries exist since 0.52 (section 9); the token generation never had them.
+        if self._form == "tokens" or not self._s.deliveries:
+            self._deliveries_json = b""
+        else:
+            self._deliveries_json = b',"deliveryIds":' + format_json(self._s.deliveries)
+
+    def _deliver(self, command_id: str) -> None:
+        if command_id not in self._s.deliveries:
+            self._s.deliveries.append(command_id)
+            self._deliveries_changed()
+
+    def _c(self) -> dict[str, Any]:
+        """Return the coordinates of the open turn, else of the last one (section 8.2), else of the next."""
+        number = self._s.turn
+        if number is None:
+            number = max(self._s.sequence - 1, 0)
+        return {"sequence": number, "turnId": f"turn_{number}"}
+
+    def _cs(self) -> dict[str, Any]:
+        step = self._s.step
+        if step is None:
+            step = max(self._s.steps - 1, 0)
+        return {**self._c(), "stepIndex": step}
+
+    # Turns.
+
+    def _start_session(self) -> None:
+        self._s.started = True
+        runtime: dict[str, Any] = {
+            "agentId": self._context.agent,
+            "agentName": self._context.agent,
+            "eveVersion": EVE_VERSIONS[self._form],
+        }
+        if self._form != "newest" and self._s.model is not None:
+            runtime["modelId"] = self._s.model
+        self._append("session.started", format_json({"runtime": runtime}))
+
+    def _open_turn(self) -> None:
+        s = self._s
+        if s.control:
+            # A compaction that was begun and never ended: its readers wait for this (section 6).
+            self._wait()
+        s.turn = s.sequence
+        s.sequence += 1
+        s.step, s.steps = None, 0
+        self._write("turn.started", self._c())
+
+    def _in_turn(self) -> None:
+        if self._s.turn is None:
+            self._open_turn()
+
+    def _in_step(self) -> None:
+        self._in_turn()
+        if self._s.step is None:
+            self._start_step(None)
+
+    def _start_step(self, model: str | None) -> None:
+        s = self._s
+        s.step = s.steps
+        s.steps += 1
+        data = self._cs()
+        if self._form != "tokens" and (model or s.model):
+            data["modelId"] = model or s.model
+        self._write("step.started", data)
+        # A block that goes on in the next model call begins anew for readers.
+        s.text = s.reasoning = ""
+        s.text_open = False
+
+    def _close_step(self, finish_reason: str = "other") -> None:
+        if self._s.step is not None:
+            reason = self._finish_reason(finish_reason)
+            self._write("step.completed", {**self._cs(), "finishReason": reason})
+            self._s.step = None
+
+    def _finish_reason(self, reason: str | None) -> str:
+        """Return why a step is over; one whose text has no end was cut (section 5.1)."""
+        return reason if reason in FINISH_REASONS and not self._s.text_open else "other"
+
+    def _wait(self) -> None:
+        s = self._s
+        s.turn = None
+        s.control = False
+        s.waits += 1
+        token = self._context.session_id if self._form == "newest" else self.token
+        data: dict[str, Any] = {"continuationToken": token, "wait": "next-user-message"}
+        if self._form != "tokens" and s.usage:
+            data["usage"] = self._session_usage()
+        self._write("session.waiting", data)
+
+    def _session_usage(self) -> dict[str, Any]:
+        names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+        return {name: 0 for name in names} | self._s.usage
+
+    def _turn_started(self, event: ev.TurnStarted) -> None:
+        s = self._s
+        s.held = False
+        # The deliveries that own the turn stand on its first records already, as real servers write them.
+        if s.taken:
+            s.deliveries = list(s.taken)
+            self._deliveries_changed()
+        # A message or a child that came before the turn has opened it here already.
+        self._in_turn()
+
+    def _turn_resumed(self, event: ev.TurnResumed) -> None:
+        self._s.held = False
+        if self._closed_form:
+            self._in_turn()
+
+    def _turn_paused(self, event: ev.TurnPaused) -> None:
+        if event.on == "retry":
+            # The agent goes on by itself; no record says that it rests (section 9.1).
+            return
+        if self._closed_form:
+            if event.on == "tasks":
+                return
+            if self._s.turn is None:
+                # Closed already: an empty turn, as after one of two answers (section 8.2). A message that waits meanwhile
+                # gets its boundary with it, or its sender would wait for one until the turn is over (section 7.6).
+                for command_id in self._s.unsettled:
+                    self._deliver(command_id)
+            self._in_turn()
+            self._close_step()
+            self._write("turn.completed", self._c())
+            self._wait()
+            self._s.held = True
+            return
+        self._close_step()
+        data: dict[str, Any] = {**self._c(), "on": event.on}
+        if self._s.usage:
+            data["usage"] = self._session_usage()
+        self._write("turn.waiting", data)
+
+    def _turn_ended(self, event: ev.TurnEnded) -> None:
+        self._s.held = False
+        self._in_turn()
+        self._close_step("stop" if event.outcome == "completed" else "other")
+        self._end_turn(event.outcome, event.error)
+
+    def _end_turn(self, outcome: str, error: ev.ErrorInfo | None) -> None:
+        if outcome == "completed":
+            self._write("turn.completed", self._c())
+        elif outcome == "interrupted":
+            self._write("turn.cancelled", self._c())
+        else:
+            data = {**self._c(), **_failure(error, outcome)}
+            if self._form != "tokens":
+                data["terminal"] = False
+            self._write("turn.failed", data)
+        self._s.text = self._s.reasoning = ""
+        self._wait()
+
+    # Inputs.
+
+    def _input_accepted(self, event: ev.InputAccepted) -> None:
+        number = (event.details or {}).get("eve_token")
+        if isinstance(number, int):
+            self._s.used = max(self._s.used, number)
+        if event.kind in ("message", "steer"):
+            self._s.unsettled[event.command_id] = [
+                _flat(event.content),
+                _parts(event.content, self._form),
+            ]
+
+    def _input_settled(self, event: ev.InputSettled) -> None:
+        s = self._s
+        message = s.unsettled.pop(event.command_id, None)
+        if message is None:
+            return
+        if event.outcome == "taken":
+            s.taken[event.command_id] = message
+            return
+        # Not taken: the sender still waits for a boundary that carries its delivery (section 7.6).
+        self._deliver(event.command_id)
+        if s.turn is not None:
+            return
+        s.deliveries = [event.command_id]
+        self._deliveries_changed()
+        self._open_turn()
+        self._write("message.received", {**self._c(), "message": message[0], "parts": message[1]})
+        error = event.error or ev.ErrorInfo(
+            code=f"input_{event.outcome}",
+            message=event.reason or f"The message was {event.outcome}.",
+        )
+        if event.outcome == "withdrawn":
+            self._end_turn("interrupted", None)
+        else:
+            self._end_turn("failed", error)
+
+    def _message_received(self, event: ev.MessageReceived) -> None:
+        if event.command_id is not None:
+            self._s.taken.pop(event.command_id, None)
+            self._deliver(event.command_id)
+        self._in_turn()
+        self._write(
+            "message.received",
+            {
+                **self._c(),
+                "message": _flat(event.content),
+                "parts": _parts(event.content, self._form),
+            },
+        )
+
+    def _guidance_received(self, event: ev.GuidanceReceived) -> None:
+        if event.command_id is not None:
+            self._s.taken.pop(event.command_id, None)
+            self._deliver(event.command_id)
+        self._in_turn()
+        self._write(
+            "message.received",
+            {
+                **self._c(),
+                "message": event.text,
+                "parts": [{"type": "text", "text": event.text}],
+            },
+        )
+
+    # Steps and text.
+
+    def _step_started(self, event: ev.StepStarted) -> None:
+        if event.model is not None:
+            self._s.model = event.model
+        self._in_turn()
+        self._close_step()
+        self._start_step(event.model)
+
+    def _step_ended(self, event: ev.StepEnded) -> None:
+        s = self._s
+        if event.usage is not None:
+            self._count(event.usage)
+        if s.step is None:
+            return
+        data = self._cs()
+        if event.error is not None:
+            self._write("step.failed", {**data, **_failure(event.error, "failed")})
+        else:
+            data["finishReason"] = self._finish_reason(event.finish_reason)
+            if event.usage is not None:
+                data["usage"] = _usage(event.usage)
+            self._write("step.completed", data)
+        s.step = None
+
+    def _count(self, usage: ev.Usage) -> None:
+        for name, value in _usage(usage).items():
+            self._s.usage[name] = self._s.usage.get(name, 0) + value
+
+    def _delta(self, event: Any, is_text: bool) -> None:
+        s = self._s
+        if s.step is None or s.turn is None:
+            self._in_step()
+        if is_text:
+            s.text_open = True
+        kind = "text" if is_text else "reasoning"
+        if s.unwritten_kind is not None and s.unwritten_kind != kind:
+            self._flush_delta()
+        piece = event.text
+        if self._cumulative:
+            so_far = len(s.text if is_text else s.reasoning)
+            if so_far > MERGE_FROM:
+                s.unwritten += piece
+                s.unwritten_kind = kind
+                if len(s.unwritten) * MERGE_SHARE < so_far:
+                    return
+                self._flush_delta()
+                return
+        self._write_delta(piece, is_text)
+
+    def _write_delta(self, piece: str, is_text: bool) -> None:
+        s = self._s
+        assert s.turn is not None and s.step is not None
+        delta = orjson.dumps(piece)
+        name, so_far_name, kind = (
+            (b"messageDelta", b"messageSoFar", "message.appended")
+            if is_text
+            else (b"reasoningDelta", b"reasoningSoFar", "reasoning.appended")
+        )
+        cumulative = b""
+        if self._cumulative:
+            if is_text:
+                s.text += piece
+                whole = s.text
+            else:
+                s.reasoning += piece
+                whole = s.reasoning
+            cumulative = b'"%s":%s,' % (so_far_name, orjson.dumps(whole))
+        self._append(
+            kind,
+            b'{"%s":%s,%s"sequence":%d,"stepIndex":%d,"turnId":"turn_%d"}'
+            % (name, delta, cumulative, s.turn, s.step, s.turn),
+        )
+
+    def _flush_delta(self) -> None:
+        s = self._s
+        piece, kind = s.unwritten, s.unwritten_kind
+        s.unwritten, s.unwritten_kind = "", None
+        if piece:
+            self._write_delta(piece, kind == "text")
+
+    def _text_completed(self, event: ev.TextCompleted) -> None:
+        if self._s.unwritten_kind == "text":
+            self._flush_delta()
+        self._s.text = ""
+        # A block that was cut stays open: half a text must not look like an answer (traps, 8).
+        if event.status != "complete":
+            return
+        self._in_step()
+        self._s.text_open = False
+        reason = event.finish_reason
+        self._write(
+            "message.completed",
+            {
+                **self._cs(),
+                "message": event.text,
+                "finishReason": reason if reason in FINISH_REASONS else "stop",
+            },
+        )
+
+    def _reasoning_completed(self, event: ev.ReasoningCompleted) -> None:
+        if self._s.unwritten_kind == "reasoning":
+            self._flush_delta()
+        self._s.reasoning = ""
+        if event.status != "complete":
+            return
+        self._in_step()
+        self._write("reasoning.completed", {**self._cs(), "reasoning": event.text})
+
+    def _result_produced(self, event: ev.ResultProduced) -> None:
+        self._in_step()
+        self._write("result.completed", {**self._cs(), "result": event.value})
+
+    # Tools.
+
+    def _tool_input_delta(self, event: ev.ToolInputDelta) -> None:
+        # Version 24 would need an offset and 21 has no such record (sections 1.1 and 13).
+        if self._form == "newest":
+            self._in_step()
+            self._write(
+                "action.input.appended",
+                {
+                    **self._cs(),
+                    "callId": event.call_id,
+                    "toolName": event.name or "unknown",
+                    "inputTextDelta": event.text,
+                },
+            )
+
+    def _tool_called(self, event: ev.ToolCalled) -> None:
+        self._in_step()
+        self._s.calls[event.call_id] = {"name": event.name, "kind": event.kind}
+        data: dict[str, Any] = {**self._cs(), "actions": [self._action(event)]}
+        if event.label is not None and self._form != "tokens":
+            data["presentation"] = {event.call_id: {"label": event.label}}
+        self._write("actions.requested", data)
+
+    def _action(self, event: ev.ToolCalled) -> dict[str, Any]:
+        input_ = _input(event)
+        base = {"callId": event.call_id, "input": input_}
+        match event.kind:
+            case "subagent":
+                return base | {
+                    "kind": "subagent-call",
+                    "name": event.name,
+                    "subagentName": event.name,
+                    "nodeId": event.name,
+                    "description": event.label or event.name,
+                }
+            case "remote":
+                return base | {
+                    "kind": "remote-agent-call",
+                    "name": event.name,
+                    "remoteAgentName": event.name,
+                    "nodeId": event.name,
+                    "description": event.label or event.name,
+                }
+            case "skill":
+                return base | {"kind": "load-skill", "name": event.name}
+            case "workflow" if self._form == "newest":
+                return base | {
+                    "kind": "workflow-tool-call",
+                    "toolName": event.name,
+                    "workflowId": event.name,
+                }
+            case _:
+                return base | {"kind": "tool-call", "toolName": event.name}
+
+    def _tool_progressed(self, event: ev.ToolProgressed) -> None:
+        call = self._s.calls.get(event.call_id, {"name": "unknown"})
+        self._in_turn()
+        result = {
+            "kind": "tool-result",
+            "callId": event.call_id,
+            "toolName": call["name"],
+            "output": event.output,
+        }
+        self._write("action.partial", {**self._cs(), "result": result})
+
+    def _tool_returned(self, event: ev.ToolReturned) -> None:
+        call = self._s.calls.pop(event.call_id, None) or {"name": "unknown", "kind": "builtin"}
+        if event.error is not None and event.error.code == ABANDONED and event.synthetic:
+            # Only closes the call; eve never writes a result that did not come (traps, 15).
+            return
+        output = event.output
+        if output is None and event.content is not None:
+            output = [
+                block.model_dump(mode="json", exclude_defaults=True) for block in event.content
+            ]
+        result: dict[str, Any] = {"callId": event.call_id, "output": output}
+        match call["kind"]:
+            case "subagent" | "remote":
+                result |= {
+                    "kind": "subagent-result",
+                    "subagentName": call["name"],
+                    "origin": "child",
+                }
+            case "skill":
+                result |= {"kind": "load-skill-result", "name": call["name"]}
+            case _:
+                result |= {"kind": "tool-result", "toolName": call["name"]}
+        status = event.status
+        if status == "interrupted" or (status == "completed" and event.is_error):
+            status = "failed"
+        if event.is_error or status == "failed":
+            result["isError"] = True
+        data: dict[str, Any] = {**self._cs(), "result": result, "status": status}
+        if status != "completed":
+            data["error"] = _result_error(event, status)
+        # A result of a call that was denied comes with the old turn's coordinates (section 8.2).
+        if not self._s.held:
+            self._in_turn()
+        self._write("action.result", data)
+
+    # Interactions.
+
+    def _interaction_requested(self, event: ev.InteractionRequested) -> None:
+        self._in_turn()
+        if event.kind == "authorization":
+            self._sign_in(event)
+            return
+        request = self._request(event)
+        self._s.requests[event.request_id] = {"kind": request["kind"]}
+        data: dict[str, Any] = {**self._cs(), "requests": [request]}
+        if self._form == "newest" and event.thread_id != self._context.thread_id:
+            data["callId"] = request["action"]["callId"]
+        self._write("input.requested", data)
+
+    def _request(self, event: ev.InteractionRequested) -> dict[str, Any]:
+        details = event.details or {}
+        sealed = event.kind in ev.SEALED_KINDS
+        options = offered_options(event)
+        kind = {"approval": "tool-approval", "limit": "session-limit"}.get(event.kind, "question")
+        call_id = event.call_id or event.request_id
+        if event.kind == "limit":
+            name = LIMIT_TOOL
+        elif event.call_id is not None and event.call_id in self._s.calls:
+            name = self._s.calls[event.call_id]["name"]
+        else:
+            name = details.get("tool") or (QUESTION_TOOL if kind == "question" else "permission")
+        input_ = details.get("input", details)
+        if not isinstance(input_, dict):
+            input_ = {"value": input_}
+        if not input_ and event.kind != "approval":
+            input_ = {"prompt": event.prompt}
+        request: dict[str, Any] = {
+            "requestId": event.request_id,
+            "kind": kind,
+            "prompt": _prompt(event, name),
+            "action": {"kind": "tool-call", "callId": call_id, "toolName": name, "input": input_},
+            "allowFreeform": not sealed and (event.freeform or not options),
+        }
+        if kind in ("tool-approval", "session-limit"):
+            request["display"] = "confirmation"
+        else:
+            request["display"] = "select" if options else "text"
+        if options:
+            request["options"] = [_option(option) for option in options]
+        return request
+
+    def _sign_in(self, event: ev.InteractionRequested) -> None:
+        details = event.details or {}
+        name = details.get("service") or "sign-in"
+        self._s.requests[event.request_id] = {"kind": "authorization", "name": name}
+        data: dict[str, Any] = {**self._cs(), "name": name, "description": event.prompt}
+        shown = {
+            ours: details[theirs]
+            for theirs, ours in _SIGN_IN_MEMBERS.items()
+            if details.get(theirs) is not None
+        }
+        if event.expires_at is not None:
+            moment = datetime.datetime.fromtimestamp(event.expires_at / 1000, datetime.UTC)
+            shown["expiresAt"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if shown:
+            data["authorization"] = shown
+        if self._form != "tokens":
+            data["attemptId"] = event.request_id
+        for member in ("webhookUrl", "principalId", "candidateId"):
+            if event.extra is not None and member in event.extra:
+                data[member] = event.extra[member]
+        self._write("authorization.required", data)
+
+    def _interaction_resolved(self, event: ev.InteractionResolved) -> None:
+        request = self._s.requests.pop(event.request_id, None)
+        if request is None:
+            return
+        if request["kind"] == "authorization":
+            self._write(
+                "authorization.completed",
+                {
+                    **self._cs(),
+                    "name": request["name"],
+                    "outcome": _SIGN_IN_OUTCOMES[event.outcome],
+                },
+            )
+            return
+        # The token generation proves an answer by its effects only (section 14).
+        if self._form == "tokens":
+            return
+        if self._form == "newest" and request["kind"] == "tool-approval":
+            self._write(
+                "approval.settled",
+                {
+                    **self._cs(),
+                    "requestId": event.request_id,
+                    "outcome": "approved" if event.outcome == "approved" else "cancelled",
+                    "responderPrincipalId": event.by or "unknown",
+                },
+            )
+        resolution: dict[str, Any] = {
+            "requestId": event.request_id,
+            "kind": request["kind"],
+            "outcome": _OUTCOMES[event.outcome],
+        }
+        if event.answer is not None:
+            response: dict[str, Any] = {"requestId": event.request_id}
+            if event.answer.option_ids:
+                response["optionId"] = event.answer.option_ids[0]
+            words = event.answer.text if event.answer.text is not None else event.answer.reason
+            if words is not None:
+                response["text"] = words
+            resolution["response"] = response
+        self._write("input.resolved", {**self._cs(), "resolutions": [resolution]})
+
+    # The session.
+
+    def _session_ended(self, event: ev.SessionEnded) -> None:
+        if self._s.ended:
+            return
+        self._s.ended = True
+        if self._s.turn is not None:
+            # Opened by what came between two turns; the turns of the log are over.
+            self._close_step()
+            self._write("turn.cancelled", self._c())
+            self._s.turn = None
+        if event.outcome == "failed":
+            failure = _failure(event.error, "failed")
+            self._write(
+                "session.failed", {**failure, "sessionId": self._context.session_id}, end=True
+            )
+        elif self._form == "tokens":
+            self._write("session.completed", None, end=True)
+        else:
+            self._write("session.completed", {"usage": self._session_usage()}, end=True)
+
+    def _context_compacted(self, event: ev.ContextCompacted) -> None:
+        s = self._s
+        inside = s.turn is not None
+        coordinates = self._control()
+        data = {
+            **coordinates,
+            "modelId": event.model or s.model or "unknown",
+            "sessionId": self._context.session_id,
+        }
+        if event.phase == "started" or not s.compacting:
+            self._write("compaction.requested", {**data, "usageInputTokens": event.before_tokens})
+        s.compacting = event.phase == "started"
+        if event.phase == "completed":
+            self._write("compaction.completed", data)
+            if not inside:
+                self._wait()
+
+    def _context_cleared(self, event: ev.ContextCleared) -> None:
+        inside = self._s.turn is not None
+        self._write("context.cleared", {**self._control(), "sessionId": self._context.session_id})
+        if not inside:
+            self._wait()
+
+    def _control(self) -> dict[str, Any]:
+        """Return the coordinates of a control record: between turns it names the next one (section 6)."""
+        self._s.control = self._s.turn is None
+        number = self._s.turn if self._s.turn is not None else self._s.sequence
+        data: dict[str, Any] = {"sequence": number, "turnId": f"turn_{number}"}
+        if self._form != "tokens":
+            data["stepIndex"] = self._s.step or 0
+        return data
+
+    def _gap(self, event: ev.Gap) -> None:
+        data: dict[str, Any] = {"reason": event.reason}
+        if event.cursor_from is not None:
+            data["from"] = event.cursor_from
+        if event.cursor_to is not None:
+            data["to"] = event.cursor_to
+        # Unknown types pass through every client untouched (section 7.5).
+        self._write("dragoman.gap", data)
+
+    # Child threads.
+
+    def _thread_started(self, event: ev.ThreadStarted) -> None:
+        if event.parent != self._context.thread_id:
+            return
+        s = self._s
+        name = event.name or "agent"
+        call_id = event.call_id or event.thread_id
+        s.threads[event.thread_id] = {"name": name, "call": call_id, "kind": event.kind}
+        self._in_turn()
+        if self._form == "newest":
+            task_id = event.task_id or event.thread_id
+            kind = "tool" if event.kind == "tool" else "agent"
+            self._write(
+                "task.started",
+                {
+                    "callId": call_id,
+                    **_turn_only(self._c()),
+                    "taskId": task_id,
+                    "name": name,
+                    "kind": kind,
+                },
+            )
+            self._write(
+                "agent.started",
+                {
+                    "callId": call_id,
+                    **_turn_only(self._c()),
+                    "taskId": task_id,
+                    "name": name,
+                    "sessionId": event.thread_id,
+                    "streamPath": f"/eve/v1/session/{event.thread_id}/stream",
+                },
+            )
+            return
+        self._write(
+            "subagent.called",
+            {
+                "callId": call_id,
+                "childSessionId": event.thread_id,
+                "sessionId": self._context.session_id,
+                **self._c(),
+                "name": name,
+                "toolName": name,
+                "workflowId": name,
+            },
+        )
+
+    def _thread_ended(self, event: ev.ThreadEnded) -> None:
+        child = self._s.threads.pop(event.thread_id, None)
+        if child is None:
+            return
+        output = event.output
+        if self._form == "newest":
+            data: dict[str, Any] = {
+                "callId": child["call"],
+                **_turn_only(self._c()),
+                "taskId": event.thread_id,
+                "name": child["name"],
+                "kind": "tool" if child["kind"] == "tool" else "agent",
+                "status": event.status,
+            }
+            if output is not None:
+                data["output"] = output
+            if event.error is not None:
+                data["error"] = {"message": event.error.message}
+            self._write("task.settled", data)
+            return
+        if event.error is not None:
+            output = event.error.message
+        text = output if isinstance(output, str) else format_json(output).decode()
+        self._write(
+            "subagent.completed",
+            {"callId": child["call"], "subagentName": child["name"], "output": text},
+        )
+
+
+_HANDLERS: dict[str, Callable[[EveEncoder, Any], None]] = {
+    type_: getattr(EveEncoder, "_" + type_.replace(".", "_"))
+    for type_ in ev.EVENT_TYPES
+    if hasattr(EveEncoder, "_" + type_.replace(".", "_"))
+}
+
+_ACROSS_THREADS = frozenset({"thread.started", "thread.ended", "session.ended"})
+"""What the stream of one thread shows of others: children, and the end of all."""
+
+
+def _turn_only(coordinates: dict[str, Any]) -> dict[str, Any]:
+    return {"turnId": coordinates["turnId"]}
+
+
+def _flat(content: tuple[Any, ...] | None) -> str:
+    """Return a message as one text: files as `[file: name (type)]`, a line per part (section 9.1)."""
+    return ev.text_of(content)
+
+
+def _parts(content: tuple[Any, ...] | None, form: str) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for block in content or ():
+        if isinstance(block, ev.File):
+            part: dict[str, Any] = {"type": "file", "mediaType": block.media_type or "image/*"}
+            if block.name is not None:
+                part["filename"] = block.name
+            if block.size is not None and form != "tokens":
+                part["size"] = block.size
+            if isinstance(block.ref, ev.Url):
+                part["url"] = block.ref.url
+            parts.append(part)
+        else:
+            parts.append({"type": "text", "text": ev.text_of((block,))})
+    return parts
+
+
+def _usage(usage: ev.Usage) -> dict[str, float]:
+    pairs = {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "cacheReadTokens": usage.cache_read_tokens,
+        "cacheWriteTokens": usage.cache_write_tokens,
+        "costUsd": usage.cost_usd,
+    }
+    return {name: value for name, value in pairs.items() if value is not None}
+
+
+def _failure(error: ev.ErrorInfo | None, outcome: str) -> dict[str, Any]:
+    if error is None:
+        return {"code": outcome.upper(), "message": f"The turn ended: {outcome}."}
+    data: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.details:
+        data["details"] = error.details
+    return data
+
+
+def _result_error(event: ev.ToolReturned, status: str) -> dict[str, str]:
+    """Return the error that a result which is not completed must have (section 9.3)."""
+    code = "TOOL_EXECUTION_DENIED" if status == "rejected" else "ACTION_RESULT_FAILED"
+    if event.error is None:
+        output = event.output if event.output is not None else ev.text_of(event.content)
+        message = output if isinstance(output, str) else format_json(output).decode()
+        return {"code": code, "message": message}
+    return {
+        "code": code if status == "rejected" else event.error.code,
+        "message": event.error.message,
+    }
+
+
+def _input(event: ev.ToolCalled) -> dict[str, Any]:
+    """Return a call's input as the object that an action must have (section 9.3)."""
+    if isinstance(event.input, dict):
+        return event.input
+    if event.input is not None:
+        return {"value": event.input}
+    return {"preview": event.preview} if event.preview is not None else {}
+
+
+def _prompt(event: ev.InteractionRequested, tool: str) -> str:
+    if event.kind in ev.SEALED_KINDS:
+        what = event.prompt or f"The agent asks for a {event.kind}."
+        return f"{what} (It cannot be given here; decline, or answer it where secrets are taken.)"
+    return event.prompt or f"Approve tool call: {tool}"
+
+
+def _option(option: ev.Option) -> dict[str, Any]:
+    data: dict[str, Any] = {"id": option.id, "label": option.label}
+    if option.description is not None:
+        data["description"] = option.description
+    if option.style is not None:
+        data["style"] = option.style
+    return data
