@@ -1,0 +1,307 @@
+"""What a transaction of the SQLite journal does: plain functions, called in the writer's thread.
+
+A `Transaction` gathers the rows of events, to insert them at once, and what changes in memory when
+it commits. Everything here may be rolled back: nothing but `Tail.next` and `Tail.erased` changes
+before the commit, and `undo` puts these back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import apsw
+
+from proxy.errors import SequenceConflict, SessionClosed, SessionNotFound
+from proxy.journal._frames import FrameBatch, pack_frames
+from proxy.journal._tail import Tail
+from proxy.journal.base import SessionRow, Write
+
+ERASE_ROWS = 512
+"""Rows that one transaction of a deletion erases, so that a long session's end does not stop the
+others.
+"""
+
+INSERT_INDEX = "INSERT OR REPLACE INTO event_index (session, first, row) VALUES (?, ?, ?)"
+INSERT_POSITION = (
+    "INSERT OR REPLACE INTO positions (session, leg, row, position) VALUES (?, ?, ?, ?)"
+)
+
+_INSERT_EVENT = (
+    "INSERT INTO events (row, session, first, count, leg, position, body)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class Mark(NamedTuple):
+    """How much a transaction has gathered at some point."""
+
+    notes: int = 0
+    after: int = 0
+    undone: int = 0
+    row: int = 0
+
+
+class Transaction:
+    """What one transaction has gathered.
+
+    `row` is the newest row's number, `rows` are not yet inserted, `notes` are (tail, session,
+    first, row, last, at, leg, position) for each row of the transaction. `after` is called after
+    the commit, `undone` when it does not happen.
+    """
+
+    __slots__ = ("after", "connection", "erased", "notes", "row", "rows", "tails", "undone")
+
+    def __init__(self, connection: apsw.Connection, tails: dict[int, Tail], row: int) -> None:
+        self.connection = connection
+        self.tails = tails
+        self.row = row
+        self.rows: list[tuple[int, int, int, int, int, bytes | None, bytes]] = []
+        self.notes: list[tuple[Tail, int, int, int, int, int, int, bytes | None]] = []
+        self.after: list[Callable[[], None]] = []
+        self.undone: list[Callable[[], None]] = []
+        self.erased = False
+
+    def append(
+        self,
+        tail: Tail,
+        session: int,
+        first: int,
+        count: int,
+        body: bytes,
+        at: int,
+        leg: int = 0,
+        position: bytes | None = None,
+    ) -> None:
+        """Add a row of events; the caller knows that `first` is next."""
+        self.row = row = self.row + 1
+        self.rows.append((row, session, first, count, leg, position, body))
+        tail.next = following = first + count
+        self.notes.append((tail, session, first, row, following - 1, at, leg, position))
+
+    def flush(self) -> None:
+        """Insert the rows."""
+        if self.rows:
+            self.connection.executemany(_INSERT_EVENT, self.rows)
+            self.rows.clear()
+
+    def tail(self, session: int) -> Tail:
+        """Return the tail of a session that takes writes, from the file when it is not known.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            SessionClosed: it was deleted.
+        """
+        tail = self.tails.get(session)
+        if tail is None:
+            found = self.connection.execute(
+                "SELECT pruned, erased_at, coalesce(("
+                "  SELECT i.first + e.count - 1 FROM event_index i JOIN events e ON e.row = i.row"
+                "  WHERE i.session = key ORDER BY i.first DESC LIMIT 1"
+                "), 0) FROM sessions WHERE key = ?",
+                (session,),
+            ).fetchone()
+            if found is None:
+                raise SessionNotFound(f"there is no session with key {session}")
+            pruned, erased_at, last = found
+            tail = Tail(max(pruned, last), erased=erased_at is not None)
+            self.tails[session] = tail
+        if tail.erased:
+            raise SessionClosed(f"session {session} was deleted")
+        return tail
+
+    def mark(self) -> Mark:
+        """Return where the transaction stands, for `undo`."""
+        return Mark(len(self.notes), len(self.after), len(self.undone), self.row)
+
+    def undo(self, mark: Mark) -> None:
+        """Put the memory back to where it was at `mark`; rows since then are not inserted, or
+        rolled back.
+        """
+        self.rows.clear()
+        for tail, _, first, *_ in reversed(self.notes[mark.notes :]):
+            tail.next = first
+        for callback in reversed(self.undone[mark.undone :]):
+            callback()
+        del self.notes[mark.notes :], self.after[mark.after :], self.undone[mark.undone :]
+        self.row = mark.row
+
+
+def insert_session(
+    transaction: Transaction,
+    row: SessionRow,
+    *,
+    backend: str,
+    native_id: str | None,
+    aliases: list[tuple[str, str]],
+    body: bytes,
+) -> int:
+    """Store a session with its first leg and its first entry, and return its key; `row.key` is
+    ignored.
+
+    Raises:
+        SequenceConflict: the id or an alias is taken.
+    """
+    connection = transaction.connection
+    try:
+        key: int = connection.execute(
+            "INSERT INTO sessions (id, owner, route, dialect, created_at, secret, updated_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key",
+            (row.id, row.owner, row.route, row.dialect, row.created_at, row.secret, row.updated_at),
+        ).get
+    except apsw.ConstraintError as error:
+        raise SequenceConflict(f"there is a session `{row.id}` already") from error
+    connection.execute(
+        "INSERT INTO legs (session, number, backend, native_id) VALUES (?, 0, ?, ?)",
+        (key, backend, native_id),
+    )
+    for kind, name in aliases:
+        add_alias(connection, row.owner, row.route, kind, name, key)
+    tail = transaction.tails[key] = Tail(0)
+    transaction.undone.append(lambda: transaction.tails.__delitem__(key))
+    transaction.append(tail, key, 1, 1, body, row.created_at)
+    return key
+
+
+def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
+    """Store the parts of a write that few writes have.
+
+    Raises:
+        SequenceConflict: an alias is another session's.
+        SessionNotFound: the leg does not exist.
+    """
+    session = write.session
+    connection = transaction.connection
+    if write.commands:
+        connection.executemany(
+            "INSERT OR REPLACE INTO commands (session, number, command_id, status, body, at)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            [(session, c.number, c.command_id, c.status, c.body, c.at) for c in write.commands],
+        )
+    if write.leg_state is not None or write.native_id is not None:
+        connection.execute(
+            "UPDATE legs SET state = coalesce(?, state), native_id = coalesce(?, native_id)"
+            " WHERE session = ? AND number = ?",
+            (write.leg_state, write.native_id, session, write.leg),
+        )
+        if not connection.changes():
+            raise SessionNotFound(f"session {session} has no leg {write.leg}")
+    if write.state is not None or write.title is not None or write.archived_at is not None:
+        connection.execute(
+            "UPDATE sessions SET state = coalesce(?, state), title = coalesce(?, title),"
+            " archived_at = coalesce(?, archived_at), updated_at = max(updated_at, ?)"
+            " WHERE key = ?",
+            (write.state, write.title, write.archived_at, write.at, session),
+        )
+    if write.position is not None and not write.count:
+        _store_position(transaction, write, tail)
+    if write.aliases:
+        owners = connection.execute(
+            "SELECT owner, route FROM sessions WHERE key = ?", (session,)
+        ).fetchall()
+        for owner, route in cast("list[tuple[str, str]]", owners):
+            for kind, name in write.aliases:
+                add_alias(connection, owner, route, kind, name, session)
+    if write.blobs:
+        connection.executemany(
+            "INSERT OR IGNORE INTO session_blobs (session, sha256) VALUES (?, ?)",
+            [(session, sha256) for sha256 in write.blobs],
+        )
+
+
+def _store_position(transaction: Transaction, write: Write, tail: Tail) -> None:
+    """Store a position that comes without events: there is no row to carry it."""
+    row = transaction.row
+    leg = write.leg
+    transaction.connection.execute(INSERT_POSITION, (write.session, leg, row, write.position))
+
+    def forget_older() -> None:
+        if leg in tail.positions and tail.positions[leg][0] <= row:
+            del tail.positions[leg]
+
+    transaction.after.append(forget_older)
+
+
+def add_alias(
+    connection: apsw.Connection, owner: str, route: str, kind: str, name: str, session: int
+) -> None:
+    """Give a session a name; having it already is no fault.
+
+    Raises:
+        SequenceConflict: the name is another session's.
+    """
+    connection.execute(
+        "INSERT INTO aliases (owner, route, kind, name, session) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET session = session WHERE session = excluded.session",
+        (owner, route, kind, name, session),
+    )
+    if not connection.changes():
+        raise SequenceConflict(f"the {kind} `{name}` is another session's on route `{route}`")
+
+
+def insert_frames(connection: apsw.Connection, batch: FrameBatch) -> None:
+    """Store a batch of frames, unless its session was deleted."""
+    connection.execute(
+        "INSERT INTO frames (session, leg, last, at, data) SELECT key, ?, ?, ?, ? FROM sessions"
+        " WHERE key = ? AND erased_at IS NULL",
+        (batch.leg, batch.last, batch.at, pack_frames(batch.frames), batch.session),
+    )
+
+
+def begin_erasing(transaction: Transaction, session: int, at: int, fresh: set[str]) -> Tail | None:
+    """Make a tombstone of a session and return its tail, whose rows are in the index then; None if
+    it is one.
+
+    `erase_some` erases the rows afterwards. `fresh` are blobs that were put and not named by any
+    session yet: they may be named next.
+
+    Raises:
+        SessionNotFound: there is no such session.
+    """
+    try:
+        tail = transaction.tail(session)
+    except SessionClosed:
+        return None
+    connection = transaction.connection
+    connection.executemany(INSERT_INDEX, [(session, first, row) for first, row in tail.rows])
+    connection.executemany(
+        INSERT_INDEX,
+        [(session, note[2], note[3]) for note in transaction.notes if note[0] is tail],
+    )
+    connection.execute(
+        "UPDATE sessions SET state = 'deleted', title = NULL, secret = x'', pruned = ?,"
+        " updated_at = max(updated_at, ?), erased_at = ?, erasing = 1 WHERE key = ?",
+        (tail.next - 1, at, at, session),
+    )
+    connection.execute("UPDATE legs SET state = NULL WHERE session = ?", (session,))
+    connection.execute("DELETE FROM positions WHERE session = ?", (session,))
+    connection.execute("DELETE FROM commands WHERE session = ?", (session,))
+    blobs = connection.execute(
+        "DELETE FROM session_blobs WHERE session = ? RETURNING sha256", (session,)
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM blobs WHERE sha256 = ?1"
+        " AND NOT EXISTS (SELECT 1 FROM session_blobs WHERE sha256 = ?1)",
+        [blob for blob in blobs if blob[0] not in fresh],
+    )
+    tail.erased = True
+    transaction.undone.append(lambda: setattr(tail, "erased", False))
+    return tail
+
+
+def erase_some(connection: apsw.Connection, session: int) -> bool:
+    """Erase some of a deleted session's rows and say whether there are more."""
+    rows = connection.execute(
+        "DELETE FROM event_index WHERE (session, first) IN"
+        " (SELECT session, first FROM event_index WHERE session = ? LIMIT ?) RETURNING row",
+        (session, ERASE_ROWS),
+    ).fetchall()
+    connection.executemany("DELETE FROM events WHERE row = ?", rows)
+    connection.execute(
+        "DELETE FROM frames WHERE row IN (SELECT row FROM frames WHERE session = ? LIMIT ?)",
+        (session, ERASE_ROWS),
+    )
+    if rows or connection.changes():
+        return True
+    connection.execute("UPDATE sessions SET erasing = 0 WHERE key = ?", (session,))
+    return False

@@ -1,0 +1,163 @@
+"""The file of the SQLite journal: connections, the schema's version, the writer's lock, SQLite's
+errors as ours.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.resources
+import os
+from pathlib import Path
+
+import apsw
+
+from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable, SequenceConflict
+
+APPLICATION_ID = 0x4452474D
+"""`DRGM`: tells a journal from any other SQLite file."""
+
+BUSY_TIMEOUT_MS = 5000
+"""How long a statement waits for a lock that a foreign tool holds on the file."""
+
+
+def translate(error: apsw.Error | OSError) -> JournalError:
+    """Return the journal's error for one of SQLite or the operating system."""
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return JournalCorrupt(f"the journal is damaged: {error}; restore it from a backup")
+        case apsw.ConstraintError():
+            return SequenceConflict(f"the journal holds this already: {error}")
+        case _:
+            return JournalUnavailable(f"the journal cannot be used now: {error}")
+
+
+class WriterLock:
+    """The right to write a journal, held by one process at a time on a file beside it.
+
+    The kernel gives it back when the process ends, however it ends. The file stays: removing it
+    would let two processes hold locks on two files of one name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock, or say who has it.
+
+        Raises:
+            JournalUnavailable: another writer has it, or the directory cannot be written.
+        """
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise translate(error) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace") or "unknown"
+            os.close(fd)
+            raise JournalUnavailable(
+                f"another process (pid {holder}) writes the journal `{self._path.stem}`; "
+                "stop it, or open the journal read-only"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        """Give the lock back; does nothing when it is not held."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def connect_writer(path: Path) -> apsw.Connection:
+    """Return the one writing connection, the file made for our user only and its schema brought up
+    to date.
+
+    Raises:
+        JournalUnavailable: the file cannot be opened or written.
+        JournalCorrupt: it is damaged, no journal, or from a newer version.
+    """
+    connection = None
+    try:
+        # It holds conversations and the sessions' secrets; SQLite gives its side files the same
+        # mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = apsw.Connection(
+            str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        )
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        _check_version(connection, path)
+        connection.pragma("journal_mode", "WAL")
+        connection.pragma("synchronous", "FULL")
+        connection.pragma("secure_delete", "ON")
+        _migrate(connection)
+    except (apsw.Error, OSError) as error:
+        if connection is not None:
+            connection.close(True)
+        raise translate(error) from error
+    except JournalError:
+        if connection is not None:
+            connection.close(True)
+        raise
+    return connection
+
+
+def connect_reader(path: Path) -> apsw.Connection:
+    """Return a read-only connection to a journal whose schema is the current one.
+
+    Raises:
+        JournalUnavailable: the file cannot be opened, or waits for its writer to bring the schema
+        up to date. JournalCorrupt: it is damaged, no journal, or from a newer version.
+    """
+    connection = None
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        version = _check_version(connection, path)
+        if version < len(_migrations()):
+            raise JournalUnavailable(
+                f"the journal `{path}` has schema {version}; start the server once to bring it to "
+                f"{len(_migrations())}"
+            )
+    except apsw.Error as error:
+        if connection is not None:
+            connection.close(True)
+        raise translate(error) from error
+    except JournalError:
+        if connection is not None:
+            connection.close(True)
+        raise
+    return connection
+
+
+def _migrations() -> list[str]:
+    """Return the schema's steps in order, as SQL; the step at index n leads to version n + 1."""
+    folder = importlib.resources.files("proxy.journal") / "migrations"
+    steps = sorted((s for s in folder.iterdir() if s.name.endswith(".sql")), key=lambda s: s.name)
+    return [step.read_text("utf-8") for step in steps]
+
+
+def _check_version(connection: apsw.Connection, path: Path) -> int:
+    version = int(connection.pragma("user_version"))
+    known = len(_migrations())
+    if version > known:
+        raise JournalCorrupt(
+            f"the journal `{path}` has schema {version}, this Dragoman knows up to {known}: "
+            "upgrade Dragoman"
+        )
+    empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
+    if not empty and connection.pragma("application_id") != APPLICATION_ID:
+        raise JournalCorrupt(f"`{path}` is an SQLite file of another program, no journal")
+    return version
+
+
+def _migrate(connection: apsw.Connection) -> None:
+    steps = _migrations()
+    for version in range(int(connection.pragma("user_version")), len(steps)):
+        with connection:
+            connection.execute(steps[version])
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", version + 1)

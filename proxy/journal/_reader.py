@@ -1,0 +1,294 @@
+"""Questions to the SQLite journal: plain functions over a read-only connection, each one a
+snapshot.
+
+`tails` is the writer's memory, or None where the writer is another process: then the newest rows
+are read from the file. What is needed from `tails` is copied before the snapshot begins (see
+`_tail`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import dataclasses
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import apsw
+
+from proxy.errors import CursorExpired, JournalCorrupt, SessionNotFound
+from proxy.journal._frames import unpack_frames
+from proxy.journal._tail import Tail, recover_tails
+from proxy.journal.base import Chunk, CommandRow, LegRow, SessionRow
+
+CHUNK_BYTES = 64 * 1024
+"""Rows are joined to chunks of about this size: a row is often one event, and each chunk costs its
+reader a step.
+"""
+
+Tails = Mapping[int, Tail] | None
+
+_FIRST = operator.itemgetter(0)
+
+_SESSION = """
+    SELECT key, id, owner, route, dialect, created_at, secret, title, state, archived_at,
+        updated_at, max(pruned, coalesce((
+            SELECT i.first + e.count - 1 FROM event_index i JOIN events e ON e.row = i.row
+            WHERE i.session = sessions.key ORDER BY i.first DESC LIMIT 1
+        ), 0))
+    FROM sessions
+"""
+
+
+@contextlib.contextmanager
+def _snapshot(connection: apsw.Connection) -> Iterator[None]:
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def read_session(connection: apsw.Connection, tails: Tails, id: str) -> SessionRow:
+    """Return the session with this public id.
+
+    Raises:
+        SessionNotFound: there is none.
+    """
+    with _snapshot(connection):
+        row = connection.execute(f"{_SESSION} WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            raise SessionNotFound(f"there is no session `{id}`")
+        return _session_row(row, recover_tails(connection) if tails is None else tails)
+
+
+def read_sessions(
+    connection: apsw.Connection,
+    tails: Tails,
+    *,
+    owner: str | None,
+    route: str | None,
+    states: Sequence[str] | None,
+    before: int | None,
+    limit: int,
+) -> list[SessionRow]:
+    """Return sessions that fit all the conditions, newest first."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    for condition, value in (("owner = ?", owner), ("route = ?", route), ("key < ?", before)):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    if states is not None:
+        conditions.append(f"state IN ({', '.join('?' * len(states))})")
+        values += states
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    with _snapshot(connection):
+        rows = connection.execute(
+            f"{_SESSION} {where} ORDER BY key DESC LIMIT ?", (*values, limit)
+        ).fetchall()
+        if tails is None:
+            tails = recover_tails(connection)
+        return [_session_row(row, tails) for row in rows]
+
+
+def _session_row(row: tuple[Any, ...], tails: Mapping[int, Tail]) -> SessionRow:
+    found = SessionRow(*row)
+    tail = tails.get(found.key)
+    if tail is None:
+        return found
+    return dataclasses.replace(
+        found,
+        updated_at=max(found.updated_at, tail.at),
+        last_seq=max(found.last_seq, tail.last),
+    )
+
+
+def read_alias(
+    connection: apsw.Connection, *, owner: str, route: str, kind: str, name: str
+) -> str | None:
+    """Return the public id of the session that has this alias, or None."""
+    return cast(
+        "str | None",
+        connection.execute(
+            "SELECT id FROM aliases JOIN sessions ON key = session"
+            " WHERE aliases.owner = ? AND aliases.route = ? AND kind = ? AND name = ?",
+            (owner, route, kind, name),
+        ).get,
+    )
+
+
+def read_aliases(connection: apsw.Connection, session: int) -> list[tuple[str, str]]:
+    """Return the (kind, name) pairs of a session, sorted."""
+    found = connection.execute(
+        "SELECT kind, name FROM aliases WHERE session = ? ORDER BY kind, name", (session,)
+    )
+    return cast("list[tuple[str, str]]", found.fetchall())
+
+
+def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[LegRow]:
+    """Return the legs of a session with their newest positions."""
+    tail = None if tails is None else tails.get(session)
+    newer = {} if tail is None else dict(tail.positions)
+    with _snapshot(connection):
+        if tails is None and (tail := recover_tails(connection).get(session)) is not None:
+            newer = tail.positions
+        return [
+            LegRow(
+                session,
+                number,
+                backend,
+                native_id=native_id,
+                state=state,
+                position=newer[number][1] if number in newer else position,
+            )
+            for number, backend, native_id, state, position in connection.execute(
+                "SELECT number, backend, native_id, state, position FROM legs"
+                " LEFT JOIN positions ON positions.session = legs.session AND leg = number"
+                " WHERE legs.session = ? ORDER BY number",
+                (session,),
+            )
+        ]
+
+
+def read_commands(
+    connection: apsw.Connection, session: int, statuses: Sequence[str]
+) -> list[CommandRow]:
+    """Return a session's commands in these statuses, in the order of acceptance."""
+    return [
+        CommandRow(*row)
+        for row in connection.execute(
+            "SELECT session, number, command_id, status, body, at FROM commands"
+            f" WHERE session = ? AND status IN ({', '.join('?' * len(statuses))}) ORDER BY number",
+            (session, *statuses),
+        )
+    ]
+
+
+def read_events(
+    connection: apsw.Connection, tails: Tails, session: int, *, after: int, limit_bytes: int
+) -> list[Chunk]:
+    """Return consecutive chunks from the entry after seq `after` on, about `limit_bytes` of them.
+
+    Raises:
+        SessionNotFound: there is no such session.
+        CursorExpired: the entries after `after` were pruned.
+        JournalCorrupt: entries are missing.
+    """
+    tail = None if tails is None else tails.get(session)
+    rows = [] if tail is None else tail.rows.copy()
+    with _snapshot(connection):
+        if tails is None and (tail := recover_tails(connection).get(session)) is not None:
+            rows = tail.rows
+        pruned = connection.execute("SELECT pruned FROM sessions WHERE key = ?", (session,)).get
+        if pruned is None:
+            raise SessionNotFound(f"there is no session with key {session}")
+        if after < pruned:
+            raise CursorExpired(f"the entries of session {session} up to seq {pruned} were pruned")
+        joiner = _Joiner(session, after, limit_bytes)
+        for first, count, body in connection.execute(
+            "SELECT i.first, e.count, e.body FROM event_index i LEFT JOIN events e ON e.row = i.row"
+            " WHERE i.session = ?1 AND i.first >= coalesce(("
+            "  SELECT first FROM event_index WHERE session = ?1 AND first <= ?2"
+            "  ORDER BY first DESC LIMIT 1), 0) ORDER BY i.first",
+            (session, after + 1),
+        ):
+            if not joiner.add(first, count, body):
+                return joiner.chunks()
+        start = max(bisect.bisect_right(rows, joiner.wanted, key=_FIRST) - 1, 0)
+        for first, row in rows[start:]:
+            found = connection.execute(
+                "SELECT count, body FROM events WHERE row = ? AND session = ?", (row, session)
+            ).fetchone()
+            # An entry up to `pruned` is in the copy only because a deletion overtook it.
+            if found is None and first <= pruned:
+                continue
+            count, body = (None, None) if found is None else found
+            if not joiner.add(first, count, body):
+                break
+        return joiner.chunks()
+
+
+class _Joiner:
+    """Joins the rows of a session to chunks, and checks that none is missing."""
+
+    def __init__(self, session: int, after: int, limit: int) -> None:
+        self.wanted = after + 1
+        self._session = session
+        self._left = limit
+        self._chunks: list[Chunk] = []
+        self._bodies: list[bytes] = []
+        self._first = 0
+        self._size = 0
+
+    def add(self, first: int, count: int | None, body: bytes | None) -> bool:
+        """Take the next row, and say whether there is room for another."""
+        if count is None or body is None:
+            raise JournalCorrupt(
+                f"session {self._session}: the row with seq {first} is gone; restore a backup"
+            )
+        if first + count <= self.wanted:
+            return True
+        # Only the first row that is read may begin before the cursor.
+        if first > self.wanted or (first < self.wanted and (self._bodies or self._chunks)):
+            raise JournalCorrupt(
+                f"session {self._session}: expected seq {self.wanted}, found {first}; "
+                "restore a backup"
+            )
+        if not self._bodies:
+            self._first = first
+        self._bodies.append(body)
+        self.wanted = first + count
+        self._size += len(body)
+        self._left -= len(body)
+        if self._size >= CHUNK_BYTES:
+            self._close()
+        return self._left > 0
+
+    def chunks(self) -> list[Chunk]:
+        if self._bodies:
+            self._close()
+        return self._chunks
+
+    def _close(self) -> None:
+        body = self._bodies[0] if len(self._bodies) == 1 else b"".join(self._bodies)
+        self._chunks.append(Chunk(self._first, self.wanted - self._first, body))
+        self._bodies = []
+        self._size = 0
+
+
+def read_frames(
+    connection: apsw.Connection, session: int, leg: int, *, first: int, limit: int
+) -> list[tuple[int, bytes]]:
+    """Return up to `limit` kept frames of a leg as (number, bytes), from number `first` on.
+
+    Raises:
+        JournalCorrupt: a batch is damaged.
+    """
+    frames: list[tuple[int, bytes]] = []
+    for last, data in connection.execute(
+        "SELECT last, data FROM frames WHERE session = ? AND leg = ? AND last >= ?"
+        " ORDER BY last, row",
+        (session, leg, first),
+    ):
+        try:
+            batch = unpack_frames(data)
+        except ValueError as error:
+            raise JournalCorrupt(f"frames of session {session}: {error}") from error
+        for number, frame in enumerate(batch, last - len(batch) + 1):
+            # A frame that was kept twice, before and after a crash, is shown once.
+            if number >= first:
+                frames.append((number, frame))
+                first = number + 1
+                if len(frames) >= limit:
+                    return frames
+    return frames
+
+
+def read_blob(connection: apsw.Connection, sha256: str) -> bytes | None:
+    """Return the bytes of a blob, or None."""
+    return cast(
+        "bytes | None",
+        connection.execute("SELECT data FROM blobs WHERE sha256 = ?", (sha256,)).get,
+    )

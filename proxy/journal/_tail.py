@@ -1,0 +1,57 @@
+"""What the index on disk does not know yet: the newest rows of sessions, kept by the writer, used
+by readers.
+
+The writer thread alone changes a `Tail`, after the commit that it follows. A reader copies what it
+needs **before** it begins its read transaction: what has left the tail by then is in the index that
+this transaction sees, what is in the copy is in `events`. So a reader may see an entry twice, and
+never misses one.
+"""
+
+from __future__ import annotations
+
+import apsw
+
+
+class Tail:
+    """The newest of one session.
+
+    `last` is the last stored seq, `next` the one that the next write must begin with (ahead of
+    `last` inside of a transaction). `rows` are the (first seq, row) pairs that are not indexed,
+    `positions` the (row, position) of legs that are newer than the table, `at` the time of the
+    newest write.
+    """
+
+    __slots__ = ("at", "erased", "last", "next", "positions", "rows")
+
+    def __init__(self, last: int, *, erased: bool = False) -> None:
+        self.last = last
+        self.next = last + 1
+        self.rows: list[tuple[int, int]] = []
+        self.positions: dict[int, tuple[int, bytes]] = {}
+        self.at = 0
+        self.erased = erased
+
+
+def recover_tails(connection: apsw.Connection) -> dict[int, Tail]:
+    """Return the tails of all sessions with rows above the indexed ones, from the file."""
+    tails: dict[int, Tail] = {}
+    stored = {
+        (session, leg): row
+        for session, leg, row in connection.execute(
+            "SELECT session, leg, row FROM positions"
+            " WHERE row > (SELECT value FROM meta WHERE name = 'indexed')"
+        )
+    }
+    for row, session, first, count, leg, position in connection.execute(
+        "SELECT row, session, first, count, leg, position FROM events"
+        " WHERE row > (SELECT value FROM meta WHERE name = 'indexed') ORDER BY row"
+    ):
+        tail = tails.get(session)
+        if tail is None:
+            tail = tails[session] = Tail(first - 1)
+        tail.rows.append((first, row))
+        tail.last = first + count - 1
+        tail.next = tail.last + 1
+        if position is not None and row > stored.get((session, leg), 0):
+            tail.positions[leg] = (row, position)
+    return tails

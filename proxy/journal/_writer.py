@@ -1,0 +1,570 @@
+"""The writer of the SQLite journal: one thread, one connection, one transaction for all that waits.
+
+The event loop puts writes and jobs in a queue; the thread takes what is there, stores it in one
+transaction and tells the loop once for each commit. What one commit costs (about 70 us of CPU here
+and an `fdatasync`) is shared by all that is in it: so two commits begin at least `window_ms` apart,
+which lets writes gather under load. After two pauses that brought nothing the next ones are
+skipped, so a lone writer that waits for each commit is hardly delayed.
+
+Events are appended in the order of arrival, so a commit writes one page whatever the number of its
+sessions. The index of a session's rows is written late (`_index_some`), a few pages at a time, in
+transactions of its own; until then `Tail`s hold it in memory, and after a crash they are rebuilt
+from the rows above the indexed ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+
+from proxy.errors import (
+    JournalError,
+    JournalUnavailable,
+    SequenceConflict,
+    SessionClosed,
+    SessionNotFound,
+)
+from proxy.journal._changes import (
+    INSERT_INDEX,
+    INSERT_POSITION,
+    Mark,
+    Transaction,
+    apply_rest,
+    erase_some,
+    insert_frames,
+)
+from proxy.journal._database import WriterLock, connect_writer, translate
+from proxy.journal._frames import FrameBatch
+from proxy.journal._tail import Tail, recover_tails
+from proxy.journal.base import Write
+
+logger = logging.getLogger(__name__)
+
+BATCH_ITEMS = 1024
+BATCH_BYTES = 4 << 20
+"""A transaction of this size takes about 10 ms here: more would not be cheaper."""
+
+INDEX_CHUNK = 256
+"""Index entries for each transaction: they take half a millisecond, so that no write waits long."""
+
+PAUSES_SKIPPED = 16
+"""Commits without a pause after two pauses that brought nothing: a lone writer waits for each."""
+
+FRAME_BATCHES = 4
+"""Frame batches for each transaction: compressing one takes up to a millisecond."""
+
+KNOWN_TAILS = 50_000
+"""Sessions whose last seq stays in memory, about 300 bytes each; finding it again takes 20 us."""
+
+RETRY_SECONDS = 1.0
+"""How long work for later rests after it failed: a full disk stays full for a while."""
+
+# What a write or a job can do wrong by itself: the others of its transaction are stored without it.
+_OWN_FAULTS = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.TooBigError,
+    JournalError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+
+
+class Job:
+    """Something else to do in a transaction; `future` gets its result once that is on disk."""
+
+    __slots__ = ("_result", "_run", "future")
+
+    def __init__(self, run: Callable[[Transaction], Any], future: asyncio.Future[Any]) -> None:
+        self._run = run
+        self._result: Any = None
+        self.future = future
+
+    def run(self, transaction: Transaction) -> None:
+        """Do it, in the writer's thread."""
+        self._result = self._run(transaction)
+
+    def done(self, error: JournalError | None) -> None:
+        """Hand over the outcome, in the event loop."""
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(self._result)
+        else:
+            self.future.set_exception(error)
+
+
+Item = Write | Job
+Settled = Callable[[list[Item], dict[int, JournalError], int], None]
+
+
+class Writer:
+    """The writing thread. `start` and `stop` are awaited in the event loop that `settled` is called
+    in.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        settled: Settled,
+        *,
+        window_ms: float,
+        index_rows: int,
+        index_seconds: float,
+    ) -> None:
+        self.tails: dict[int, Tail] = {}
+        self._row = 0
+        self._path = path
+        self._lock = WriterLock(path)
+        self._loop: asyncio.AbstractEventLoop
+        self._stopped: asyncio.Future[None]
+        self._connection: apsw.Connection
+        self._settled = settled
+        self._window = window_ms / 1000
+        self._index_rows = index_rows
+        self._index_seconds = index_seconds
+        self._queue: queue.SimpleQueue[Item | FrameBatch | None] = queue.SimpleQueue()
+        self._frames: list[FrameBatch] = []
+        self._began = 0.0
+        # Pauses still to skip, and pauses in a row that brought nothing.
+        self._skips = 0
+        self._vain = 0
+        self._stopping = False
+        # Work for later: sessions with rows to index, those of the index round under way, when the
+        # next one is due.
+        self._dirty: list[int] = []
+        self._round: list[int] = []
+        self._round_row = 0
+        self._unindexed = 0
+        self._index_due: float | None = None
+        self._truncate_due: float | None = None
+        self._rest_until = 0.0
+
+    async def start(self) -> None:
+        """Open the file in the thread.
+
+        Raises:
+            JournalUnavailable: it cannot be opened or written, or another process writes it.
+            JournalCorrupt: it is damaged or from a newer version.
+        """
+        self._loop = asyncio.get_running_loop()
+        started: asyncio.Future[None] = self._loop.create_future()
+        self._stopped = self._loop.create_future()
+        # A daemon: a program that ends without closing the journal loses nothing that was
+        # acknowledged.
+        threading.Thread(
+            target=self._run, args=(started,), name="journal-writer", daemon=True
+        ).start()
+        try:
+            await started
+        except asyncio.CancelledError:
+            self._queue.put(None)
+            raise
+
+    async def stop(self) -> None:
+        """Store everything that was put, index it and close the file."""
+        self._queue.put(None)
+        await self._stopped
+
+    def put(self, item: Item | FrameBatch) -> None:
+        """Hand over a write, a job or frames; never blocks."""
+        self._queue.put(item)
+
+    def _run(self, started: asyncio.Future[None]) -> None:
+        try:
+            self._lock.acquire()
+            self._connection = connect_writer(self._path)
+        except JournalError as error:
+            self._lock.release()
+            self._resolve(started, error)
+            return
+        try:
+            self._recover()
+        except apsw.Error as error:
+            self._connection.close(True)
+            self._lock.release()
+            self._resolve(started, translate(error))
+            return
+        self._resolve(started, None)
+        try:
+            while not self._stopping:
+                if batch := self._take():
+                    self._store(batch)
+                self._do_later_work()
+            self._close()
+        finally:
+            self._resolve(self._stopped, None)
+
+    def _resolve(self, future: asyncio.Future[None], error: JournalError | None) -> None:
+        def resolve() -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        self._tell(resolve)
+
+    def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody is left to hear it.
+            logger.warning("the journal's event loop was closed before the journal")
+
+    def _recover(self) -> None:
+        connection = self._connection
+        self.tails = recover_tails(connection)
+        erasing = cast(
+            "list[tuple[int, int]]",
+            connection.execute("SELECT key, pruned FROM sessions WHERE erasing = 1").fetchall(),
+        )
+        for session, pruned in erasing:
+            self.tails[session] = Tail(pruned, erased=True)
+            while erase_some(connection, session):
+                pass
+            self._truncate_due = 0.0
+        newest = connection.execute("SELECT coalesce(max(row), 0) FROM events").get
+        indexed = connection.execute("SELECT value FROM meta WHERE name = 'indexed'").get
+        # Deleted rows may have been the newest: a number at or below the indexed one would never be
+        # indexed.
+        self._row = max(newest, indexed)
+        for session, tail in self.tails.items():
+            if tail.rows:
+                self._dirty.append(session)
+                self._unindexed += len(tail.rows)
+        if self._unindexed:
+            self._index_due = time.monotonic() + self._index_seconds
+
+    def _take(self) -> list[Item]:
+        """Wait for something to do and return what is to be stored in one transaction."""
+        try:
+            item = self._queue.get(timeout=self._patience())
+        except queue.Empty:
+            return []
+        pause = self._began + self._window - time.monotonic()
+        paused = pause > 0 and not self._skips and self._queue.qsize() < BATCH_ITEMS
+        if paused:
+            time.sleep(pause)
+        elif self._skips:
+            self._skips -= 1
+        self._began = time.monotonic()
+        batch: list[Item] = []
+        size = 0
+        get = self._queue.get_nowait
+        try:
+            while True:
+                if isinstance(item, Write):
+                    batch.append(item)
+                    size += len(item.body)
+                elif isinstance(item, Job):
+                    batch.append(item)
+                elif item is None:
+                    self._stopping = True
+                else:
+                    self._frames.append(item)
+                if len(batch) >= BATCH_ITEMS or size >= BATCH_BYTES:
+                    break
+                item = get()
+        except queue.Empty:
+            pass
+        if len(batch) > 1:
+            self._skips = self._vain = 0
+        elif paused:
+            self._vain += 1
+            if self._vain > 1:
+                self._skips = PAUSES_SKIPPED
+        return batch
+
+    def _patience(self) -> float | None:
+        """Return how many seconds nothing needs to be done if nothing comes; None is for ever."""
+        due = [due for due in (self._index_due, self._truncate_due) if due is not None]
+        if self._frames or self._round:
+            due.append(0.0)
+        if not due:
+            return None
+        return max(min(due), self._rest_until, (now := time.monotonic())) - now
+
+    def _store(self, batch: list[Item]) -> None:
+        """Store a batch in one transaction and tell the loop, whatever happens."""
+        errors: dict[int, JournalError] = {}
+        transaction = Transaction(self._connection, self.tails, self._row)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for index, item in enumerate(batch):
+                self._apply(transaction, item, index, errors)
+            transaction.flush()
+            self._commit(transaction)
+        except _OWN_FAULTS:
+            self._undo(transaction)
+            errors.clear()
+            self._store_singly(batch, errors)
+        except apsw.Error as error:
+            self._undo(transaction)
+            self._fail(batch, errors, translate(error))
+        except Exception:
+            logger.exception("the journal's writer failed")
+            self._undo(transaction)
+            self._fail(
+                batch, errors, JournalUnavailable("the journal's writer failed, see the log")
+            )
+        if transaction.erased:
+            self._truncate()
+        size = sum([len(item.body) for item in batch if isinstance(item, Write)])
+        self._tell(self._settled, batch, errors, size)
+
+    def _store_singly(self, batch: list[Item], errors: dict[int, JournalError]) -> None:
+        """Store what is right of a batch in which something is wrong, still in one transaction."""
+        transaction = Transaction(self._connection, self.tails, self._row)
+        execute = self._connection.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            for index, item in enumerate(batch):
+                execute("SAVEPOINT item")
+                mark = transaction.mark()
+                try:
+                    self._apply(transaction, item, index, errors)
+                    transaction.flush()
+                except _OWN_FAULTS as error:
+                    execute("ROLLBACK TO item")
+                    transaction.undo(mark)
+                    errors[index] = _own_fault(error)
+                execute("RELEASE item")
+            self._commit(transaction)
+        except apsw.Error as error:
+            self._undo(transaction)
+            self._fail(batch, errors, translate(error))
+        if transaction.erased:
+            self._truncate()
+
+    def _fail(
+        self, batch: list[Item], errors: dict[int, JournalError], error: JournalError
+    ) -> None:
+        # An instance for each: whoever awaits one raises it, and adds a traceback of its own.
+        for index in range(len(batch)):
+            errors[index] = type(error)(error.message)
+
+    def _apply(
+        self, transaction: Transaction, item: Item, index: int, errors: dict[int, JournalError]
+    ) -> None:
+        if isinstance(item, Job):
+            transaction.flush()
+            item.run(transaction)
+            return
+        tail = self.tails.get(item.session)
+        if tail is None or tail.erased:
+            try:
+                tail = transaction.tail(item.session)
+            except (SessionNotFound, SessionClosed) as error:
+                errors[index] = error
+                return
+        if item.count:
+            if item.first != tail.next:
+                errors[index] = SequenceConflict(
+                    f"session {item.session}: seq {tail.next} is next, not {item.first}"
+                )
+                return
+            transaction.append(
+                tail,
+                item.session,
+                item.first,
+                item.count,
+                item.body,
+                item.at,
+                leg=item.leg,
+                position=item.position,
+            )
+        if (
+            item.commands
+            or item.leg_state is not None
+            or item.state is not None
+            or (item.position is not None and not item.count)
+            or item.native_id is not None
+            or item.title is not None
+            or item.archived_at is not None
+            or item.aliases
+            or item.blobs
+        ):
+            apply_rest(transaction, item, tail)
+
+    def _commit(self, transaction: Transaction) -> None:
+        self._connection.execute("COMMIT")
+        self._row = transaction.row
+        for tail, session, first, row, last, at, leg, position in transaction.notes:
+            if not tail.rows:
+                self._dirty.append(session)
+            tail.rows.append((first, row))
+            tail.last = last
+            if at > tail.at:
+                tail.at = at
+            if position is not None:
+                tail.positions[leg] = (row, position)
+        if transaction.notes:
+            if not self._unindexed:
+                self._index_due = time.monotonic() + self._index_seconds
+            self._unindexed += len(transaction.notes)
+        for callback in transaction.after:
+            callback()
+
+    def _undo(self, transaction: Transaction) -> None:
+        self._roll_back()
+        transaction.undo(Mark())
+        transaction.erased = False
+
+    def _roll_back(self) -> None:
+        # Some errors, a full disk among them, have rolled back already.
+        if self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except apsw.Error:
+                logger.exception("the journal could not roll back")
+
+    def _do_later_work(self) -> None:
+        """Do a little of what need not happen at once, in a transaction of its own."""
+        now = time.monotonic()
+        if now < self._rest_until:
+            return
+        try:
+            if self._frames:
+                batches = self._frames[:FRAME_BATCHES]
+                del self._frames[:FRAME_BATCHES]
+                self._store_frames(batches)
+            elif self._round:
+                self._index_some()
+            elif self._unindexed >= self._index_rows or (
+                self._index_due is not None and now >= self._index_due
+            ):
+                self._begin_round()
+            elif self._truncate_due is not None and now >= self._truncate_due:
+                self._truncate()
+        except apsw.Error as error:
+            logger.warning("the journal puts off its index and source frames: %s", error)
+            self._rest_until = now + RETRY_SECONDS
+            self._roll_back()
+
+    def _store_frames(self, batches: list[FrameBatch]) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        for batch in batches:
+            insert_frames(self._connection, batch)
+        execute("COMMIT")
+
+    def take_frames(self, session: int, leg: int | None = None) -> list[FrameBatch]:
+        """Return the frames of a session, or of one leg, that are not stored, and forget them."""
+        taken: list[FrameBatch] = []
+        kept: list[FrameBatch] = []
+        for batch in self._frames:
+            wanted = batch.session == session and leg in (None, batch.leg)
+            (taken if wanted else kept).append(batch)
+        self._frames = kept
+        return taken
+
+    def _begin_round(self) -> None:
+        self._index_due = None
+        self._round = sorted(self._dirty, reverse=True)
+        self._dirty = []
+        self._round_row = self._row
+        if not self._round:
+            self._unindexed = 0
+
+    def _index_some(self) -> None:
+        """Index the next sessions of the round; sorted, so that their entries share pages."""
+        entries: list[tuple[int, int, int]] = []
+        positions: list[tuple[int, int, int, bytes]] = []
+        times: list[tuple[int, int]] = []
+        indexed: list[tuple[Tail, int]] = []
+        left = self._round.copy()
+        while left and len(entries) < INDEX_CHUNK:
+            session = left[-1]
+            tail = self.tails.get(session)
+            if tail is None or tail.erased:
+                left.pop()
+                continue
+            rows = tail.rows[: INDEX_CHUNK - len(entries)]
+            entries += [(session, first, row) for first, row in rows]
+            indexed.append((tail, len(rows)))
+            if len(rows) == len(tail.rows):
+                left.pop()
+                positions += [(session, leg, *value) for leg, value in tail.positions.items()]
+                times.append((tail.at, session))
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(INSERT_INDEX, entries)
+        connection.executemany(INSERT_POSITION, positions)
+        connection.executemany(
+            "UPDATE sessions SET updated_at = max(updated_at, ?) WHERE key = ?", times
+        )
+        if not left:
+            connection.execute(
+                "UPDATE meta SET value = ? WHERE name = 'indexed'", (self._round_row,)
+            )
+        connection.execute("COMMIT")
+        self._round = left
+        for tail, count in indexed:
+            del tail.rows[:count]
+            self._unindexed -= count
+        for session, leg, *_ in positions:
+            del self.tails[session].positions[leg]
+        if not left:
+            if self._unindexed:
+                self._index_due = time.monotonic() + self._index_seconds
+            if len(self.tails) > KNOWN_TAILS:
+                self._drop_tails()
+
+    def _drop_tails(self) -> None:
+        for session, tail in list(self.tails.items()):
+            if not tail.rows and not tail.positions:
+                del self.tails[session]
+
+    def forget_rows(self, tail: Tail) -> None:
+        """Drop a session's rows from the work for later: they are in the index already."""
+        self._unindexed -= len(tail.rows)
+        tail.rows.clear()
+        tail.positions.clear()
+
+    def _truncate(self) -> None:
+        """Empty the write-ahead log, which may hold erased text; later, if a reader is at work."""
+        self._truncate_due = time.monotonic() + RETRY_SECONDS
+        connection = self._connection
+        timeout = int(connection.pragma("busy_timeout"))
+        connection.set_busy_timeout(0)
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except apsw.Error as error:
+            if not isinstance(error, apsw.BusyError):
+                logger.warning("the journal could not empty its write-ahead log: %s", error)
+            return
+        finally:
+            connection.set_busy_timeout(timeout)
+        self._truncate_due = None
+
+    def _close(self) -> None:
+        self._rest_until = 0.0
+        while (self._frames or self._round or self._dirty) and not self._rest_until:
+            if not self._frames and not self._round:
+                self._begin_round()
+            self._do_later_work()
+        try:
+            self._connection.close()
+        except apsw.Error:
+            logger.exception("the journal could not be closed")
+        self._lock.release()
+
+
+def _own_fault(error: BaseException) -> JournalError:
+    if isinstance(error, JournalError):
+        return error
+    if isinstance(error, apsw.ConstraintError):
+        return translate(error)
+    return JournalUnavailable(f"the journal cannot store this: {error}")

@@ -1,0 +1,267 @@
+"""The contract of the journal: the durable log of canonical events and what belongs to it.
+
+One writer, group commit: `submit` hands over a `Write` and returns at once; when the transaction
+that holds it is on disk, `done(None)` is called in the event loop, in the order of submission. A
+write is all or nothing. When it could not be stored `done` gets a `JournalError`, and nothing of
+that write was stored. Nobody may publish an event before `done(None)`.
+
+Times are Unix milliseconds. `key` is the journal's own integer for a session; the public id is
+text.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Literal
+
+from proxy.errors import JournalError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session: who made it, through which face and route, and whether it is over."""
+
+    key: int
+    id: str
+    owner: str
+    route: str
+    dialect: str
+    created_at: int
+    secret: bytes
+    title: str | None = None
+    state: Literal["idle", "running", "paused", "ended", "deleted"] = "idle"
+    archived_at: int | None = None
+    updated_at: int = 0
+    last_seq: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LegRow:
+    """One backend's part in a session. `state` is the client codec's snapshot as of the session's
+    last append that named one, `position` its upstream position as of the last append that named
+    one.
+    """
+
+    session: int
+    number: int
+    backend: str
+    native_id: str | None = None
+    state: bytes | None = None
+    position: bytes | None = None
+
+
+CommandStatus = Literal["accepted", "sent", "settled"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A command in the outbox, in the order of acceptance (`number`). `body` is the command as
+    JSON, never sealed.
+    """
+
+    session: int
+    number: int
+    command_id: str
+    status: CommandStatus
+    body: bytes
+    at: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive entries of a session: `count` NDJSON lines (`Entry.encode_row`), the first with
+    seq `first`.
+    """
+
+    first: int
+    count: int
+    body: bytes
+
+
+@dataclasses.dataclass(slots=True)
+class Write:
+    """What one transaction must store for one session, all or nothing. Every part is optional.
+
+    `body` holds `count` lines, each ended by a line feed, seq `first` and on. `position` and
+    `leg_state` are the client codec's after these events. `commands` are inserted or moved on in
+    the outbox. `aliases` are (kind, name) pairs of this session in its owner and route.
+    """
+
+    session: int
+    first: int = 0
+    count: int = 0
+    body: bytes = b""
+    position: bytes | None = None
+    leg: int = 0
+    leg_state: bytes | None = None
+    native_id: str | None = None
+    commands: Sequence[CommandRow] = ()
+    aliases: Sequence[tuple[str, str]] = ()
+    state: Literal["idle", "running", "paused", "ended", "deleted"] | None = None
+    title: str | None = None
+    archived_at: int | None = None
+    blobs: Sequence[str] = ()
+    at: int = 0
+    done: Callable[[JournalError | None], None] | None = None
+
+    def check(self) -> None:
+        """Refuse a body that is not `count` lines: chunks are joined without looking into them.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if self.body.count(b"\n") != self.count or (self.body and self.body[-1] != 0x0A):
+            raise ValueError(f"a write of {self.count} entries needs as many lines, each ended")
+
+
+class Journal(abc.ABC):
+    """A durable log. Opened with `open`, closed with `aclose`; both belong to one event loop."""
+
+    @abc.abstractmethod
+    async def open(self) -> None:
+        """Open or make the store and bring its schema up to date.
+
+        Raises:
+            JournalUnavailable: it cannot be opened or written.
+            JournalCorrupt: it is damaged or from a newer version.
+        """
+
+    @abc.abstractmethod
+    async def aclose(self) -> None:
+        """Store what was submitted, then close."""
+
+    @abc.abstractmethod
+    async def create_session(
+        self,
+        *,
+        id: str,
+        owner: str,
+        route: str,
+        dialect: str,
+        backend: str,
+        secret: bytes,
+        at: int,
+        body: bytes,
+        aliases: Sequence[tuple[str, str]] = (),
+        native_id: str | None = None,
+    ) -> SessionRow:
+        """Make a session with leg 0 on `backend` and its first entry (seq 1, in `body`); durable on
+        return.
+
+        An alias is unique in (owner, route, kind); the id is unique at all.
+
+        Raises:
+            SequenceConflict: the id or an alias is taken.
+            JournalUnavailable: it could not be stored.
+        """
+
+    @abc.abstractmethod
+    def submit(self, write: Write) -> None:
+        """Hand over a write; never blocks. `write.done` hears of the outcome, in the order of
+        submission.
+        """
+
+    @property
+    @abc.abstractmethod
+    def backlog(self) -> int:
+        """Bytes submitted and not yet stored: readers of upstreams pause while it is above their
+        limit.
+        """
+
+    @abc.abstractmethod
+    async def session(self, id: str) -> SessionRow:
+        """Return the session with this public id, deleted ones included.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+
+    @abc.abstractmethod
+    async def resolve(self, *, owner: str, route: str, kind: str, name: str) -> str | None:
+        """Return the public id that this alias stands for, or None."""
+
+    @abc.abstractmethod
+    async def aliases(self, session: int) -> list[tuple[str, str]]:
+        """Return the (kind, name) pairs of a session."""
+
+    @abc.abstractmethod
+    async def sessions(
+        self,
+        *,
+        owner: str | None = None,
+        route: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[SessionRow]:
+        """Return sessions, newest first: those of an owner, a route, some states; `before` is a key
+        to page on from.
+        """
+
+    @abc.abstractmethod
+    async def legs(self, session: int) -> list[LegRow]:
+        """Return the legs of a session, first to last."""
+
+    @abc.abstractmethod
+    async def commands(
+        self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")
+    ) -> list[CommandRow]:
+        """Return a session's commands in these statuses, in the order of acceptance."""
+
+    @abc.abstractmethod
+    async def read(
+        self, session: int, *, after: int = 0, limit_bytes: int = 1 << 20
+    ) -> list[Chunk]:
+        """Return consecutive chunks that hold the entries after seq `after`, about `limit_bytes` of
+        them.
+
+        The first chunk may begin before `after + 1`. An empty list means that nothing is stored
+        after it.
+
+        Raises:
+            CursorExpired: the entries after `after` were pruned.
+            JournalUnavailable: it cannot be read now.
+        """
+
+    async def scan(self, session: int, *, after: int = 0) -> AsyncIterator[Chunk]:
+        """Yield the chunks after seq `after` up to the end of the log as it is when the end is
+        reached.
+        """
+        while chunks := await self.read(session, after=after):
+            for chunk in chunks:
+                yield chunk
+            after = chunks[-1].first + chunks[-1].count - 1
+
+    @abc.abstractmethod
+    def add_frames(
+        self, session: int, leg: int, first: int, frames: Sequence[bytes], at: int
+    ) -> None:
+        """Keep source frames, numbered from `first`; stored in compressed batches soon after, lost
+        in a crash at worst.
+        """
+
+    @abc.abstractmethod
+    async def frames(
+        self, session: int, leg: int, *, first: int = 0, limit: int = 1000
+    ) -> list[tuple[int, bytes]]:
+        """Return kept source frames as (number, bytes), from number `first` on."""
+
+    @abc.abstractmethod
+    async def put_blob(self, data: bytes) -> str:
+        """Store bytes once and return their SHA-256 in hex; durable on return."""
+
+    @abc.abstractmethod
+    async def blob(self, sha256: str) -> bytes | None:
+        """Return the bytes of a blob, or None."""
+
+    @abc.abstractmethod
+    async def delete(self, session: int, *, at: int) -> None:
+        """Erase events, frames, commands and snapshots of a session; its id and aliases stay as a
+        tombstone.
+        """
+
+    @abc.abstractmethod
+    async def prune_frames(self, *, before: int) -> int:
+        """Erase source frames older than `before` and return how many batches that were."""

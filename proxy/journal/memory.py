@@ -1,0 +1,330 @@
+"""The journal as plain lists: for tests, and to measure what durability costs. Nothing outlives the
+object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.errors import (
+    CursorExpired,
+    JournalError,
+    JournalUnavailable,
+    SequenceConflict,
+    SessionClosed,
+    SessionNotFound,
+)
+from proxy.journal._frames import FRAME_LIMIT, cut_frame
+from proxy.journal.base import (
+    Chunk,
+    CommandRow,
+    CommandStatus,
+    Journal,
+    LegRow,
+    SessionRow,
+    Write,
+)
+
+
+@dataclasses.dataclass(slots=True)
+class _Session:
+    row: SessionRow
+    legs: list[LegRow]
+    last: int
+    at: int
+    pruned: int = 0
+    erased: bool = False
+    firsts: list[int] = dataclasses.field(default_factory=list)
+    chunks: list[Chunk] = dataclasses.field(default_factory=list)
+    commands: dict[int, CommandRow] = dataclasses.field(default_factory=dict)
+    # (leg, number of the first, time, frames), one for each call.
+    frames: list[tuple[int, int, int, list[bytes]]] = dataclasses.field(default_factory=list)
+    blobs: set[str] = dataclasses.field(default_factory=set)
+
+    def current(self) -> SessionRow:
+        return dataclasses.replace(self.row, last_seq=self.last, updated_at=self.at)
+
+
+class MemoryJournal(Journal):
+    """A journal that forgets; `frames` and `frame_limit` as for `SqliteJournal`."""
+
+    def __init__(self, *, frames: bool = True, frame_limit: int = FRAME_LIMIT) -> None:
+        self._keep_frames = frames
+        self._frame_limit = frame_limit
+        self._sessions: list[_Session] = []
+        self._by_id: dict[str, _Session] = {}
+        self._aliases: dict[tuple[str, str, str, str], _Session] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._fresh_blobs: set[str] = set()
+        self._is_open = False
+        self._loop: asyncio.AbstractEventLoop
+
+    async def open(self) -> None:
+        """Begin to take writes; what was stored before `aclose` is still there."""
+        self._loop = asyncio.get_running_loop()
+        self._is_open = True
+
+    async def aclose(self) -> None:
+        """Take no more."""
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise JournalUnavailable("the journal in memory is closed")
+
+    def _find(self, key: int) -> _Session:
+        self._check_open()
+        if not 0 < key <= len(self._sessions):
+            raise SessionNotFound(f"there is no session with key {key}")
+        return self._sessions[key - 1]
+
+    async def create_session(
+        self,
+        *,
+        id: str,
+        owner: str,
+        route: str,
+        dialect: str,
+        backend: str,
+        secret: bytes,
+        at: int,
+        body: bytes,
+        aliases: Sequence[tuple[str, str]] = (),
+        native_id: str | None = None,
+    ) -> SessionRow:
+        """Make a session with leg 0 and its first entry.
+
+        Raises:
+            SequenceConflict: the id or an alias is taken.
+        """
+        self._check_open()
+        Write(0, 1, 1, body).check()
+        names = [(owner, route, kind, name) for kind, name in aliases]
+        if id in self._by_id or any(name in self._aliases for name in names):
+            raise SequenceConflict(f"the id or an alias of session `{id}` is taken")
+        key = len(self._sessions) + 1
+        row = SessionRow(key, id, owner, route, dialect, at, secret)
+        session = _Session(row, [LegRow(key, 0, backend, native_id)], last=1, at=at)
+        session.firsts.append(1)
+        session.chunks.append(Chunk(1, 1, body))
+        self._sessions.append(session)
+        self._by_id[id] = session
+        self._aliases.update(dict.fromkeys(names, session))
+        return session.current()
+
+    def submit(self, write: Write) -> None:
+        """Store a write at once; `write.done` hears of it in the event loop's next turn.
+
+        Raises:
+            ValueError: `body` is not `count` lines.
+        """
+        write.check()
+        error: JournalError | None = None
+        try:
+            self._store(write)
+        except JournalError as refused:
+            error = refused
+        if write.done is not None:
+            self._loop.call_soon(write.done, error)
+
+    def _store(self, write: Write) -> None:
+        session = self._find(write.session)
+        if session.erased:
+            raise SessionClosed(f"session {write.session} was deleted")
+        if write.count and write.first != session.last + 1:
+            raise SequenceConflict(
+                f"session {write.session}: seq {session.last + 1} is next, not {write.first}"
+            )
+        self._store_rest(session, write)
+        if write.count:
+            session.firsts.append(write.first)
+            session.chunks.append(Chunk(write.first, write.count, write.body))
+            session.last += write.count
+            session.at = max(session.at, write.at)
+
+    def _store_rest(self, session: _Session, write: Write) -> None:
+        names = {
+            (session.row.owner, session.row.route, kind, name): session
+            for kind, name in write.aliases
+        }
+        if any(self._aliases.get(name, session) is not session for name in names):
+            raise SequenceConflict("an alias is another session's")
+        of_leg: dict[str, Any] = {"state": write.leg_state, "native_id": write.native_id}
+        if write.leg >= len(session.legs):
+            if any(value is not None for value in of_leg.values()):
+                raise SessionNotFound(f"session {write.session} has no leg {write.leg}")
+        else:
+            of_leg["position"] = write.position
+            leg = session.legs[write.leg]
+            session.legs[write.leg] = dataclasses.replace(
+                leg, **{name: value for name, value in of_leg.items() if value is not None}
+            )
+        self._aliases.update(names)
+        of_session = {
+            name: value
+            for name in ("state", "title", "archived_at")
+            if (value := getattr(write, name)) is not None
+        }
+        if of_session:
+            session.row = dataclasses.replace(session.row, **of_session)
+            session.at = max(session.at, write.at)
+        for command in write.commands:
+            session.commands[command.number] = command
+        session.blobs.update(write.blobs)
+        self._fresh_blobs.difference_update(write.blobs)
+
+    @property
+    def backlog(self) -> int:
+        """Nothing ever waits."""
+        return 0
+
+    async def session(self, id: str) -> SessionRow:
+        """Return the session with this public id, deleted ones included.
+
+        Raises:
+            SessionNotFound: there is none.
+        """
+        self._check_open()
+        if id not in self._by_id:
+            raise SessionNotFound(f"there is no session `{id}`")
+        return self._by_id[id].current()
+
+    async def resolve(self, *, owner: str, route: str, kind: str, name: str) -> str | None:
+        """Return the public id that this alias stands for, or None."""
+        self._check_open()
+        session = self._aliases.get((owner, route, kind, name))
+        return None if session is None else session.row.id
+
+    async def aliases(self, session: int) -> list[tuple[str, str]]:
+        """Return the (kind, name) pairs of a session, sorted."""
+        found = self._find(session)
+        return sorted(alias[2:] for alias, owner in self._aliases.items() if owner is found)
+
+    async def sessions(
+        self,
+        *,
+        owner: str | None = None,
+        route: str | None = None,
+        states: Sequence[str] | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[SessionRow]:
+        """Return sessions that fit, newest first; `before` is a key to page on from."""
+        self._check_open()
+        fitting = [
+            session.current()
+            for session in reversed(self._sessions)
+            if owner in (None, session.row.owner)
+            and route in (None, session.row.route)
+            and (states is None or session.row.state in states)
+            and (before is None or session.row.key < before)
+        ]
+        return fitting[:limit]
+
+    async def legs(self, session: int) -> list[LegRow]:
+        """Return the legs of a session, first to last."""
+        return self._find(session).legs.copy()
+
+    async def commands(
+        self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")
+    ) -> list[CommandRow]:
+        """Return a session's commands in these statuses, in the order of acceptance."""
+        commands = self._find(session).commands
+        return [commands[n] for n in sorted(commands) if commands[n].status in statuses]
+
+    async def read(
+        self, session: int, *, after: int = 0, limit_bytes: int = 1 << 20
+    ) -> list[Chunk]:
+        """Return consecutive chunks that hold the entries after seq `after`, about `limit_bytes` of
+        them.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            CursorExpired: the session was deleted.
+        """
+        found = self._find(session)
+        if after < found.pruned:
+            raise CursorExpired(f"the entries of session {session} were pruned")
+        if after >= found.last:
+            return []
+        chunks = []
+        for chunk in found.chunks[bisect.bisect_right(found.firsts, after + 1) - 1 :]:
+            chunks.append(chunk)
+            limit_bytes -= len(chunk.body)
+            if limit_bytes <= 0:
+                break
+        return chunks
+
+    def add_frames(
+        self, session: int, leg: int, first: int, frames: Sequence[bytes], at: int
+    ) -> None:
+        """Keep source frames, numbered from `first`."""
+        if not self._keep_frames or not self._is_open or not frames:
+            return
+        found = self._find(session)
+        if not found.erased:
+            kept = [cut_frame(frame, self._frame_limit) for frame in frames]
+            found.frames.append((leg, first, at, kept))
+
+    async def frames(
+        self, session: int, leg: int, *, first: int = 0, limit: int = 1000
+    ) -> list[tuple[int, bytes]]:
+        """Return kept source frames as (number, bytes), from number `first` on."""
+        kept = {
+            number: frame
+            for of_leg, start, _, frames in self._find(session).frames
+            if of_leg == leg
+            for number, frame in enumerate(frames, start)
+            if number >= first
+        }
+        return sorted(kept.items())[:limit]
+
+    async def put_blob(self, data: bytes) -> str:
+        """Store bytes once and return their SHA-256 in hex."""
+        self._check_open()
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._blobs[sha256] = data
+        self._fresh_blobs.add(sha256)
+        return sha256
+
+    async def blob(self, sha256: str) -> bytes | None:
+        """Return the bytes of a blob, or None."""
+        self._check_open()
+        return self._blobs.get(sha256)
+
+    async def delete(self, session: int, *, at: int) -> None:
+        """Erase all of a session but its id, its aliases and its legs' names.
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
+        found = self._find(session)
+        if found.erased:
+            return
+        named = {name for other in self._sessions if other is not found for name in other.blobs}
+        for sha256 in found.blobs - named - self._fresh_blobs:
+            self._blobs.pop(sha256, None)
+        legs = [dataclasses.replace(leg, state=None, position=None) for leg in found.legs]
+        row = dataclasses.replace(found.row, state="deleted", title=None, secret=b"")
+        erased = _Session(
+            row, legs, last=found.last, at=max(found.at, at), pruned=found.last, erased=True
+        )
+        self._sessions[session - 1] = self._by_id[row.id] = erased
+        for alias, owner in self._aliases.items():
+            if owner is found:
+                self._aliases[alias] = erased
+
+    async def prune_frames(self, *, before: int) -> int:
+        """Erase source frames older than `before` and return how many batches that were."""
+        self._check_open()
+        pruned = 0
+        for session in self._sessions:
+            kept = [batch for batch in session.frames if batch[2] >= before]
+            pruned += len(session.frames) - len(kept)
+            session.frames = kept
+        return pruned

@@ -1,0 +1,113 @@
+-- The journal as Dragoman 0.1 writes it. Times are Unix milliseconds.
+
+-- `key` is never reused: a deleted session stays as a tombstone. Entries up to seq `pruned` are gone.
+-- `erasing` is 1 while a deletion is under way, so that it is finished after a crash.
+CREATE TABLE sessions (
+    key INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    route TEXT NOT NULL,
+    dialect TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    secret BLOB NOT NULL,
+    title TEXT,
+    state TEXT NOT NULL DEFAULT 'idle',
+    archived_at INTEGER,
+    updated_at INTEGER NOT NULL,
+    pruned INTEGER NOT NULL DEFAULT 0,
+    erased_at INTEGER,
+    erasing INTEGER NOT NULL DEFAULT 0
+);
+-- Each is in the order of `key` besides, so that a page of a list is read without sorting.
+CREATE INDEX sessions_by_owner ON sessions (owner);
+CREATE INDEX sessions_by_route ON sessions (route);
+CREATE INDEX sessions_erasing ON sessions (key) WHERE erasing = 1;
+
+CREATE TABLE legs (
+    session INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    backend TEXT NOT NULL,
+    native_id TEXT,
+    state BLOB,
+    PRIMARY KEY (session, number)
+) WITHOUT ROWID;
+
+-- Apart from `legs`: a position moves all the time, and a snapshot beside it would be rewritten with it.
+-- `row` is the newest row of `events` when it was stored; a row above it holds a newer position.
+CREATE TABLE positions (
+    session INTEGER NOT NULL,
+    leg INTEGER NOT NULL,
+    row INTEGER NOT NULL,
+    position BLOB NOT NULL,
+    PRIMARY KEY (session, leg)
+) WITHOUT ROWID;
+
+-- In the order of arrival, a row for each write: a commit touches the last page only, whatever sessions it is for.
+CREATE TABLE events (
+    row INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    leg INTEGER NOT NULL,
+    position BLOB,
+    body BLOB NOT NULL
+);
+
+-- Where a session's entries are. Written late and sorted; complete up to the row in `meta.indexed`.
+CREATE TABLE event_index (
+    session INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    row INTEGER NOT NULL,
+    PRIMARY KEY (session, first)
+) WITHOUT ROWID;
+
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) WITHOUT ROWID;
+INSERT INTO meta (name, value) VALUES ('indexed', 0);
+
+CREATE TABLE aliases (
+    owner TEXT NOT NULL,
+    route TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    PRIMARY KEY (owner, route, kind, name)
+) WITHOUT ROWID;
+CREATE INDEX aliases_by_session ON aliases (session);
+
+CREATE TABLE commands (
+    session INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    command_id TEXT NOT NULL,
+    status TEXT NOT NULL,
+    body BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (session, number)
+) WITHOUT ROWID;
+
+-- `data` is a zlib-compressed batch of frames, the newest of them numbered `last` and kept at `at`.
+CREATE TABLE frames (
+    row INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    leg INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE INDEX frames_by_number ON frames (session, leg, last);
+CREATE INDEX frames_by_time ON frames (at);
+
+CREATE TABLE blobs (
+    sha256 TEXT PRIMARY KEY,
+    size INTEGER NOT NULL,
+    data BLOB NOT NULL
+);
+
+CREATE TABLE session_blobs (
+    session INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,
+    PRIMARY KEY (session, sha256)
+) WITHOUT ROWID;
+CREATE INDEX session_blobs_by_blob ON session_blobs (sha256);
