@@ -1,0 +1,40 @@
+"""Scripted backends: fake agent servers of each dialect, for the demo and for the tests.
+
+Each dialect has a module of its own that builds an aiohttp application; `BACKENDS` is the one list
+of them. What they share is the story (`scripts`) and the ways to break (`faults`). They import
+nothing from the codecs.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from proxy.scripted.engine import create_engine_app
+from proxy.scripted.herm import create_herm_app
+
+__all__ = ["BACKENDS", "Options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every scripted backend can be told.
+
+    Args:
+        key: the only credential that passes; anything passes without one.
+        pace: the factor on the pauses inside scripts; 0 plays them without any.
+    """
+
+    key: str | None = None
+    pace: float = 1.0
+
+
+def _engine(options: Options) -> web.Application:
+    return create_engine_app(key=options.key, pace=options.pace)
+
+
+def _herm(options: Options) -> web.Application:
+    return create_herm_app(key=options.key, pace=options.pace)
+
+
+BACKENDS: Mapping[str, Callable[[Options], web.Application]] = {"engine": _engine, "herm": _herm}

@@ -1,0 +1,52 @@
+"""Serve one scripted backend: `python -m proxy.scripted engine --port 8000 --key local`."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from proxy.scripted import BACKENDS, Options
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m proxy.scripted", description=__doc__)
+    parser.add_argument("dialect", choices=sorted(BACKENDS))
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--key", help="the only credential that passes")
+    parser.add_argument("--pace", type=float, default=1.0, help="factor on pauses, 0 for none")
+    return parser.parse_args(arguments)
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """Serve until the process is told to stop."""
+    app = BACKENDS[options.dialect](Options(key=options.key, pace=options.pace))
+    # A reader that leaves must not leave its handler behind, waiting for the next heartbeat.
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2.0)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, options.host, options.port)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        sys.stdout.write(f"listening on http://{host}:{port}\n")
+        sys.stdout.flush()
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+def main() -> None:
+    """Run the command line."""
+    asyncio.run(serve(parse(sys.argv[1:])))
+
+
+if __name__ == "__main__":
+    main()
