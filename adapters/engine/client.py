@@ -211,8 +211,11 @@ class EngineClient(ClientCodec):
             body["edit_message_id"] = command.edit_of
         if command.retry_of is not None:
             body["retry_message_id"] = command.retry_of
-        for name in sorted(_EXECUTE_OPTIONS & (command.options or {}).keys()):
-            body[name] = (command.options or {})[name]
+        options = command.options or {}
+        for name in sorted(_EXECUTE_OPTIONS & options.keys()):
+            body[name] = options[name]
+        # What an Engine frontend sent and nobody knows goes on unchanged (section 6.1).
+        body = {**(options.get(wire.MEMBERS_OPTION) or {}), **body}
         self._expect(command_id, command)
         self._live = True
         return self._post("execute", wire.EXECUTE, body, command_id, stream=True)

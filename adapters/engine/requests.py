@@ -148,7 +148,10 @@ def parse_execute(body: bytes) -> Execute:
     retry_of = _optional(members, "retry_message_id")
     if edit_of is not None and retry_of is not None:
         _refuse("`edit_message_id` and `retry_message_id` exclude each other.")
-    options: dict[str, Any] = {name: value for name, value in members.items() if name not in _KNOWN}
+    options: dict[str, Any] = {}
+    unknown = {name: value for name, value in members.items() if name not in _KNOWN}
+    if unknown:
+        options[wire.MEMBERS_OPTION] = unknown
     if _flag(members, "direct"):
         options["direct"] = True
     if _flag(members, "super_thinking") or _effort(members) == "high":

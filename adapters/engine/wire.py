@@ -11,6 +11,9 @@ from typing import Any
 
 DIALECT = "engine"
 
+MEMBERS_OPTION = "engine_members"
+"""The key in a message's `options` for members of `POST /execute` that the page does not name."""
+
 KEY_HEADER = "X-Engine-Key"
 """Section 3: the one credential, on every request but `GET /health`."""
 

@@ -1,13 +1,16 @@
 """Serves eve: the log of a session becomes the records of its NDJSON stream.
 
-Record *n* is the same for ever: the records are a pure function of the log. Three forms (eve page, sections 1 and 1.1):
+Record *n* is the same for ever: the records are a pure function of the log. Three forms (eve page,
+sections 1 and 1.1):
 
-* `all`: one server for every client of 0.30 to 0.80: stream version 24, cumulative texts beside the deltas, a turn that
+* `all`: one server for every client of 0.30 to 0.80: stream version 24, cumulative texts beside the
+deltas, a turn that
   pauses is closed and another one opens at the answer;
 * `tokens`: the token generation (0.30.8, version 21): the same without what came later;
 * `newest`: 0.80.1 (version 26): deltas only, a paused turn is held open with `turn.waiting`.
 
-A canonical turn that pauses is one turn; the closed forms unfold it into several. Cumulative fields are quadratic in the length of
+A canonical turn that pauses is one turn; the closed forms unfold it into several. Cumulative fields
+are quadratic in the length of
 a block, so the deltas of a long block are merged, by a rule on the log alone.
 """
 
@@ -32,7 +35,8 @@ MERGE_FROM = 4096
 """Characters of a block up to which every delta is a record of its own."""
 
 MERGE_SHARE = 64
-"""Beyond that a record waits until it adds this share of the block: 256 kB in 8-byte deltas stays under 80 x its text."""
+"""Beyond that a record waits until it adds this share of the block: 256 kB in 8-byte deltas stays
+under 80 x its text."""
 
 EVE_VERSIONS = {"all": "0.46.1", "tokens": "0.30.8", "newest": "0.80.1"}
 """The release whose stream version a form declares (section 13)."""
@@ -70,7 +74,8 @@ LIMIT_TOOL = "session_limit_continuation"
 """Section 9.4: the action of a limit request."""
 
 QUESTION_TOOL = "ask_question"
-"""The model's tool for questions (section 9.4): the action of a question that has no call of its own."""
+"""The model's tool for questions (section 9.4): the action of a question that has no call of its
+own."""
 
 _SIGN_IN_MEMBERS = {
     "url": "url",
@@ -111,7 +116,8 @@ class _State:
 
 
 class EveEncoder(Encoder):
-    """The encoder of one thread's stream. Settings: `form` (`all`, `tokens`, `newest`), `token_rotation`."""
+    """The encoder of one thread's stream. Settings: `form` (`all`, `tokens`, `newest`),
+    `token_rotation`."""
 
     dialect = wire.DIALECT
     version = 1
@@ -124,7 +130,8 @@ class EveEncoder(Encoder):
         self._cumulative = self._form != "newest"
         self._s = _State()
         seed = f"{context.session_id}/{context.thread_id}".encode()
-        # Ids look like the real ones, `evt_` and 26 characters; readers take them as opaque (section 9).
+        # Ids look like the real ones, `evt_` and 26 characters; readers take them as opaque
+        # (section 9).
         self._id_prefix = "evt_" + hashlib.sha256(seed).hexdigest()[:14].upper()
         self._out: list[Frame] = []
         self._at = 0
@@ -136,7 +143,8 @@ class EveEncoder(Encoder):
 
     @property
     def waits(self) -> int:
-        """Return the number of `session.waiting` so far: the number of the newest continuation token."""
+        """Return the number of `session.waiting` so far: the number of the newest continuation
+        token."""
         return self._s.waits if self._rotate else 0
 
     @property
@@ -171,9 +179,7 @@ class EveEncoder(Encoder):
             or type_ in _ACROSS_THREADS
             or getattr(event, "shown_on", None) == self._context.thread_id
             # What a child asked here is resolved here, though it is the child's event.
-            or (
-                isinstance(event, ev.InteractionResolved) and event.request_id in self._s.requests
-            )
+            or (isinstance(event, ev.InteractionResolved) and event.request_id in self._s.requests)
         ):
             handler(self, event)
         return out
@@ -231,7 +237,8 @@ class EveEncoder(Encoder):
             self._deliveries_changed()
 
     def _c(self) -> dict[str, Any]:
-        """Return the coordinates of the open turn, else of the last one (section 8.2), else of the next."""
+        """Return the coordinates of the open turn, else of the last one (section 8.2), else of the
+        next."""
         number = self._s.turn
         if number is None:
             number = max(self._s.sequence - 1, 0)
@@ -310,12 +317,13 @@ class EveEncoder(Encoder):
 
     def _session_usage(self) -> dict[str, Any]:
         names = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
-        return {name: 0 for name in names} | self._s.usage
+        return dict.fromkeys(names, 0) | self._s.usage
 
     def _turn_started(self, event: ev.TurnStarted) -> None:
         s = self._s
         s.held = False
-        # The deliveries that own the turn stand on its first records already, as real servers write them.
+        # The deliveries that own the turn stand on its first records already, as real servers write
+        # them.
         if s.taken:
             s.deliveries = list(s.taken)
             self._deliveries_changed()
@@ -335,8 +343,9 @@ class EveEncoder(Encoder):
             if event.on == "tasks":
                 return
             if self._s.turn is None:
-                # Closed already: an empty turn, as after one of two answers (section 8.2). A message that waits meanwhile
-                # gets its boundary with it, or its sender would wait for one until the turn is over (section 7.6).
+                # Closed already: an empty turn, as after one of two answers (section 8.2). A
+                # message that waits meanwhile gets its boundary with it, or its sender would wait
+                # for one until the turn is over (section 7.6).
                 for command_id in self._s.unsettled:
                     self._deliver(command_id)
             self._in_turn()
@@ -487,7 +496,8 @@ class EveEncoder(Encoder):
 
     def _write_delta(self, piece: str, is_text: bool) -> None:
         s = self._s
-        assert s.turn is not None and s.step is not None
+        assert s.turn is not None
+        assert s.step is not None
         delta = orjson.dumps(piece)
         name, so_far_name, kind = (
             (b"messageDelta", b"messageSoFar", "message.appended")
@@ -804,7 +814,8 @@ class EveEncoder(Encoder):
             self._wait()
 
     def _control(self) -> dict[str, Any]:
-        """Return the coordinates of a control record: between turns it names the next one (section 6)."""
+        """Return the coordinates of a control record: between turns it names the next one (section
+        6)."""
         self._s.control = self._s.turn is None
         number = self._s.turn if self._s.turn is not None else self._s.sequence
         data: dict[str, Any] = {"sequence": number, "turnId": f"turn_{number}"}
@@ -913,7 +924,8 @@ def _turn_only(coordinates: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(content: tuple[Any, ...] | None) -> str:
-    """Return a message as one text: files as `[file: name (type)]`, a line per part (section 9.1)."""
+    """Return a message as one text: files as `[file: name (type)]`, a line per part (section
+    9.1)."""
     return ev.text_of(content)
 
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from adapters.commands import AnswerInteraction
-from adapters.engine import requests
+from adapters.engine import requests, wire
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import (
     SEALED_KINDS,
@@ -88,7 +88,11 @@ def test_files_come_inline_as_data_url_or_by_address() -> None:
 
 def test_what_only_an_engine_knows_is_named_and_what_nobody_knows_is_kept() -> None:
     wanted = execute(direct=True, effort="high", edit_message_id="m-1", agent={"id": 7})
-    assert wanted.message.options == {"direct": True, "super_thinking": True, "agent": {"id": 7}}
+    assert wanted.message.options == {
+        "direct": True,
+        "super_thinking": True,
+        wire.MEMBERS_OPTION: {"agent": {"id": 7}},
+    }
     assert wanted.message.edit_of == "m-1"
     assert requests.for_engine_only(wanted.message) == [
         "direct",

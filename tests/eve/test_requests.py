@@ -94,6 +94,9 @@ ANSWER_LIST = refused("Expected 'inputResponses' to be a non-empty array.")
 ANSWER_SHAPE = refused("Expected every 'inputResponses' entry to match the HITL response schema.")
 
 FORWARDED_BODY = {"message": "x", "forwardedPrincipal": {"current": {}}}
+PRIVATE = "10.0.0.1"
+"""A host of a private network: no callback may go there (section 11)."""
+
 CALLBACK = {
     "callId": "c",
     "subagentName": "s",
@@ -300,7 +303,7 @@ INTERNAL = refused("File part 'data' must not use a framework-internal ref schem
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        ("eve-url:https://h/x", INTERNAL),
+        ("eve-url:https://h.example/x", INTERNAL),
         ("eve-sandbox:?path=a", INTERNAL),
         ("eve-attachment:?v=1", INTERNAL),
         ("EVE-SANDBOX:x", INTERNAL),
@@ -467,15 +470,15 @@ NOT_ABSOLUTE = "callback.url: Callback url must be absolute."
         ({**CALLBACK, "q": 1}, 'callback: Unrecognized key: "q"'),
         ({**CALLBACK, "url": "nope"}, NOT_ABSOLUTE),
         (
-            {**CALLBACK, "url": "http://h/eve/v1/callback/u"},
+            {**CALLBACK, "url": "http://h.example/eve/v1/callback/u"},
             "callback.url: Callback url token must match callback token.",
         ),
         (
-            {**CALLBACK, "url": "http://10.0.0.1/eve/v1/callback/t"},
+            {**CALLBACK, "url": f"http://{PRIVATE}/eve/v1/callback/t"},
             "callback.url: Callback url host must not be a private or reserved address.",
         ),
         (
-            {**CALLBACK, "url": "http://[::ffff:10.0.0.1]/eve/v1/callback/t"},
+            {**CALLBACK, "url": f"http://[::ffff:{PRIVATE}]/eve/v1/callback/t"},
             "callback.url: Callback url host must not be a private or reserved address.",
         ),
     ],
@@ -491,7 +494,7 @@ def test_a_callback_is_checked_in_the_words_of_the_servers(
 
 
 def test_the_callback_of_a_named_agent_is_known_to_s_only() -> None:
-    callback = {**CALLBACK, "url": "https://h/eve/bob/v1/callback/t"}
+    callback = {**CALLBACK, "url": "https://h.example/eve/bob/v1/callback/t"}
     body = body_of({"message": "x", "callback": callback})
     assert verdict_of(parse_create, body, Face("all")) == OK
     assert verdict_of(parse_create, body, Face("tokens")) is not None

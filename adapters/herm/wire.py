@@ -1,0 +1,84 @@
+"""Herm as it is on the wire: names, limits and the few shapes that both codecs share.
+
+Source: the public documentation of the sessions generation, as the herm page of this project
+restates it. No client or server of it could be had, so readers are lenient and writers
+conservative (herm page, section 9).
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from typing import Any
+
+DIALECT = "herm"
+
+AGENTS = "/v1/agents"
+SESSIONS = "/v1/sessions"
+"""Section 2."""
+
+LAST_EVENT_ID = "Last-Event-ID"
+"""Section 4.3."""
+
+HEARTBEAT = b": heartbeat\n\n"
+HEARTBEAT_SECONDS = 15.0
+"""Section 4.3: a comment at least every 15 to 30 seconds."""
+
+MAX_BLOCKS = 100
+MAX_BLOCK_TEXT = 20_000
+"""Section 3.1: blocks of one `content`, and characters of one block."""
+
+LIMIT_DEFAULT = 20
+LIMIT_MOST = 100
+"""Sections 2.3 and 4.2: entries of one page."""
+
+STATUS_RUNNING = "session.status_running"
+STATUS_IDLE = "session.status_idle"
+TITLE_UPDATED = "session.title_updated"
+GAP = "session.gap"
+"""Section 4.6; the last one is ours: clients keep unknown types (section 9)."""
+
+CANCEL = "cancel"
+"""The one choice of a sign-in, which nothing on the wire answers."""
+
+
+def session_path(session: str, *parts: str) -> str:
+    """Return the path of a session, or of something below it."""
+    return "/".join((SESSIONS, session, *parts))
+
+
+def text_blocks(text: str) -> list[dict[str, str]]:
+    """Return a text as blocks of at most `MAX_BLOCK_TEXT` characters, in order, at least one."""
+    if len(text) <= MAX_BLOCK_TEXT:
+        return [{"type": "text", "text": text}]
+    starts = range(0, len(text), MAX_BLOCK_TEXT)
+    return [{"type": "text", "text": text[start : start + MAX_BLOCK_TEXT]} for start in starts]
+
+
+def text_of_blocks(content: object) -> str:
+    """Return the words of a `content`, blocks joined as a reader joins deltas (section 4.4).
+
+    Blocks that are no text give nothing, and a mere string is taken as its own text.
+    """
+    if isinstance(content, str):
+        return content
+    return "".join(_texts(content)) if isinstance(content, list) else ""
+
+
+def _texts(content: Iterable[Any]) -> Iterable[str]:
+    for block in content:
+        if isinstance(block, str):
+            yield block
+        elif isinstance(block, dict) and isinstance(block.get("text"), str):
+            yield block["text"]
+
+
+def iso(at: int) -> str:
+    """Return Unix milliseconds as events write times: ISO 8601, milliseconds, `Z` (section 1)."""
+    moment = datetime.datetime.fromtimestamp(at // 1000, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at % 1000:03d}Z"
+
+
+def iso_seconds(at: int) -> str:
+    """Return Unix milliseconds as session objects write times: whole seconds (section 1)."""
+    return f"{datetime.datetime.fromtimestamp(at // 1000, datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"

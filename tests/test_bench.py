@@ -1,0 +1,127 @@
+"""The benchmark's own logic: reading bodies and stamps, judging, rendering. Never any timing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bench.origin import BLOCK_DELTAS, EVENT_SIZES, Connection, Origin, Turn
+from bench.report import MISSED, NOT_MEASURED, REACHED, page, summary
+from bench.results import GOALS, Results, judge
+from bench.target import BARE, DURABLE, MEMORY
+from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
+
+MACHINE = {
+    "date": "2026-01-02",
+    "commit": "abc1234",
+    "cpu": "Some CPU",
+    "cores": "2",
+    "system": "Linux 6.1",
+    "python": "3.11.7",
+    "fdatasync_us": "60",
+}
+
+
+def results_with(figures: dict[str, dict[str, list[float]]]) -> Results:
+    results = Results(MACHINE, rounds=3)
+    for name, by_target in figures.items():
+        for target, values in by_target.items():
+            for number, value in enumerate(values):
+                results.add(number, target, {name: value})
+    return results
+
+
+def test_a_chunked_body_is_the_same_however_it_is_cut() -> None:
+    raw = b"5\r\nhello\r\n1;name=x\r\n \r\nc\r\nworld\r\nagain\r\n0\r\n\r\n"
+    for size in range(1, len(raw) + 1):
+        body = ChunkedBody()
+        got = b"".join(body.feed(raw[at : at + size]) for at in range(0, len(raw), size))
+        assert (got, body.done) == (b"hello world\r\nagain", True)
+
+
+def test_a_chunk_size_that_is_no_number_is_refused() -> None:
+    with pytest.raises(BadResponse, match="bad chunk size"):
+        ChunkedBody().feed(b"HTTP/1.1 500\r\n")
+
+
+def test_engine_stamps_are_found_in_every_delta() -> None:
+    lines = b"".join(
+        b'event: text_delta\ndata: {"text":"~%016x word"}\n\n' % stamp for stamp in (7, 8, 900)
+    )
+    assert engine_stamps(lines) == [7, 8, 900]
+
+
+def test_eve_stamps_count_a_delta_once_although_the_text_so_far_repeats_it() -> None:
+    first, second = b"~%016x one " % 11, b"~%016x two ~%016x three" % (12, 13)
+    lines = (
+        b'{"type":"message.appended","data":{"messageDelta":"%b","messageSoFar":"%b"}}\n'
+        b'{"type":"message.appended","data":{"messageSoFar":"%b%b","messageDelta":"%b"}}\n'
+        b'{"type":"message.completed","data":{"message":"%b%b"}}\n'
+    ) % (first, first, first, second, second, first, second)
+    assert eve_stamps(lines) == [11, 12, 13]
+
+
+def test_the_origins_deltas_have_the_promised_sizes_and_rising_stamps() -> None:
+    turn = Turn(Connection(Origin()), "t", 10 * BLOCK_DELTAS)
+    body = ChunkedBody()
+    payload = b"".join(body.feed(turn.delta(5)) for _ in range(2 * BLOCK_DELTAS))
+    deltas = [part for part in payload.split(b"\n\n") if part.startswith(b"event: text_delta")]
+    sizes = [len(part) + 2 for part in deltas]
+    assert len(deltas) == 2 * BLOCK_DELTAS
+    assert EVENT_SIZES[0] <= min(sizes)
+    assert max(sizes) <= EVENT_SIZES[1]
+    assert engine_stamps(payload) == list(range(5, 5 + 2 * BLOCK_DELTAS))
+    assert payload.count(b"event: content_block_stop") == 2
+
+
+def test_goals_compare_within_a_round_before_they_take_the_median() -> None:
+    results = results_with(
+        {
+            "paced_small.cpu_us": {BARE: [10, 100, 10], DURABLE: [20, 200, 40], MEMORY: [19] * 3},
+            "paced_small.p99_ms": {BARE: [1, 9, 1], DURABLE: [3, 10, 4.5]},
+            "fanout.cpu_us": {DURABLE: [13, 11, 14]},
+        }
+    )
+    found = {(v.goal.figure, v.goal.target): (v.found, v.reached) for v in judge(results)}
+    assert found["paced_small.cpu_us", DURABLE] == (2.0, True)
+    assert found["paced_small.cpu_us", MEMORY] == (1.9, False)
+    assert found["paced_small.p99_ms", DURABLE] == (2.0, True)
+    assert found["fanout.cpu_us", DURABLE] == (13, False)
+    assert found["idle.kb", DURABLE] == (None, False)
+
+
+def test_a_round_that_failed_for_one_target_is_left_out_of_the_ratio() -> None:
+    results = Results(MACHINE, rounds=2)
+    results.add(0, BARE, {"first.p50_ms": 1.0})
+    results.add(1, BARE, {"first.p50_ms": 4.0})
+    results.add(1, DURABLE, {"first.p50_ms": 8.0})
+    assert results.compared("first.p50_ms", DURABLE, "ratio") == 2.0
+
+
+def test_the_page_shows_figures_goals_marks_and_the_machine() -> None:
+    results = results_with(
+        {
+            "firehose.events_per_s": {BARE: [100_000.0], DURABLE: [60_000.0], MEMORY: [80_000.0]},
+            "fanout.cpu_us": {DURABLE: [13.0], MEMORY: [9.0]},
+            "rate.load_busy": {DURABLE: [0.97]},
+            "lost": {BARE: [0.0], DURABLE: [2.0]},
+        }
+    )
+    results.stages = [("framing", 1.5), ("decode", 2.25)]
+    text = page(results)
+    assert f"| ≥ 50,000 | {REACHED} 60,000 |" in text
+    assert f"| {NOT_MEASURED} | 13.0 | 9.0 | ≤ 12 | {MISSED} 13.0 |" in text
+    assert "| framing | 1.50 |" in text
+    assert "| all of them | 3.75 |" in text
+    assert "Events lost: 2." in text
+    assert "97% busy" in text
+    assert "2026-01-02 at commit abc1234" in text
+    assert f"{len(GOALS) - 1} of {len(GOALS)} goals are missed" in text
+    assert not re.search(r"\{\w+", text)
+
+
+def test_a_quick_run_claims_nothing_about_its_goals() -> None:
+    results = results_with({"fanout.cpu_us": {DURABLE: [1.0]}})
+    results.quick = True
+    assert "goals reached" not in summary(results)

@@ -1,0 +1,83 @@
+"""The golden files are what the code makes, and every recording has its part in them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adapters import events as ev
+from adapters.base import EncoderContext
+from adapters.eve.wire import STREAM_VERSIONS
+from adapters.registry import DIALECTS
+from adapters.state import LogState
+from tests import golden
+from tests.golden import FACES, GOLDEN, SCENARIOS, SESSION, WIRE
+from tests.support.eve_records import RecordChecker
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_scenario_gives_its_golden_files(scenario: str) -> None:
+    for name, content in golden.faces_of(SCENARIOS[scenario]()):
+        path = GOLDEN / scenario / name
+        assert path.exists(), f"{path} is missing: make golden"
+        assert path.read_bytes() == content, f"{path} differs: python -m tests.golden"
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert golden.stale() == []
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_golden_log_obeys_the_laws_and_is_read_back(scenario: str) -> None:
+    state = LogState()
+    lines = (GOLDEN / scenario / "canonical.ndjson").read_bytes().splitlines()
+    for line in lines:
+        entry = ev.Entry.decode(line)
+        assert entry.encode() == line
+        state.apply_entry(entry)
+    assert state.seq == len(lines)
+
+
+@pytest.mark.parametrize("name", FACES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_face_can_be_put_back_after_any_entry(scenario: str, name: str) -> None:
+    face = FACES[name]
+    create = DIALECTS[face.dialect].encoder
+    assert create is not None
+    context = EncoderContext(SESSION, b"golden", settings=face.settings)
+    encoder = create(context)
+    written: list[bytes] = []
+    for entry in SCENARIOS[scenario]():
+        snapshot = encoder.snapshot()
+        encoder = create(context)
+        encoder.restore(snapshot)
+        written += [frame.data for frame in encoder.feed(entry)]
+    assert b"".join(written) == (GOLDEN / scenario / name).read_bytes()
+
+
+def test_every_recorded_body_of_an_engine_is_played() -> None:
+    source = Path(golden.__file__).read_text(encoding="utf-8")
+    unused = [path.name for path in (WIRE / "engine").glob("*.sse") if path.name not in source]
+    assert unused == []
+
+
+@pytest.mark.parametrize("name", [name for name in FACES if name.startswith("eve")])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_strict_reader_finds_nothing_wrong_with_eve_records(scenario: str, name: str) -> None:
+    form = FACES[name].settings["form"]
+    checker = RecordChecker(STREAM_VERSIONS[form], form=form)
+    for line in (GOLDEN / scenario / name).read_bytes().splitlines():
+        checker.check(json.loads(line))
+
+
+def test_what_the_agent_said_is_on_every_face() -> None:
+    for scenario in SCENARIOS:
+        lines = (GOLDEN / scenario / "canonical.ndjson").read_bytes().splitlines()
+        log = [json.loads(line) for line in lines]
+        said = [e["text"] for e in log if e["type"] == "text.delta"]
+        for name in FACES:
+            shown = (GOLDEN / scenario / name).read_text(encoding="utf-8")
+            for words in said:
+                assert json.dumps(words, ensure_ascii=False)[1:-1] in shown, (scenario, name)

@@ -1,0 +1,300 @@
+"""Every route of every application asks who is there, and shows nobody what is another key's.
+
+The walk takes the routes from the applications themselves, so a route that is added is walked too:
+one that forgets to authorize is found, and one that the walk cannot ask properly must be described
+in `ASKS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from pydantic import ValidationError
+
+from proxy.app import FACES
+from proxy.keys import SESSIONS
+from proxy.settings import ListenerSettings, Settings
+from tests.support.proxied import SOON_S, Proxied, Served, credential, key_of, proxied
+
+OWNER, FOREIGN, LIMITED, WRONG = "k-owner", "k-foreign", "k-limited", "k-nobody"
+KEYS = (key_of("owner"), key_of("foreign"), key_of("limited", ("other",)))
+
+OPEN = {
+    "/healthz": "says that the process lives",
+    "/readyz": "says that it takes work",
+    "/api/v1/openapi.json": "is the same for everybody",
+    "/eve/v1/health": "is open at every eve server (eve page, section 2.1)",
+    "/health": "is open at every Engine (engine page, section 3)",
+}
+"""The paths that need no key, and why."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a route wants to be asked with; `{session}` and `{request}` stand for ids."""
+
+    json: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+MESSAGE = Ask({"message": "hello"})
+ANY = Ask({})
+
+ASKS: dict[tuple[str, str], Ask] = {
+    ("POST", "/api/v1/sessions/{session}/interactions/{request}"): Ask({"decision": "deny"}),
+    ("POST", "/eve/v1/session"): MESSAGE,
+    ("POST", "/eve/v1/session/{session}"): MESSAGE,
+    ("POST", "/execute"): Ask({"message": "hello", "task_id": "{session}"}),
+    ("GET", "/execute/replay"): Ask(query={"after": "0", "task_id": "{session}"}),
+    ("POST", "/hitl/respond"): Ask({"answer": "no", "task_id": "{session}"}),
+    ("POST", "/v1/agents/{agent}/sessions"): ANY,
+    ("POST", "/v1/sessions/{session}/events"): Ask(
+        {"events": [{"type": "user.message", "content": [{"type": "text", "text": "hello"}]}]}
+    ),
+    ("PATCH", "/v1/sessions/{session}"): Ask({"title": "x"}),
+}
+"""Routes below the base URL of their face that want more than `{}`."""
+
+# A path that is no route is answered 404, with or without a key: there is nothing behind it.
+NOTHING_THERE = {401, 404, 405, 501}
+ANY_METHOD = "PROPFIND"
+NO_ROUTE = "nowhere"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was answered, without the names that the question had."""
+
+    status: int
+    content_type: str
+    body: str
+
+
+class Walk:
+    """Asks all routes of one application."""
+
+    def __init__(self, dragoman: Proxied, served: Served) -> None:
+        self.dragoman = dragoman
+        self.served = served
+        self.faults: list[str] = []
+        self.asked = 0
+
+    async def all(self) -> list[str]:
+        """Return what is wrong with the routes."""
+        for route in self.served.routes:
+            await self._route(route)
+        return self.faults
+
+    async def _route(self, route: web.AbstractRoute) -> None:
+        assert route.resource is not None
+        path = re.sub(r":[^}]*}", "}", route.resource.canonical)
+        below = re.sub(r"^/as/[^/]+/to/{route}", "", path)
+        method = ANY_METHOD if route.method == "*" else route.method
+        self.asked += 1
+        where = f"{route.method} {path}"
+        if below in OPEN and method in ("GET", "HEAD"):
+            if (await self._ask(method, path, below)).status != 200:
+                self.faults.append(f"{where}: is to be open")
+            return
+        for key in (None, WRONG):
+            answer = await self._ask(method, path, below, key=key)
+            nothing = route.method == "*" and answer.status in NOTHING_THERE
+            if answer.status != 401 and not nothing:
+                self.faults.append(f"{where}: {answer.status} with the key {key}")
+        ask = ASKS.get((method, below), ANY)
+        if "{session}" in below + str(ask):
+            await self._session(where, method, path, below, any_method=route.method == "*")
+        if "{route}" in path:
+            limited = await self._ask(method, path, below, key=LIMITED)
+            nowhere = await self._ask(method, path, below, key=LIMITED, route=NO_ROUTE)
+            if limited != nowhere:
+                self.faults.append(f"{where}: tells that a route exists, {limited} and {nowhere}")
+
+    async def _session(
+        self, where: str, method: str, path: str, below: str, *, any_method: bool
+    ) -> None:
+        session_id = await self.dragoman.say("script: approve", key=OWNER)
+        request_id = (await self.dragoman.asked(session_id)).request_id
+        names = {"session": session_id, "request": request_id}
+        foreign = await self._ask(method, path, below, key=FOREIGN, **names)
+        # A new one each time: some dialects let a frontend name its sessions, and make them.
+        nobodys = f"dgs_{self.asked:026}"
+        unknown = await self._ask(
+            method, path, below, key=FOREIGN, session=nobodys, request=request_id
+        )
+        # Where a name that nobody has makes a session, the names of others are not given away.
+        makes_one = unknown.status < 300 and foreign.status == 404
+        if foreign != unknown and not makes_one:
+            self.faults.append(f"{where}: tells that a session exists, {foreign} and {unknown}")
+        if any_method:
+            return
+        own = await self._ask(method, path, below, key=OWNER, **names)
+        if own == unknown:
+            self.faults.append(f"{where}: the owner gets {own} too; say in ASKS how it is asked")
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        below: str,
+        *,
+        key: str | None = None,
+        route: str = "engine",
+        session: str = "dgs_0",
+        request: str = "r-1",
+    ) -> Answer:
+        names = {
+            "session": session,
+            "request": request,
+            "route": route,
+            "agent": "engine",
+            "tail": "x",
+        }
+
+        def filled(text: str) -> str:
+            return re.sub(r"{(\w+)}", lambda found: names[found[1]], text)
+
+        ask = ASKS.get((method, below), ANY)
+        body = None if method in ("GET", "HEAD") else _filled(ask.json, names)
+        query = {name: filled(value) for name, value in ask.query.items()}
+        url = self.served.url + filled(path)
+        try:
+            return await self._answer(method, url, body, query, key, (session, route))
+        except aiohttp.ClientError as error:
+            self.faults.append(f"{method} {path}: the answer is no HTTP, {str(error)[:200]}")
+            return Answer(0, "", "")
+
+    async def _answer(
+        self,
+        method: str,
+        url: str,
+        body: Any,
+        query: Mapping[str, str],
+        key: str | None,
+        names: Sequence[str],
+    ) -> Answer:
+        async with (
+            asyncio.timeout(SOON_S),
+            self.dragoman.http.request(
+                method, url, json=body, params=query, headers=credential(key)
+            ) as response,
+        ):
+            # A stream has no end; that it is one is all that counts.
+            text = await response.text() if response.content_type == "application/json" else ""
+            for name in names:
+                text = text.replace(name, "NAME")
+            return Answer(response.status, response.content_type, _without_ids(text))
+
+
+def _filled(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"{(\w+)}", lambda found: names[found[1]], value)
+    if isinstance(value, dict):
+        return {name: _filled(member, names) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_filled(member, names) for member in value]
+    return value
+
+
+def _without_ids(text: str) -> str:
+    """Return a text less what differs from answer to answer: ids, times and tokens."""
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
+    text = re.sub(r"(dgs|herm|evt|sesn)_[0-9a-zA-Z]+", "ID", text)
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+
+
+async def test_every_route_authorizes_and_no_key_learns_of_another() -> None:
+    async with proxied(backends=("engine", "other"), keys=KEYS) as dragoman:
+        walk = Walk(dragoman, Served(dragoman.url, dragoman.routes))
+        assert await walk.all() == []
+    # All faces were walked, and the control API.
+    assert walk.asked > 5 + 5 * len(FACES)
+
+
+@pytest.mark.parametrize("dialect", sorted(FACES))
+async def test_a_listener_serves_its_dialect_and_route_at_its_root(dialect: str) -> None:
+    listener = ListenerSettings.model_validate(
+        {"listen": "127.0.0.1:0", "dialect": dialect, "route": "engine"}
+    )
+    async with proxied(backends=("engine", "other"), keys=KEYS, listeners=(listener,)) as dragoman:
+        (served,) = dragoman.listeners
+        walk = Walk(dragoman, served)
+        assert await walk.all() == []
+        # What a main application has besides its faces is not there.
+        for path in ("/healthz", "/api/v1/sessions", f"/as/{dialect}/to/engine/health"):
+            status, _ = await dragoman.request("GET", served.url + path, key=OWNER)
+            assert status in (404, 405), path
+        # A key that may not use the listener's route finds nothing there.
+        for route in served.routes:
+            assert route.resource is not None
+            path = route.resource.canonical
+            if "{" not in path and route.method != "*" and path not in OPEN:
+                ask = ASKS.get((route.method, path), ANY)
+                json = None if route.method in ("GET", "HEAD") else ask.json
+                status, body = await dragoman.request(
+                    route.method, served.url + path, key=LIMITED, json=json, params=ask.query
+                )
+                # eve's controls say in this way that there is nothing (eve page, section 6).
+                assert status == 404 or body["status"] == "no_active_session", path
+
+
+async def _leaks(request: web.Request) -> web.StreamResponse:
+    """Forget to authorize."""
+    await request.app[SESSIONS].get(request.match_info["session"], owner=None, route=None)
+    return web.json_response({"ok": True})
+
+
+async def _guards_the_door_only(request: web.Request) -> web.StreamResponse:
+    """Ask for a key, and not whose session it is."""
+    if "Authorization" not in request.headers or WRONG in request.headers["Authorization"]:
+        return web.json_response({}, status=401)
+    name = request.match_info["session"]
+    try:
+        await request.app[SESSIONS].get(name, owner=None, route=None)
+    except Exception:  # noqa: BLE001 - whatever it is
+        return web.json_response({}, status=404)
+    return web.json_response({"ok": True})
+
+
+@pytest.mark.parametrize(
+    ("handler", "fault"),
+    [
+        (_leaks, "with the key None"),
+        (_guards_the_door_only, "tells that a session exists"),
+    ],
+)
+async def test_a_new_route_that_does_not_authorize_is_found(handler: Any, fault: str) -> None:
+    path = "/new/{session}"
+
+    def add(app: web.Application) -> None:
+        app.router.add_get(path, handler)
+
+    async with proxied(backends=("engine", "other"), keys=KEYS, change=add) as dragoman:
+        routes = [r for r in dragoman.routes if r.resource and r.resource.canonical == path]
+        faults = await Walk(dragoman, Served(dragoman.url, routes)).all()
+    assert any(f"GET {path}: " in found and fault in found for found in faults), faults
+
+
+def test_without_keys_only_the_loopback_interface_is_listened_on() -> None:
+    listener = {"dialect": "eve", "route": "engine"}
+    backend = {"name": "engine", "dialect": "engine", "url": "http://127.0.0.1:9"}
+    for server, own in itertools.product(("127.0.0.1", "0.0.0.0", "192.0.2.1"), repeat=2):
+        tables = {
+            "server": {"listen": f"{server}:8787"},
+            "listeners": [{**listener, "listen": f"{own}:8788"}],
+            "backends": [backend],
+        }
+        if server == own == "127.0.0.1":
+            Settings.model_validate(tables)
+            continue
+        with pytest.raises(ValidationError, match="needs a key"):
+            Settings.model_validate(tables)
+        Settings.model_validate({**tables, "keys": (key_of("owner"),)})

@@ -1,0 +1,51 @@
+"""The recorded bodies and logs below `fixtures`, and what the client codecs make of them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from adapters.events import Entry
+from adapters.fidelity import CANONICAL
+from adapters.registry import DIALECTS
+from adapters.translate import Options, make_source
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+BODIES = frozenset({".sse", ".ndjson"})
+
+
+def driven() -> list[str]:
+    """Return the dialects with a client codec, in the order of the registry."""
+    return [name for name, dialect in DIALECTS.items() if dialect.client is not None]
+
+
+def served() -> list[str]:
+    """Return the dialects with an encoder, in the order of the registry."""
+    return [name for name, dialect in DIALECTS.items() if dialect.encoder is not None]
+
+
+def bodies(dialect: str) -> list[Path]:
+    """Return the recorded bodies of a dialect, or the logs of `canonical`."""
+    if dialect == CANONICAL:
+        return sorted((FIXTURES / CANONICAL).glob("*.ndjson"))
+    folder = FIXTURES / "wire" / dialect
+    return sorted(path for path in folder.rglob("*") if path.suffix in BODIES)
+
+
+def name_of(body: Path) -> str:
+    """Return how a body is called in committed files: its path below its dialect's folder."""
+    parts = body.relative_to(FIXTURES).with_suffix("").parts
+    return "/".join(parts[2:] if parts[0] == "wire" else parts[1:])
+
+
+def every_body() -> list[tuple[str, Path]]:
+    """Return (dialect, body) of every body that some client codec reads, and of every log."""
+    return [(dialect, body) for dialect in (*driven(), CANONICAL) for body in bodies(dialect)]
+
+
+@functools.cache
+def entries_of(dialect: str, body: Path) -> tuple[Entry, ...]:
+    """Return the log that a body becomes."""
+    source = make_source(dialect, Options())
+    return (*source.feed(body.read_bytes()), *source.close())
