@@ -1,0 +1,154 @@
+"""Who asks, and what they may: authentication by key, and the one function that authorizes.
+
+Every route, list, stream, replay, answer and control call goes through `authorize`. It knows one
+refusal, NOT_FOUND: what a key may not touch does not exist for it, so nobody learns the names of
+other people's sessions or routes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from multidict import MultiMapping
+
+from adapters.errors import DragomanError, ErrorCode
+from proxy.settings import LOCAL, KeySettings, Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A frontend's key: its name and the SHA-256 of its value."""
+
+    name: str
+    digest: bytes
+
+    @classmethod
+    def from_settings(cls, keys: Iterable[KeySettings]) -> tuple[Key, ...]:
+        """Return the keys of the configuration."""
+        return tuple(cls(key.name, bytes.fromhex(key.sha256)) for key in keys)
+
+    @classmethod
+    def of_value(cls, name: str, value: str) -> Key:
+        """Return the key with that value, for tests and for printing its hash."""
+        return cls(name, hashlib.sha256(value.encode()).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: the name of a key, or `local` while there are none; it owns its sessions."""
+
+    name: str
+
+
+class Action(enum.StrEnum):
+    """What somebody wants with a session or a route."""
+
+    CREATE = "create"
+    READ = "read"
+    WRITE = "write"
+    ANSWER = "answer"
+    CONTROL = "control"
+
+
+def authenticate(headers: MultiMapping[str], keys: Sequence[Key]) -> Principal:
+    """Return whose key the headers carry.
+
+    Each dialect puts it elsewhere, and any place will do on every path: `Authorization: Bearer
+    KEY`, `Authorization: Basic` with the key as password, `x-api-key: KEY` and `X-Engine-Key: KEY`.
+    Without configured keys everybody is `local`.
+
+    Raises:
+        DragomanError: with the code UNAUTHORIZED, they carry no key that we know.
+    """
+    if not keys:
+        return Principal(LOCAL)
+    found: Key | None = None
+    for value in _presented(headers):
+        digest = hashlib.sha256(value).digest()
+        # All keys are compared, whichever fits: the time says nothing about how near a guess was.
+        for key in keys:
+            if hmac.compare_digest(digest, key.digest) and found is None:
+                found = key
+    if found is None:
+        raise DragomanError(
+            "This needs a key: send it as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
+            "`X-Engine-Key: KEY`. The operator adds keys under [[keys]].",
+            code=ErrorCode.UNAUTHORIZED,
+        )
+    return Principal(found.name)
+
+
+def _presented(headers: MultiMapping[str]) -> Iterator[bytes]:
+    for value in headers.getall("Authorization", []):
+        scheme, _, credentials = value.strip().partition(" ")
+        match scheme.lower():
+            case "bearer":
+                yield _bytes(credentials.strip())
+            case "basic":
+                try:
+                    pair = base64.b64decode(credentials.strip(), validate=True)
+                except (binascii.Error, ValueError):
+                    continue
+                yield pair.partition(b":")[2]
+    for name in ("x-api-key", "X-Engine-Key"):
+        for value in headers.getall(name, []):
+            yield _bytes(value.strip())
+
+
+def _bytes(value: str) -> bytes:
+    # Headers are decoded with surrogate escapes: bytes that are no UTF-8 come back as they were.
+    return value.encode("utf-8", "surrogateescape")
+
+
+def authorize(
+    principal: Principal,
+    session_owner: str | None,
+    action: Action,
+    route: str,
+    settings: Settings,
+) -> None:
+    """Return if the principal may do this, through this route.
+
+    `session_owner` is None where no session exists yet. A session whose route has left the
+    configuration stays readable for its owner, if the owner's key is not limited to some backends;
+    nothing else can be done with it.
+
+    Raises:
+        DragomanError: with the code NOT_FOUND, for another owner's session and for a route that the
+            key may not use.
+    """
+    if session_owner is not None and session_owner != principal.name:
+        raise DragomanError("There is no such session.", code=ErrorCode.NOT_FOUND)
+    if may_use(principal, route, settings):
+        return
+    reads_own = action is Action.READ and session_owner is not None
+    if reads_own and settings.route(route) is None and _allowed(principal, settings) is None:
+        return
+    raise DragomanError(f"There is no route `{route}`.", code=ErrorCode.NOT_FOUND)
+
+
+def may_use(principal: Principal, route: str, settings: Settings) -> bool:
+    """Tell whether the route exists for this principal: the filter of lists of routes."""
+    configured = settings.route(route)
+    if configured is None:
+        return False
+    allowed = _allowed(principal, settings)
+    if allowed is None or route in allowed:
+        return True
+    return all(share.name in allowed for share in configured.backends)
+
+
+def _allowed(principal: Principal, settings: Settings) -> frozenset[str] | None:
+    """Return the backends and routes that the principal's key names; None stands for all."""
+    if not settings.keys:
+        return None if principal.name == LOCAL else frozenset()
+    key = settings.key(principal.name)
+    if key is None:
+        return frozenset()
+    return None if key.backends is None else frozenset(key.backends)

@@ -1,0 +1,92 @@
+"""Errors that only IO can cause: of backends, of the journal, of configuration.
+
+The protocol errors are in `adapters.errors`; every error has one `ErrorCode`, and each face turns
+codes into its own
+dialect's answers.
+"""
+
+from __future__ import annotations
+
+from adapters.errors import DragomanError, ErrorCode
+
+
+class UpstreamError(DragomanError):
+    """A backend could not be used."""
+
+    code = ErrorCode.BACKEND_UNAVAILABLE
+
+
+class UpstreamUnavailable(UpstreamError):
+    """No connection, or it broke before an answer; `sent` says whether the request may have
+    arrived."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class UpstreamTimeout(UpstreamError):
+    """The backend did not answer in time."""
+
+    code = ErrorCode.BACKEND_TIMEOUT
+
+
+class UpstreamRejected(UpstreamError):
+    """The backend answered with a refusal; `status` is its HTTP status."""
+
+    code = ErrorCode.BACKEND_REFUSED
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class JournalError(DragomanError):
+    """The journal refused or failed."""
+
+    code = ErrorCode.JOURNAL_UNAVAILABLE
+
+
+class JournalUnavailable(JournalError):
+    """The journal cannot store or read now: disk full, locked, read-only, closed. Nothing was
+    stored."""
+
+
+class JournalCorrupt(JournalError):
+    """The journal's file is damaged, or was written by a newer Dragoman."""
+
+
+class SessionNotFound(JournalError):
+    """No such session for this owner."""
+
+    code = ErrorCode.NOT_FOUND
+
+
+class SessionClosed(JournalError):
+    """The session has ended; it takes no more events."""
+
+    code = ErrorCode.NOT_ACTIVE
+
+
+class SequenceConflict(JournalError):
+    """Somebody else appended to the session: the first seq is not the next one."""
+
+    code = ErrorCode.INTERNAL
+
+
+class CursorExpired(JournalError):
+    """The events at the cursor were pruned."""
+
+    code = ErrorCode.CURSOR_EXPIRED
+
+
+class InteractionConflict(DragomanError):
+    """The interaction is answered, or its answer is under way."""
+
+    code = ErrorCode.ALREADY_ANSWERED
+
+
+class ConfigError(DragomanError):
+    """The configuration is wrong; the text names the key and the nearest known one."""
+
+    code = ErrorCode.CONFIG

@@ -1,0 +1,17 @@
+"""What the parts of the application find in it, by typed key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from proxy.auth import Key
+from proxy.sessions import Sessions
+from proxy.settings import Settings
+
+SETTINGS = web.AppKey("settings", Settings)
+SESSIONS = web.AppKey("sessions", Sessions)
+KEYS: web.AppKey[Sequence[Key]] = web.AppKey("keys", tuple)
+LISTENER_ROUTE = web.AppKey("listener_route", str)
+"""The route of a listener, whose paths do not name one."""

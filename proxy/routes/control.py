@@ -1,0 +1,746 @@
+"""The control API `/api/v1`: backends, sessions, canonical events, open interactions, answers.
+
+Its OpenAPI document is generated from the models and the table at the end of this file, and served
+beside it. Answers carry `version`; errors are `{"version", "error": {"code", "message",
+"details"}}`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, get_args
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+
+from adapters.commands import AnswerInteraction, Sealed
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.framing.sse import format_sse
+from adapters.interactions import decide
+from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.registry import DIALECTS
+from proxy import __version__
+from proxy.auth import Action, Principal, authenticate, authorize, may_use
+from proxy.errors import SessionNotFound
+from proxy.hub import entries_of
+from proxy.journal.base import SessionRow
+from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.session import Session
+
+VERSION = 1
+"""The version of this API's JSON."""
+
+PAGE = 100
+"""Sessions on a page unless asked otherwise."""
+
+MOST = 10 * PAGE
+"""Sessions on the longest page."""
+
+POLL_SECONDS = 10.0
+"""How often a following event stream says that it lives."""
+
+WHOLE_DIGITS = 18
+"""Digits of the numbers in a query: more do not fit into the journal's 64 bits."""
+
+_log = logging.getLogger(__name__)
+
+STATUS: dict[ErrorCode, int] = {
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.METHOD_NOT_ALLOWED: 405,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.UNSUPPORTED_MEDIA: 415,
+    ErrorCode.NOT_SUPPORTED: 409,
+    ErrorCode.BUSY: 409,
+    ErrorCode.PAUSED: 409,
+    ErrorCode.NOT_ACTIVE: 409,
+    ErrorCode.STALE_TOKEN: 409,
+    ErrorCode.ALREADY_ANSWERED: 409,
+    ErrorCode.UNKNOWN_INTERACTION: 404,
+    ErrorCode.CURSOR_EXPIRED: 410,
+    ErrorCode.BACKEND_PROTOCOL: 502,
+    ErrorCode.BACKEND_UNAVAILABLE: 502,
+    ErrorCode.BACKEND_TIMEOUT: 504,
+    ErrorCode.BACKEND_REFUSED: 502,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.JOURNAL_UNAVAILABLE: 503,
+    ErrorCode.STOPPING: 503,
+    ErrorCode.CONFIG: 500,
+    ErrorCode.RECORDING: 400,
+    ErrorCode.INTERNAL: 500,
+}
+"""Every code's HTTP status here."""
+
+
+class Body(BaseModel):
+    """A JSON body of this API; unknown members are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AbilityOut(Body):
+    """How a backend carries one command."""
+
+    support: Literal["native", "emulated", "impossible"]
+    how: str
+
+
+class BackendOut(Body):
+    """A backend and what it can do; `abilities` is empty for a dialect that cannot be driven
+    yet."""
+
+    name: str
+    dialect: str
+    url: str
+    abilities: dict[str, AbilityOut]
+
+
+class BackendsOut(Body):
+    """The backends that the key may use."""
+
+    version: int = VERSION
+    backends: list[BackendOut]
+
+
+class SessionOut(Body):
+    """A session. Times are Unix milliseconds; `dialect` is the face that made it."""
+
+    id: str
+    route: str
+    dialect: str
+    owner: str
+    state: Literal["idle", "running", "paused", "ended", "deleted"]
+    title: str | None
+    created_at: int
+    updated_at: int
+    last_seq: int
+
+
+class InteractionOut(Body):
+    """An open interaction."""
+
+    session_id: str
+    request_id: str
+    kind: str
+    prompt: str
+    options: list[dict[str, Any]]
+    freeform: bool
+    details: dict[str, Any] | None
+    claimed: bool
+
+
+class LegOut(Body):
+    """One backend's part in a session."""
+
+    number: int
+    backend: str
+    native_id: str | None
+
+
+class SessionDetailOut(SessionOut):
+    """A session with what is open in it."""
+
+    version: int = VERSION
+    open_interactions: list[InteractionOut]
+    legs: list[LegOut]
+    aliases: list[str]
+    repairs: dict[str, int]
+
+
+class SessionsOut(Body):
+    """A page of sessions, newest first; `next` is the `before` of the next page."""
+
+    version: int = VERSION
+    sessions: list[SessionOut]
+    next: int | None
+
+
+class InteractionsOut(Body):
+    """The open interactions of all sessions that the key may see."""
+
+    version: int = VERSION
+    interactions: list[InteractionOut]
+
+
+class AnswerIn(Body):
+    """An answer: a decision, options, words, a refusal to answer, or a sealed value for a
+    secret."""
+
+    decision: Literal["allow", "deny"] | None = None
+    option_ids: list[str] = []
+    text: str | None = None
+    skip: bool = False
+    reason: str | None = None
+    scope: Literal["once", "session", "always"] | None = None
+    sealed: SecretStr | None = None
+
+
+class AcceptedOut(Body):
+    """The answer is stored and on its way."""
+
+    version: int = VERSION
+    command_id: str
+    status: Literal["accepted"] = "accepted"
+
+
+class Failure(Body):
+    """What went wrong: `code` is for programs, `message` for people."""
+
+    code: ErrorCode
+    message: str
+    details: dict[str, Any]
+
+
+class ErrorOut(Body):
+    """An error."""
+
+    version: int = VERSION
+    error: Failure
+
+
+def error_response(error: DragomanError) -> web.Response:
+    """Return an error in this API's form."""
+    return _json(_failure(error), STATUS[error.code])
+
+
+def _failure(error: DragomanError) -> ErrorOut:
+    failure = Failure(code=error.code, message=error.message, details=error.details)
+    return ErrorOut(error=failure)
+
+
+def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    return web.Response(body=format_json(value), status=status, content_type="application/json")
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _guarded(handler: Handler) -> Handler:
+    """Answer errors in this form; what is no error of anybody's is logged and answered 500."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except DragomanError as error:
+            return error_response(error)
+        except web.HTTPRequestEntityTooLarge:
+            limit = request.app[SETTINGS].server.max_body_bytes
+            text = f"The body is larger than {limit} bytes."
+            return error_response(DragomanError(text, code=ErrorCode.TOO_LARGE))
+        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+            raise
+        except Exception:  # noqa: BLE001 - the root of a request
+            error_id = request.app[SESSIONS].ids.uuid()
+            _log.exception("control: request failed, error id `%s`", error_id)
+            text = f"This should not have happened; the log has more, under `{error_id}`."
+            return error_response(DragomanError(text, code=ErrorCode.INTERNAL))
+
+    return guarded
+
+
+def _principal(request: web.Request) -> Principal:
+    return authenticate(request.headers, request.app[KEYS])
+
+
+async def _session(request: web.Request, action: Action) -> tuple[Principal, Session]:
+    principal = _principal(request)
+    name = request.match_info["session"]
+    try:
+        session = await request.app[SESSIONS].get(name, owner=None, route=None)
+        authorize(principal, session.row.owner, action, session.row.route, request.app[SETTINGS])
+    except DragomanError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        # In the same words, whether it does not exist or is somebody else's.
+        raise SessionNotFound(f"There is no session `{name[:80]}`.") from None
+    return principal, session
+
+
+async def backends(request: web.Request) -> web.StreamResponse:
+    """List the backends that the key may use, and how each carries every command."""
+    principal = _principal(request)
+    settings = request.app[SETTINGS]
+    out = []
+    for backend in settings.backends:
+        if not may_use(principal, backend.name, settings):
+            continue
+        make = DIALECTS[backend.dialect].client
+        abilities = {}
+        if make is not None:
+            codec = make({**backend.settings.model_dump(exclude_none=True), "task_id": "-"})
+            abilities = {
+                name: AbilityOut(support=ability.support.value, how=ability.how)
+                for name, ability in codec.abilities.items()
+            }
+        out.append(
+            BackendOut(
+                name=backend.name, dialect=backend.dialect, url=backend.url, abilities=abilities
+            )
+        )
+    return _json(BackendsOut(backends=out))
+
+
+def _integer(request: web.Request, name: str, default: int | None) -> int | None:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    number = _whole(text)
+    if number is None:
+        raise _invalid(f"`{name}` is a whole number, not `{text[:40]}`.")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    if text.isascii() and text.isdigit() and len(text) <= WHOLE_DIGITS:
+        return int(text)
+    return None
+
+
+def _invalid(message: str) -> ClientProtocolError:
+    return ClientProtocolError(message, dialect="control")
+
+
+async def list_sessions(request: web.Request) -> web.StreamResponse:
+    """List the key's sessions, newest first; `state`, `route`, `limit` and `before` narrow and
+    page."""
+    principal = _principal(request)
+    settings = request.app[SETTINGS]
+    states = request.query.getall("state", []) or None
+    known = get_args(SessionOut.model_fields["state"].annotation)
+    for state in states or ():
+        if state not in known:
+            raise _invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
+    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    rows = await request.app[SESSIONS].journal.sessions(
+        owner=principal.name,
+        route=request.query.get("route"),
+        states=states or ("idle", "running", "paused", "ended"),
+        before=_integer(request, "before", None),
+        limit=limit,
+    )
+    visible = [row for row in rows if may_use(principal, row.route, settings)]
+    return _json(
+        SessionsOut(
+            sessions=[_row_out(row) for row in visible],
+            next=rows[-1].key if len(rows) == limit else None,
+        )
+    )
+
+
+def _row_out(row: SessionRow) -> SessionOut:
+    return SessionOut(
+        id=row.id,
+        route=row.route,
+        dialect=row.dialect,
+        owner=row.owner,
+        state=row.state,
+        title=row.title,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        last_seq=row.last_seq,
+    )
+
+
+async def show_session(request: web.Request) -> web.StreamResponse:
+    """Show one session: its state, legs, names and what is open in it."""
+    _, session = await _session(request, Action.READ)
+    journal = request.app[SESSIONS].journal
+    row = await journal.session(session.id)
+    legs = await journal.legs(row.key)
+    names = await journal.aliases(row.key)
+    return _json(
+        SessionDetailOut(
+            **_row_out(row).model_dump(),
+            open_interactions=_open(session),
+            legs=[
+                LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id)
+                for leg in legs
+            ],
+            aliases=[name for kind, name in names if kind != "handle"],
+            repairs={str(rule): count for rule, count in session.repairs.items()},
+        )
+    )
+
+
+def _open(session: Session) -> list[InteractionOut]:
+    out = []
+    for open_ in session.state.interactions.values():
+        event = open_.event
+        out.append(
+            InteractionOut(
+                session_id=session.id,
+                request_id=event.request_id,
+                kind=event.kind,
+                prompt=event.prompt,
+                options=[o.model_dump(mode="json", exclude_none=True) for o in event.options or ()],
+                freeform=event.freeform,
+                details=event.details,
+                claimed=open_.claimed_by is not None,
+            )
+        )
+    return out
+
+
+async def list_interactions(request: web.Request) -> web.StreamResponse:
+    """List the open interactions of the key's sessions, oldest session first."""
+    principal = _principal(request)
+    sessions = request.app[SESSIONS]
+    settings = request.app[SETTINGS]
+    rows: list[SessionRow] = []
+    page: list[SessionRow] | None = None
+    while page is None or len(page) == MOST:
+        page = await sessions.journal.sessions(
+            owner=principal.name,
+            states=("running", "paused"),
+            before=rows[-1].key if rows else None,
+            limit=MOST,
+        )
+        rows += page
+    out: list[InteractionOut] = []
+    for row in reversed(rows):
+        if not may_use(principal, row.route, settings):
+            continue
+        try:
+            session = await sessions.get(row.id, owner=None, route=None)
+        except DragomanError as error:
+            # One session that cannot be loaded, such as one whose backend has left the
+            # configuration, must not hide what all others wait for.
+            _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
+            continue
+        out += _open(session)
+    return _json(InteractionsOut(interactions=out))
+
+
+async def answer(request: web.Request) -> web.StreamResponse:
+    """Answer an open interaction; 202 means stored, what comes of it is in the events."""
+    principal, session = await _session(request, Action.ANSWER)
+    if request.app[SESSIONS].stopping:
+        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    request_id = request.match_info["request"]
+    given = _answer_in(await request.read())
+    command = AnswerInteraction(
+        request_id=request_id,
+        decision=given.decision,
+        scope=given.scope,
+        reason=given.reason,
+        option_ids=tuple(given.option_ids),
+        text=given.text,
+        skip=given.skip,
+        sealed=None if given.sealed is None else Sealed(given.sealed.get_secret_value()),
+    )
+    open_ = session.state.interactions.get(request_id)
+    # One that is claimed is not matched: the conflict says more than a word that does not fit.
+    if open_ is not None and open_.claimed_by is None:
+        command = decide(command, open_.event, dialect="control")
+    work = session.submit([command], by=principal.name, face="control")
+    (command_id,) = await request.app[SESSIONS].keep(work)
+    return _json(AcceptedOut(command_id=command_id), 202)
+
+
+def _answer_in(body: bytes) -> AnswerIn:
+    """Read an answer. Nothing of it is quoted: it may hold a secret."""
+    try:
+        return AnswerIn.model_validate(parse_json(body or b"{}"))
+    except JsonError as error:
+        raise _invalid(f"The body is no JSON: {error}.") from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+    what = f"`{place[:80]}`" if place else "The body"
+    raise _invalid(f"{what}: {first['msg']}.")
+
+
+class _Events:
+    """The body of an event stream: NDJSON or SSE, prepared when the first bytes are known."""
+
+    def __init__(self, request: web.Request) -> None:
+        self.sse = "text/event-stream" in request.headers.get("Accept", "")
+        self._request = request
+        self._timeout = request.app[SETTINGS].server.write_timeout_seconds
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        self.response = web.StreamResponse(headers=headers)
+        self.response.content_type = "text/event-stream" if self.sse else "application/x-ndjson"
+
+    async def prepare(self) -> None:
+        """Send the head, if it is not sent: from here on there is no other status."""
+        if not self.response.prepared:
+            await self.response.prepare(self._request)
+
+    async def write(self, data: bytes) -> None:
+        """Write, or give up a reader that has stalled.
+
+        Raises:
+            TimeoutError: the reader took nothing for too long.
+        """
+        await self.prepare()
+        async with asyncio.timeout(self._timeout):
+            await self.response.write(data)
+
+    def line(self, seq: int, kind: str, value: bytes) -> bytes:
+        """Return an entry as it stands in the body."""
+        return format_sse(value, event=kind, id=str(seq)) if self.sse else value + b"\n"
+
+    def heartbeat(self) -> bytes:
+        """Return what readers skip."""
+        return b":\n\n" if self.sse else b"\n"
+
+    def failure(self, error: DragomanError) -> bytes:
+        """Return the last line of a body that breaks off."""
+        value = format_json(_failure(error).model_dump(mode="json"))
+        return format_sse(value, event="error") if self.sse else value + b"\n"
+
+
+def _after(request: web.Request) -> int:
+    """Return the seq to go on from: an EventSource that reconnects repeats its first URL, and says
+    in a header how far it got.
+    """
+    last = _whole(request.headers.get("Last-Event-ID", ""))
+    after = _integer(request, "after", 0)
+    return (after or 0) if last is None else last
+
+
+def _follows(request: web.Request, *, default: bool) -> bool:
+    match request.query.get("follow"):
+        case None:
+            return default
+        case "1" | "true":
+            return True
+        case "0" | "false":
+            return False
+        case other:
+            raise _invalid(f"`follow` is 1 or 0, not `{other[:40]}`.")
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    """Stream a session's canonical events after seq `after`: NDJSON, or SSE to who accepts it.
+
+    With `follow=1`, the default of SSE, the stream goes on live until the session ends. SSE ids are
+    seqs, and `Last-Event-ID` goes before `after`. A body that breaks off says why in its last line.
+    """
+    _, session = await _session(request, Action.READ)
+    after = _after(request)
+    body = _Events(request)
+    follow = _follows(request, default=body.sse)
+    try:
+        await _write_events(request, session, after, body, follow=follow)
+        await body.prepare()
+    except DragomanError as error:
+        if not body.response.prepared:
+            raise
+        await body.write(body.failure(error))
+    except TimeoutError:
+        if request.transport is not None:
+            # A clean end would look as if there were no more.
+            request.transport.abort()
+        return body.response
+    await body.response.write_eof()
+    return body.response
+
+
+async def _write_events(
+    request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
+) -> None:
+    sessions = request.app[SESSIONS]
+    while True:
+        news = session.news()
+        async for chunk in sessions.journal.scan(session.row.key, after=after):
+            out = bytearray()
+            for entry in entries_of(chunk.body, session.id):
+                if entry.seq > after:
+                    out += body.line(entry.seq, entry.event.TYPE, entry.encode())
+                    after = entry.seq
+            if out:
+                await body.write(bytes(out))
+        over = session.state.ended is not None and after >= session.last_seq
+        if not follow or over or sessions.stopping:
+            return
+        if session.closed:
+            # It left memory; what else there is, is in the journal.
+            session = await sessions.get(session.id, owner=None, route=None)
+            continue
+        # A session that somebody watches stays in memory.
+        session.used_at = sessions.clock.monotonic()
+        await body.prepare()
+        if not await sessions.clock.wait(news, POLL_SECONDS):
+            await body.write(body.heartbeat())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One route of this API, and what the OpenAPI document says of it.
+
+    `answer` is None for a stream of events. `query` has the JSON schema of each parameter.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    answer: type[BaseModel] | None
+    status: int = 200
+    body: type[BaseModel] | None = None
+    query: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+
+_COUNT = {"type": "integer", "minimum": 0}
+
+ENDPOINTS = (
+    Endpoint("GET", "/backends", backends, BackendsOut),
+    Endpoint(
+        "GET",
+        "/sessions",
+        list_sessions,
+        SessionsOut,
+        query={
+            "state": {
+                "type": "array",
+                "items": {"enum": list(get_args(SessionOut.model_fields["state"].annotation))},
+            },
+            "route": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
+            "before": _COUNT,
+        },
+    ),
+    Endpoint("GET", "/sessions/{session}", show_session, SessionDetailOut),
+    Endpoint(
+        "GET",
+        "/sessions/{session}/events",
+        events,
+        None,
+        query={"after": {**_COUNT, "default": 0}, "follow": {"enum": ["0", "1", "false", "true"]}},
+    ),
+    Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
+    Endpoint(
+        "POST",
+        "/sessions/{session}/interactions/{request}",
+        answer,
+        AcceptedOut,
+        status=202,
+        body=AnswerIn,
+    ),
+)
+"""The API, in one table."""
+
+
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of this API."""
+    schemas: dict[str, Any] = {}
+
+    def ref(model: type[BaseModel]) -> dict[str, Any]:
+        mode: Literal["validation", "serialization"] = (
+            "validation" if model is AnswerIn else "serialization"
+        )
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode=mode)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+        return {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+
+    failure = {"description": "An error.", "content": {"application/json": ref(ErrorOut)}}
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        doc = " ".join((endpoint.handler.__doc__ or "").split())
+        summary = doc.partition(". ")[0].rstrip(".")
+        operation: dict[str, Any] = {
+            "operationId": endpoint.handler.__name__,
+            "summary": summary,
+            "description": doc,
+            "parameters": _parameters(endpoint),
+            "responses": {
+                str(endpoint.status): {
+                    "description": summary,
+                    "content": _EVENTS
+                    if endpoint.answer is None
+                    else {"application/json": ref(endpoint.answer)},
+                },
+                "default": failure,
+            },
+        }
+        if endpoint.body is not None:
+            operation["requestBody"] = {
+                "required": True,
+                "content": {"application/json": ref(endpoint.body)},
+            }
+        paths.setdefault(f"/api/v1{endpoint.path}", {})[endpoint.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Dragoman control API", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+        # Without configured keys no key is needed.
+        "security": [{"bearer": []}, {"header": []}, {}],
+    }
+
+
+_EVENTS = {
+    "application/x-ndjson": {"schema": {"type": "string"}},
+    "text/event-stream": {"schema": {"type": "string"}},
+}
+"""A line of the one, and the `data` of the other, is an entry of the canonical log."""
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    text = {"type": "string"}
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": text} for name in names
+    ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": dict(schema)}
+        for name, schema in endpoint.query.items()
+    ]
+    if endpoint.answer is None:
+        parameters.append(
+            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": text}
+        )
+    return parameters
+
+
+async def document(request: web.Request) -> web.StreamResponse:
+    """Return the OpenAPI document; it is open to everybody."""
+    return _json(openapi())
+
+
+async def unknown(request: web.Request) -> web.StreamResponse:
+    """Answer a path that is none of ours, or a method that a path does not have."""
+    _principal(request)
+    allowed = sorted({endpoint.method for endpoint in ENDPOINTS if _fits(endpoint, request.path)})
+    if allowed:
+        raise DragomanError(
+            f"`{request.path[:200]}` takes {' and '.join(allowed)} only.",
+            code=ErrorCode.METHOD_NOT_ALLOWED,
+        )
+    raise DragomanError(
+        f"There is no `{request.method} {request.path[:200]}`; see /api/v1/openapi.json.",
+        code=ErrorCode.NOT_FOUND,
+    )
+
+
+def _fits(endpoint: Endpoint, path: str) -> bool:
+    ours, theirs = f"/api/v1{endpoint.path}".split("/"), path.split("/")
+    if len(ours) != len(theirs):
+        return False
+    return all(
+        part == asked or (part.startswith("{") and asked)
+        for part, asked in zip(ours, theirs, strict=True)
+    )
+
+
+def add_routes(app: web.Application) -> None:
+    """Add the control API."""
+    for endpoint in ENDPOINTS:
+        path = f"/api/v1{endpoint.path}"
+        app.router.add_route(endpoint.method, path, _guarded(endpoint.handler))
+    app.router.add_route("GET", "/api/v1/openapi.json", _guarded(document))
+    app.router.add_route("*", "/api/{tail:.*}", _guarded(unknown))

@@ -1,0 +1,361 @@
+"""The eve face: `/eve/v1/…` below a base URL, for both generations of clients.
+
+Everything that can be decided without IO is in `adapters.eve.requests`; here requests are
+authorized, sessions found, commands
+submitted and streams written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from adapters.base import Response
+from adapters.commands import AnswerInteraction, AnyCommand, Clear, Compact, Interrupt, Reset
+from adapters.errors import DragomanError, ErrorCode, NotSupported
+from adapters.eve import requests, wire
+from adapters.eve.server import EveEncoder
+from proxy.auth import Action, Principal, authenticate, authorize
+from proxy.errors import InteractionConflict, SequenceConflict, SessionNotFound
+from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.session import SAID_AS_MESSAGE, Session
+from proxy.streams import StreamPlan, write_stream
+
+OPERATION = "operation"
+"""The kind of alias under which a create with an `operationId` is found again (eve page, section
+4.1)."""
+
+CONTROLS: tuple[requests.ControlKind, ...] = ("reset", "clear", "compact")
+"""The controls that both generations have, by token and by id (section 6)."""
+
+TOKEN_NUMBER = "eve_token"
+"""The key in an accepted input's `details`: which continuation token it used."""
+
+TOKEN_STYLE = web.RequestKey("token_style", bool)
+"""Whether the request named its session by a token: errors are then those of generation T."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_log = logging.getLogger(__name__)
+
+
+def add_routes(app: web.Application, prefix: str) -> None:
+    """Add the face's routes below `prefix`, which may name the `{route}`."""
+    add = app.router.add_route
+    base = f"{prefix}/eve/v1"
+    app.router.add_get(f"{base}/health", _face("info", health))
+    app.router.add_get(f"{base}/info", _face("info", info))
+    add("POST", f"{base}/session", _face("create", create))
+    for kind in CONTROLS:
+        add("POST", f"{base}/session/{kind}", _face("control", _control(kind, by_token=True)))
+    add("POST", f"{base}/session/{{session}}", _face("session", follow_up))
+    add("POST", f"{base}/session/{{session}}/cancel", _face("cancel", _control("cancel")))
+    for kind in CONTROLS:
+        path = f"{base}/session/{{session}}/{kind}"
+        add("POST", path, _face("control", _control(kind)))
+    app.router.add_get(f"{base}/session/{{session}}/stream", _face("stream", stream))
+    add("*", f"{prefix}/{{tail:.*}}", _face("info", nothing))
+
+
+def _face(route: requests.Route, handler: Handler) -> Handler:
+    """Answer errors in eve's own form; what is no error of anybody's is logged and answered 500."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except DragomanError as error:
+            return _refused(request, error, route)
+        except web.HTTPRequestEntityTooLarge:
+            limit = request.app[SETTINGS].server.max_body_bytes
+            text = f"The body is longer than {limit} bytes."
+            return _refused(request, DragomanError(text, code=ErrorCode.TOO_LARGE), route)
+        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+            raise
+        except Exception as error:  # noqa: BLE001 - the root of a request
+            error_id = request.app[SESSIONS].ids.uuid()
+            _log.exception("eve: request failed, error id `%s`", error_id)
+            internal = DragomanError(str(error), code=ErrorCode.INTERNAL)
+            return _refused(request, internal, route, error_id=error_id)
+
+    return guarded
+
+
+def _refused(
+    request: web.Request,
+    error: DragomanError,
+    route: requests.Route,
+    *,
+    error_id: str | None = None,
+) -> web.Response:
+    return _response(
+        requests.refusal(
+            error,
+            form=_settings(request).form,
+            token_style=request.get(TOKEN_STYLE, False),
+            session_id=request.match_info.get("session"),
+            route=route,
+            error_id=error_id,
+        )
+    )
+
+
+def _response(response: Response) -> web.Response:
+    return web.Response(status=response.status, headers=response.headers, body=response.body)
+
+
+def _settings(request: web.Request) -> requests.Face:
+    settings = request.app[SETTINGS]
+    types = settings.eve.upload.media_types
+    return requests.Face(
+        form=settings.eve.form,
+        max_file_bytes=settings.eve.upload.max_bytes,
+        media_types=None if "*/*" in types else types,
+        authenticated=bool(settings.keys),
+    )
+
+
+def _route(request: web.Request) -> str:
+    return request.match_info.get("route") or request.app[LISTENER_ROUTE]
+
+
+def _entered(request: web.Request, action: Action) -> Principal:
+    """Return who asks, after the checks that stand before any look-up (section 2.1)."""
+    principal = authenticate(request.headers, request.app[KEYS])
+    authorize(principal, None, action, _route(request), request.app[SETTINGS])
+    if action is not Action.READ and request.app[SESSIONS].stopping:
+        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    return principal
+
+
+async def _found(request: web.Request, name: str, action: Action) -> tuple[Principal, Session]:
+    principal = _entered(request, action)
+    route = _route(request)
+    session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
+    if session.row.route != route:
+        raise SessionNotFound(f"There is no session `{name}`.")
+    authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
+    return principal, session
+
+
+async def health(request: web.Request) -> web.StreamResponse:
+    """GET /eve/v1/health: open to everybody (section 2.1)."""
+    return _response(requests.json_response(200, requests.health_body()))
+
+
+async def info(request: web.Request) -> web.StreamResponse:
+    """GET /eve/v1/info: the least that clients accept; the agent is the route's backend (section
+    12)."""
+    _entered(request, Action.READ)
+    backend = request.app[SESSIONS].backend_of(_route(request))
+    body = requests.info_body(_settings(request).form, backend.create.agent or backend.name)
+    return _response(requests.json_response(200, body))
+
+
+async def nothing(request: web.Request) -> web.StreamResponse:
+    """Answer an unknown path or a wrong method as the host framework does (section 2)."""
+    return _response(requests.route_not_found(request.method, str(request.url)))
+
+
+async def create(request: web.Request) -> web.StreamResponse:
+    """POST /eve/v1/session."""
+    principal = _entered(request, Action.CREATE)
+    face = _settings(request)
+    wanted = requests.parse_create(await request.read(), face)
+    return await request.app[SESSIONS].keep(_create(request, principal, face, wanted))
+
+
+async def _create(
+    request: web.Request, principal: Principal, face: requests.Face, wanted: requests.Create
+) -> web.Response:
+    sessions = request.app[SESSIONS]
+    route = _route(request)
+    if wanted.mode == "task" or wanted.callback is not None:
+        what = "callback" if wanted.callback is not None else "mode"
+        raise NotSupported(
+            f"`{what}` is not carried to backend `{sessions.backend_of(route).name}`: "
+            "only an eve backend knows it."
+        )
+    if wanted.request_input is False:
+        raise NotSupported(
+            "`capabilities.requestInput` false cannot be promised for backend "
+            f"`{sessions.backend_of(route).name}`."
+        )
+    if wanted.message is not None:
+        sessions.check(route, wanted.message)
+    secret = sessions.ids.bytes(32)
+    token = requests.make_token(secret, 0)
+    aliases = [] if wanted.operation_id is None else [(OPERATION, wanted.operation_id)]
+    try:
+        session = await sessions.create(
+            owner=principal.name,
+            route=route,
+            dialect=wire.DIALECT,
+            handle=requests.token_handle(token),
+            secret=secret,
+            aliases=aliases,
+        )
+    except SequenceConflict:
+        if wanted.operation_id is None:
+            raise
+        first = await sessions.journal.resolve(
+            owner=principal.name, route=route, kind=OPERATION, name=wanted.operation_id
+        )
+        if first is None:
+            raise
+        session = await sessions.get(first, owner=principal.name, route=route)
+        token = await _token(session)
+        if not session.forgot_its_message:
+            return _response(requests.create_answer(face.form, first, token=token))
+    delivery = None
+    if wanted.message is not None:
+        (delivery,) = await session.submit(
+            [wanted.message], by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
+        )
+    return _response(
+        requests.create_answer(face.form, session.id, token=token, delivery_id=delivery)
+    )
+
+
+async def follow_up(request: web.Request) -> web.StreamResponse:
+    """POST /eve/v1/session/{session}."""
+    _entered(request, Action.WRITE)
+    face = _settings(request)
+    wanted = requests.parse_follow_up(await request.read(), face)
+    request[TOKEN_STYLE] = wanted.token is not None
+    return await request.app[SESSIONS].keep(_follow_up(request, face, wanted))
+
+
+async def _follow_up(
+    request: web.Request, face: requests.Face, wanted: requests.FollowUp
+) -> web.Response:
+    action = Action.ANSWER if wanted.answers else Action.WRITE
+    principal, session, number = await _addressed(
+        request, wanted.token, request.match_info["session"], action
+    )
+    commands: list[AnyCommand] = [_answer(session, response, wanted) for response in wanted.answers]
+    if wanted.message is not None:
+        # Also beside answers: while a secret is asked for, no other text is taken.
+        said = requests.answer_by_message(wanted.text, session.open_interactions())
+        if said is not None and not wanted.answers:
+            answer = _answer(session, said, wanted)
+            options = {**(answer.options or {}), SAID_AS_MESSAGE: wanted.text}
+            commands.append(answer.model_copy(update={"options": options}))
+        else:
+            commands.append(wanted.message)
+    details = None if number is None else {TOKEN_NUMBER: number}
+    ids = await session.submit(
+        commands, by=principal.name, face=wire.DIALECT, details=details, blobs=wanted.blobs
+    )
+    return _response(
+        requests.follow_up_answer(
+            face.form, session.id, delivery_id=ids[-1], token=await _token(session)
+        )
+    )
+
+
+def _answer(
+    session: Session, response: requests.InputResponse, wanted: requests.FollowUp
+) -> AnswerInteraction:
+    open_ = session.state.interactions.get(response.request_id)
+    if open_ is None:
+        outcome = session.state.resolved.get(response.request_id)
+        if outcome is not None:
+            raise InteractionConflict(f"The request '{response.request_id}' is over: {outcome}.")
+        raise DragomanError(
+            f"There is no request '{response.request_id}' in this session.",
+            code=ErrorCode.UNKNOWN_INTERACTION,
+        )
+    return requests.to_command(response, open_.event, wanted.options)
+
+
+async def _addressed(
+    request: web.Request, token: str | None, name: str | None, action: Action
+) -> tuple[Principal, Session, int | None]:
+    """Return the session that a request names: by its token, whatever the path says, else by the
+    path (section 5)."""
+    if token is None:
+        assert name is not None
+        principal, session = await _found(request, name, action)
+        return principal, session, None
+    handle = requests.token_handle(token)
+    if handle is None:
+        raise SessionNotFound("The continuation token is none of ours.")
+    principal, session = await _found(request, handle, action)
+    encoder = await _encoder(session)
+    number = requests.token_wait(session.row.secret, token, encoder.waits)
+    if number is None or number < min(encoder.used, encoder.waits):
+        raise DragomanError("The continuation token is stale.", code=ErrorCode.STALE_TOKEN)
+    return principal, session, number
+
+
+async def _encoder(session: Session) -> EveEncoder:
+    feed = session.feed(wire.DIALECT)
+    await feed.catch_up()
+    assert isinstance(feed.encoder, EveEncoder)
+    return feed.encoder
+
+
+async def _token(session: Session) -> str:
+    return (await _encoder(session)).token
+
+
+def _control(kind: requests.ControlKind, *, by_token: bool = False) -> Handler:
+    async def control(request: web.Request) -> web.StreamResponse:
+        action = Action.CONTROL if kind == "reset" else Action.WRITE
+        _entered(request, action)
+        face = _settings(request)
+        name = None if by_token else request.match_info["session"]
+        wanted = requests.parse_control(kind, await request.read(), face, name)
+        request[TOKEN_STYLE] = wanted.token is not None
+        return await request.app[SESSIONS].keep(_controlled(request, face, wanted, action))
+
+    return control
+
+
+async def _controlled(
+    request: web.Request, face: requests.Face, wanted: requests.Control, action: Action
+) -> web.Response:
+    principal, session, number = await _addressed(request, wanted.token, wanted.session_id, action)
+    applied = session.state.ended is None
+    command: AnyCommand | None = None
+    match wanted.kind:
+        case "cancel":
+            current = (await _encoder(session)).turn_id
+            if wanted.turn_id is None or wanted.turn_id == current:
+                command = Interrupt(turn_id=wanted.turn_id)
+        case "compact":
+            command = Compact()
+        case "clear":
+            command = Clear()
+        case "reset":
+            command = Reset(reason=wanted.reason)
+    if applied and command is not None:
+        details = None if number is None else {TOKEN_NUMBER: number}
+        await session.submit([command], by=principal.name, face=wire.DIALECT, details=details)
+    return _response(requests.control_answer(wanted.kind, face.form, session.id, applied=applied))
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """GET /eve/v1/session/{session}/stream (section 7)."""
+    _, session = await _found(request, request.match_info["session"], Action.READ)
+    face = _settings(request)
+    wanted = requests.parse_stream_query(request.query, face)
+    feed = session.feed(wire.DIALECT)
+    await feed.catch_up()
+    tail = feed.next_cursor - 1
+    headers = requests.stream_headers(face.form, session.id, tail if wanted.include_tail else None)
+    server = request.app[SETTINGS].server
+    plan = StreamPlan(
+        heartbeat=wire.HEARTBEAT,
+        heartbeat_seconds=min(server.heartbeat_seconds, wire.HEARTBEAT_MS / 1000),
+        write_timeout=server.write_timeout_seconds,
+        stop=None if wanted.follow else tail + 1,
+        lease_seconds=wire.LEASE_MS / 1000 if wanted.lease else None,
+        lease_end=wire.LEASE_ENDED,
+    )
+    response = web.StreamResponse(headers=headers)
+    await write_stream(request, response, feed, wanted.first(tail), plan, first=wire.HEARTBEAT)
+    return response

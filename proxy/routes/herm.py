@@ -1,0 +1,477 @@
+"""The Herm face: `/v1/agents/…` and `/v1/sessions/…` below a base URL.
+
+Everything that can be decided without IO is in `adapters.herm.requests`; here requests are
+authorized, sessions found, commands
+submitted, lists collected and streams written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from aiohttp import web
+
+from adapters import events as ev
+from adapters.base import EncoderContext, Response
+from adapters.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
+from adapters.errors import DragomanError, ErrorCode
+from adapters.herm import requests, wire
+from adapters.herm.server import (
+    IDEMPOTENCY_KEY,
+    USER_ID,
+    Envelope,
+    HermEncoder,
+    SessionFacts,
+    messages_of,
+)
+from proxy.auth import Action, Principal, authenticate, authorize
+from proxy.errors import SequenceConflict, SessionNotFound
+from proxy.hub import entries_of
+from proxy.journal.base import SessionRow
+from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.session import Session
+from proxy.streams import StreamPlan, write_stream
+
+IDEMPOTENT = "idempotent"
+"""The kind of alias under which a create with an `Idempotency-Key` is found again."""
+
+KEY_HEADER = "Idempotency-Key"
+
+SETTLE_SECONDS = 5.0
+"""How long the answer to a PATCH, archive or delete waits for the backend's own."""
+
+SESSION_LOCKS: web.AppKey[weakref.WeakKeyDictionary[Session, asyncio.Lock]] = web.AppKey(
+    "herm_session_locks", weakref.WeakKeyDictionary
+)
+"""One lock for each session that gets repeatable requests: two with one key must be one."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_log = logging.getLogger(__name__)
+
+
+def add_routes(app: web.Application, prefix: str) -> None:
+    """Add the face's routes below `prefix`, which may name the `{route}`."""
+    app[SESSION_LOCKS] = weakref.WeakKeyDictionary()
+    v1 = f"{prefix}/v1"
+    session = f"{v1}/sessions/{{session}}"
+    table: tuple[tuple[str, str, Handler], ...] = (
+        ("GET", f"{v1}/agents", agents),
+        ("GET", f"{v1}/agents/{{agent}}", agent),
+        ("POST", f"{v1}/agents/{{agent}}/sessions", create),
+        ("GET", f"{v1}/sessions", list_sessions),
+        ("GET", session, show),
+        ("PATCH", session, update),
+        ("DELETE", session, delete),
+        ("POST", f"{session}/archive", archive),
+        ("POST", f"{session}/events", post_events),
+        ("GET", f"{session}/events", list_events),
+        ("GET", f"{session}/events/stream", stream),
+    )
+    methods: dict[str, list[str]] = {}
+    for method, path, handler in table:
+        app.router.add_route(method, path, _face(handler))
+        methods.setdefault(path, []).append(method)
+    for method, path, why in requests.NOT_SERVED:
+        app.router.add_route(method, f"{v1}{path}", _face(_not_served(why)))
+        methods.setdefault(f"{v1}{path}", []).append(method)
+    for path, allowed in methods.items():
+        app.router.add_route("*", path, _face(_wrong_method(allowed)))
+    app.router.add_route("*", f"{prefix}/{{tail:.*}}", _face(nothing))
+
+
+def _face(handler: Handler) -> Handler:
+    """Answer errors in Herm's form; what is no error of anybody's is logged and answered 500."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPRequestEntityTooLarge:
+            limit = request.app[SETTINGS].server.max_body_bytes
+            text = f"The body is larger than {limit} bytes."
+            return _response(requests.refusal(DragomanError(text, code=ErrorCode.TOO_LARGE)))
+        except DragomanError as error:
+            return _response(requests.refusal(error))
+        except (asyncio.CancelledError, ConnectionError, TimeoutError, web.HTTPException):
+            raise
+        except Exception:  # noqa: BLE001 - the root of a request
+            error_id = request.app[SESSIONS].ids.uuid()
+            _log.exception("herm: request failed, error id `%s`", error_id)
+            text = f"This went wrong here; the log has it under `{error_id}`."
+            return _response(requests.refusal(DragomanError(text, code=ErrorCode.INTERNAL)))
+
+    return guarded
+
+
+def _response(response: Response) -> web.Response:
+    return web.Response(status=response.status, headers=response.headers, body=response.body)
+
+
+def _route(request: web.Request) -> str:
+    return request.match_info.get("route") or request.app[LISTENER_ROUTE]
+
+
+def _entered(request: web.Request, action: Action) -> Principal:
+    """Return who asks, after the checks that stand before any look-up (section 1)."""
+    principal = authenticate(request.headers, request.app[KEYS])
+    authorize(principal, None, action, _route(request), request.app[SETTINGS])
+    if action is not Action.READ and request.app[SESSIONS].stopping:
+        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    return principal
+
+
+async def _found(request: web.Request, action: Action) -> tuple[Principal, Session]:
+    principal = _entered(request, action)
+    route, name = _route(request), request.match_info["session"]
+    session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
+    authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
+    if session.row.route != route or session.state.ended == "deleted":
+        raise SessionNotFound(f"There is no session `{name[:80]}`.")
+    return principal, session
+
+
+async def _encoder(session: Session) -> HermEncoder:
+    feed = session.feed(wire.DIALECT)
+    await feed.catch_up()
+    assert isinstance(feed.encoder, HermEncoder)
+    return feed.encoder
+
+
+async def _log_of(request: web.Request, key: int, session_id: str) -> AsyncIterator[ev.Entry]:
+    async for chunk in request.app[SESSIONS].journal.scan(key):
+        for entry in entries_of(chunk.body, session_id):
+            yield entry
+
+
+async def _envelopes(request: web.Request, session: Session) -> AsyncIterator[list[Envelope]]:
+    """Yield what each entry of the log gives: lists are made anew, nothing of them is kept."""
+    context = EncoderContext(session_id=session.id, secret=session.row.secret)
+    encoder = HermEncoder(context)
+    async for entry in _log_of(request, session.row.key, session.id):
+        made = encoder.envelopes(entry)
+        if made:
+            yield made
+
+
+# Agents (sections 2 and 2.1): a route has one.
+
+
+def _agent_id(request: web.Request) -> str:
+    backend = request.app[SESSIONS].backend_of(_route(request))
+    return backend.create.agent or backend.name
+
+
+def _check_agent(request: web.Request) -> None:
+    backend = request.app[SESSIONS].backend_of(_route(request))
+    if request.match_info["agent"] not in (_agent_id(request), backend.name, _route(request)):
+        raise DragomanError(
+            f"There is no agent `{request.match_info['agent'][:80]}`; this route has "
+            f"`{_agent_id(request)}`.",
+            code=ErrorCode.NOT_FOUND,
+        )
+
+
+def _agent_object(request: web.Request) -> dict[str, object]:
+    backend = request.app[SESSIONS].backend_of(_route(request))
+    return requests.agent_object(
+        _agent_id(request), backend.name, f"{backend.dialect}/{backend.name}"
+    )
+
+
+async def agents(request: web.Request) -> web.StreamResponse:
+    """GET /v1/agents."""
+    _entered(request, Action.READ)
+    body = {"data": [_agent_object(request)], "nextCursor": None}
+    return _response(requests.json_response(200, body))
+
+
+async def agent(request: web.Request) -> web.StreamResponse:
+    """GET /v1/agents/{agent}."""
+    _entered(request, Action.READ)
+    _check_agent(request)
+    return _response(requests.json_response(200, _agent_object(request)))
+
+
+# Sessions (sections 2.2 and 2.3).
+
+
+async def create(request: web.Request) -> web.StreamResponse:
+    """POST /v1/agents/{agent}/sessions."""
+    principal = _entered(request, Action.CREATE)
+    _check_agent(request)
+    wanted = requests.parse_create(await request.read())
+    return await request.app[SESSIONS].keep(_create(request, principal, wanted))
+
+
+async def _create(
+    request: web.Request, principal: Principal, wanted: requests.Create
+) -> web.Response:
+    sessions, route = request.app[SESSIONS], _route(request)
+    sessions.check(route, CreateSession(user_id=wanted.user_id, title=wanted.title))
+    key = request.headers.get(KEY_HEADER)
+    try:
+        session = await sessions.create(
+            owner=principal.name,
+            route=route,
+            dialect=wire.DIALECT,
+            title=wanted.title,
+            metadata=wanted.metadata,
+            options=None if wanted.user_id is None else {USER_ID: wanted.user_id},
+            aliases=[] if key is None else [(IDEMPOTENT, key)],
+        )
+    except SequenceConflict:
+        if key is None:
+            raise
+        first = await sessions.journal.resolve(
+            owner=principal.name, route=route, kind=IDEMPOTENT, name=key
+        )
+        if first is None:
+            raise
+        session = await sessions.get(first, owner=principal.name, route=route)
+    return _response(requests.json_response(201, await _object(request, session)))
+
+
+async def _object(request: web.Request, session: Session) -> dict[str, object]:
+    row = await request.app[SESSIONS].journal.session(session.id)
+    facts = SessionFacts()
+    async for entry in _log_of(request, row.key, row.id):
+        facts.apply(entry.event)
+    return facts.to_json(row.id, session.state.status, row.created_at, row.updated_at)
+
+
+async def _facts(request: web.Request, row: SessionRow) -> SessionFacts:
+    """Return what a session's own events say; only their lines are decoded, since lists ask for
+    many."""
+    facts = SessionFacts()
+    async for chunk in request.app[SESSIONS].journal.scan(row.key):
+        for line in chunk.body.split(b"\n"):
+            if b'"type":"session.' in line:
+                facts.apply(ev.Entry.decode(line, session_id=row.id).event)
+    return facts
+
+
+async def list_sessions(request: web.Request) -> web.StreamResponse:
+    """GET /v1/sessions, newest first; archived ones only where asked for (section 2)."""
+    principal = _entered(request, Action.READ)
+    wanted = requests.parse_sessions(request.query)
+    found: list[dict[str, object]] = []
+    before, more = wanted.before, False
+    while True:
+        rows = await request.app[SESSIONS].journal.sessions(
+            owner=principal.name,
+            route=_route(request),
+            states=("idle", "running", "paused", "ended"),
+            before=before,
+            limit=wire.LIMIT_MOST,
+        )
+        for row in rows:
+            facts = await _facts(request, row)
+            value = facts.to_json(row.id, row.state, row.created_at, row.updated_at)
+            if not _wanted(wanted, value):
+                before = row.key
+            elif len(found) == wanted.limit:
+                more = True
+                break
+            else:
+                found.append(value)
+                before = row.key
+        if more or len(rows) < wire.LIMIT_MOST:
+            break
+    cursor = requests.make_cursor(before) if more and before is not None else None
+    return _response(requests.json_response(200, {"data": found, "nextCursor": cursor}))
+
+
+def _wanted(query: requests.SessionQuery, value: dict[str, object]) -> bool:
+    metadata = value["metadata"]
+    assert isinstance(metadata, dict)
+    status = value["status"]
+    return (
+        (status != "archived" if query.status is None else status == query.status)
+        and query.agent_id in (None, value["agentId"])
+        and query.user_id in (None, value["userId"])
+        and all(metadata.get(name) == wanted for name, wanted in query.metadata.items())
+    )
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    """GET /v1/sessions/{session}: the object and the history of its messages."""
+    _, session = await _found(request, Action.READ)
+    kept: dict[int, Envelope] = {}
+    async for made in _envelopes(request, session):
+        kept.update((envelope.sequence, envelope) for envelope in made if envelope.listed)
+    body = {**await _object(request, session), "messages": messages_of(kept.values())}
+    return _response(requests.json_response(200, body))
+
+
+async def update(request: web.Request) -> web.StreamResponse:
+    """PATCH /v1/sessions/{session}."""
+    principal, session = await _found(request, Action.CONTROL)
+    wanted = requests.parse_create(await request.read())
+    if wanted.title is not None or wanted.metadata is not None:
+        command = UpdateSession(title=wanted.title, metadata=wanted.metadata)
+        await request.app[SESSIONS].keep(_done(request, principal, session, command))
+    return _response(requests.json_response(200, await _object(request, session)))
+
+
+async def archive(request: web.Request) -> web.StreamResponse:
+    """POST /v1/sessions/{session}/archive."""
+    principal, session = await _found(request, Action.CONTROL)
+    if session.state.archived_at is None:
+        await request.app[SESSIONS].keep(_done(request, principal, session, Archive()))
+    return _response(requests.json_response(200, await _object(request, session)))
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """DELETE /v1/sessions/{session}."""
+    principal, session = await _found(request, Action.CONTROL)
+    await request.app[SESSIONS].keep(_done(request, principal, session, Delete()))
+    return web.Response(status=204)
+
+
+async def _done(
+    request: web.Request, principal: Principal, session: Session, command: AnyCommand
+) -> None:
+    """Submit a command and wait for what comes of it.
+
+    Raises:
+        DragomanError: the backend refused, or did not answer in time.
+    """
+    after = session.last_seq
+    (command_id,) = await session.submit([command], by=principal.name, face=wire.DIALECT)
+    clock = request.app[SESSIONS].clock
+    due = clock.monotonic() + SETTLE_SECONDS
+    while True:
+        news = session.news()
+        if command_id not in session.state.inputs:
+            break
+        left = due - clock.monotonic()
+        if left <= 0 or session.closed or not await clock.wait(news, left):
+            text = "The backend has not answered yet; look again later."
+            raise DragomanError(text, code=ErrorCode.BACKEND_TIMEOUT)
+    async for chunk in request.app[SESSIONS].journal.scan(session.row.key, after=after):
+        for entry in entries_of(chunk.body, session.id):
+            event = entry.event
+            if (
+                isinstance(event, ev.InputSettled)
+                and event.command_id == command_id
+                and event.outcome != "taken"
+            ):
+                raise DragomanError(
+                    event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
+                )
+
+
+# Events (sections 3 and 4).
+
+
+async def post_events(request: web.Request) -> web.StreamResponse:
+    """POST /v1/sessions/{session}/events."""
+    _entered(request, Action.WRITE)
+    wanted = requests.parse_events(await request.read())
+    answers = any(event.request for event in wanted)
+    principal, session = await _found(request, Action.ANSWER if answers else Action.WRITE)
+    if session.state.archived_at is not None:
+        raise requests.HermRefusal(409, "archived", "The session is archived and takes no input.")
+    return await request.app[SESSIONS].keep(_posted(request, principal, session, wanted))
+
+
+async def _posted(
+    request: web.Request,
+    principal: Principal,
+    session: Session,
+    wanted: tuple[requests.UserEvent, ...],
+) -> web.Response:
+    key = request.headers.get(KEY_HEADER)
+    if key is None:
+        return await _accept(principal, session, wanted, None)
+    lock = request.app[SESSION_LOCKS].setdefault(session, asyncio.Lock())
+    async with lock:
+        repeated = (await _encoder(session)).repeated(key)
+        if repeated is not None:
+            return _response(requests.events_answer((await _encoder(session)).inputs(repeated)))
+        return await _accept(principal, session, wanted, key)
+
+
+async def _accept(
+    principal: Principal,
+    session: Session,
+    wanted: tuple[requests.UserEvent, ...],
+    key: str | None,
+) -> web.Response:
+    encoder = await _encoder(session)
+
+    def lookup(name: str) -> ev.InteractionRequested | str | None:
+        request_id = encoder.request_of(name)
+        if request_id is None:
+            return name if name in session.state.resolved else None
+        open_ = session.state.interactions.get(request_id)
+        return request_id if open_ is None else open_.event
+
+    steers = [event for event in wanted if event.type == "user.steer"]
+    if steers and not session.state.busy and not any(e.type == "user.message" for e in wanted):
+        text = "No turn is running; send a `user.message`."
+        raise requests.HermRefusal(409, "no_turn_running", text)
+    commands = requests.to_commands(wanted, lookup)
+    details = None if key is None else {IDEMPOTENCY_KEY: key}
+    ids = await session.submit(commands, by=principal.name, face=wire.DIALECT, details=details)
+    return _response(requests.events_answer((await _encoder(session)).inputs(ids)))
+
+
+async def list_events(request: web.Request) -> web.StreamResponse:
+    """GET /v1/sessions/{session}/events: the stored events (section 4.2)."""
+    _, session = await _found(request, Action.READ)
+    page = requests.Page(requests.parse_list(request.query, session.id))
+    async for made in _envelopes(request, session):
+        page.add(made)
+    return _response(page.answer())
+
+
+async def stream(request: web.Request) -> web.StreamResponse:
+    """GET /v1/sessions/{session}/events/stream: live, or everything after a position (section
+    4.3)."""
+    _, session = await _found(request, Action.READ)
+    after = requests.parse_stream(request.query, request.headers, session.id)
+    feed = session.feed(wire.DIALECT)
+    await feed.catch_up()
+    position = feed.next_cursor if after is None else min(after + 1, feed.next_cursor)
+    server = request.app[SETTINGS].server
+    plan = StreamPlan(
+        heartbeat=wire.HEARTBEAT,
+        heartbeat_seconds=min(server.heartbeat_seconds, wire.HEARTBEAT_SECONDS),
+        write_timeout=server.write_timeout_seconds,
+    )
+    response = web.StreamResponse(headers=requests.stream_headers())
+    await write_stream(request, response, feed, position, plan, first=wire.HEARTBEAT)
+    return response
+
+
+# The rest.
+
+
+def _not_served(why: str) -> Handler:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        _entered(request, Action.READ)
+        return _response(requests.not_served(request.method, request.path, why))
+
+    return refuse
+
+
+def _wrong_method(allowed: list[str]) -> Handler:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        _entered(request, Action.READ)
+        names = ", ".join(sorted(allowed))
+        error = DragomanError(f"`{request.path}` takes {names}.", code=ErrorCode.METHOD_NOT_ALLOWED)
+        response = _response(requests.refusal(error))
+        response.headers["Allow"] = names
+        return response
+
+    return refuse
+
+
+async def nothing(request: web.Request) -> web.StreamResponse:
+    """Answer a path that is none, to those with a key."""
+    _entered(request, Action.READ)
+    return _response(requests.no_route(request.method, request.path))

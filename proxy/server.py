@@ -1,0 +1,129 @@
+"""Runs the server: journal, sessions, listeners, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+from aiohttp import web
+
+from proxy.app import create_app, create_listener
+from proxy.clock import Clock, Ids
+from proxy.errors import ConfigError
+from proxy.journal import open_journal
+from proxy.sessions import Sessions
+from proxy.settings import Address, Settings
+from proxy.tasks import Tasks
+
+KEEPALIVE_SECONDS = 15.0
+"""How long an unused connection to a backend is kept; aiohttp's own default."""
+
+GRACE_SECONDS = 0.5
+"""How long streams get to write their last bytes after they were told to end, before the server
+waits for handlers."""
+
+
+@contextlib.asynccontextmanager
+async def opened_sessions(
+    settings: Settings, *, clock: Clock | None = None, ids: Ids | None = None
+) -> AsyncIterator[Sessions]:
+    """Open the journal, the connections to backends and the sessions; close them in the opposite
+    order.
+
+    Raises:
+        JournalError: the journal cannot be opened.
+    """
+    journal = open_journal(
+        settings.journal.url,
+        frames=settings.journal.frames,
+        frame_limit=settings.journal.frame_limit_bytes,
+        window_ms=settings.journal.window_ms,
+    )
+    tasks = Tasks("sessions")
+    await journal.open()
+    try:
+        # No limit: every running turn holds one connection, and the sessions bound those.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
+        async with aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
+        ) as http:
+            sessions = Sessions(
+                settings, journal, http, tasks=tasks, clock=clock or Clock(), ids=ids or Ids()
+            )
+            try:
+                await sessions.open()
+                yield sessions
+            finally:
+                await sessions.aclose()
+                await tasks.aclose()
+    finally:
+        await journal.aclose()
+
+
+async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
+    runner = web.AppRunner(
+        app,
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=GRACE_SECONDS,
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, address.host, address.port, reuse_address=True)
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise ConfigError(
+            f"Cannot listen on {address.host}:{address.port}: {error.strerror or error}. "
+            "Choose another port under [server] listen."
+        ) from error
+    return runner, int(runner.addresses[0][1])
+
+
+def _calm_collector() -> None:
+    """Let the garbage collector look less often: events make no cycles, and the looking doubles
+    what decoding costs.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+
+
+async def serve(
+    settings: Settings,
+    *,
+    ready: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until `stop` is set; `ready` hears the URL once requests are taken.
+
+    Raises:
+        ConfigError: an address cannot be listened on, or a setting is wrong.
+        JournalError: the journal cannot be opened.
+    """
+    stop = stop or asyncio.Event()
+    _calm_collector()
+    async with opened_sessions(settings) as sessions:
+        runners: list[web.AppRunner] = []
+        try:
+            address = settings.server.address
+            runner, port = await _listen(create_app(settings, sessions), address)
+            runners.append(runner)
+            for listener in settings.listeners:
+                app = create_listener(settings, sessions, listener)
+                runners.append((await _listen(app, listener.address))[0])
+            host = f"[{address.host}]" if ":" in address.host else address.host
+            if ready is not None:
+                ready(f"http://{host}:{port}")
+            await stop.wait()
+        finally:
+            # Streams end first, so that their clients reconnect; then the listeners close.
+            await sessions.aclose()
+            await asyncio.sleep(0)
+            # Who has not left by then is cut off: the process ends within the configured time.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.server.shutdown_seconds):
+                    await asyncio.gather(*(runner.cleanup() for runner in runners))

@@ -1,0 +1,1030 @@
+"""One live session: what its backend says becomes its log, what its frontends say reaches its
+backend.
+
+Everything that happens becomes events, and every event takes one way: normalizer, `seq` and `at`,
+journal, and, once it is on
+disk, the feeds. Nobody sees an event that a crash could take back.
+
+Commands go through an outbox in the journal: `accepted` before the frontend gets its 2xx, `sent`
+before the request leaves, `settled`
+with the events that say so. Messages wait in order until the turn is over; everything else goes at
+once. The session keeps
+the policy that the face promised, whatever the backend would do by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import (
+    Call,
+    ClientCodec,
+    CloseReason,
+    Encoder,
+    EncoderContext,
+    Response,
+    Support,
+)
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
+from adapters.framing import FrameTooLarge
+from adapters.framing.sse import SseFrame
+from adapters.jsonvalue import parse_json
+from adapters.normalizer import Normalizer, Rule
+from adapters.registry import DIALECTS
+from adapters.state import LogState
+from proxy.clock import Clock, Ids
+from proxy.errors import (
+    InteractionConflict,
+    JournalError,
+    JournalUnavailable,
+    SessionClosed,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from proxy.hub import Feed, FeedKey, entries_of
+from proxy.journal.base import CommandRow, CommandStatus, Journal, LegRow, SessionRow, Write
+from proxy.tasks import Tasks
+from proxy.upstream.client import Stream, Upstream
+from proxy.upstream.reconnect import Backoff
+
+BACKLOG_BYTES = 8 * 1024 * 1024
+"""Bytes waiting for the disk above which backends are not read on: a fraction of a second of a fast
+disk."""
+
+SLICE_FRAMES = 64
+"""Frames that are decoded and stored at once: about a millisecond of work."""
+
+LEASE_MS = 5_000
+"""A stream that lived this long and then ended in good order is opened again without waiting."""
+
+RECOVER_ATTEMPTS = 5
+"""How often a backend is asked for evidence of an answer before its fate is `unknown`; with backoff
+about 10 s."""
+
+THREAD = "thread"
+"""The kind of alias under which a child thread's session is found."""
+
+SAID_AS_MESSAGE = "said_as_message"
+"""The key in an answer's `options` under which a face keeps the plain message that was taken as the
+answer."""
+
+_log = logging.getLogger(__name__)
+
+_DELTAS = frozenset({"text.delta", "reasoning.delta"})
+
+_BEGINS = frozenset(
+    {"turn.started", "turn.ended", "message.received", "guidance.received", "session.ended"}
+)
+"""What shows that a backend has done something about the messages that it took."""
+
+
+class Session:
+    """A session in memory. Made by `proxy.sessions`, which also puts it away."""
+
+    def __init__(
+        self,
+        row: SessionRow,
+        leg: LegRow,
+        *,
+        journal: Journal,
+        codec: ClientCodec,
+        upstream: Upstream,
+        tasks: Tasks,
+        clock: Clock,
+        ids: Ids,
+        broken: Callable[[Session], None],
+        keep_frames: bool,
+        patience: int | None,
+        face_settings: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.row = row
+        self.leg = leg
+        self._journal = journal
+        self._codec = codec
+        self._upstream = upstream
+        self._tasks = tasks
+        self._clock = clock
+        self._ids = ids
+        self._broken = broken
+        self._keep_frames = keep_frames
+        self._patience = patience
+        self._face_settings = face_settings
+        self._normalizer = Normalizer(LogState())
+        self._seq = 0
+        self._at = 0
+        self._stored_seq = 0
+        self._status: str = row.state
+        self._feeds: dict[FeedKey, Feed] = {}
+        self._queue: collections.deque[tuple[str, cmd.AnyCommand]] = collections.deque()
+        self._outbox: dict[str, CommandRow] = {}
+        self._next_number = 1
+        self._sending: str | None = None
+        self._owed: set[str] = set()
+        self._loaded = False
+        self._streams: dict[str, asyncio.Task[None]] = {}
+        self._sealed: set[str] = set()
+        self._native_id = leg.native_id
+        self._timer: asyncio.Task[None] | None = None
+        self._timer_at = 0
+        self._running: set[asyncio.Task[None]] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._news = asyncio.Event()
+        self.closed = False
+        self.used_at = clock.monotonic()
+
+    # What others ask of it.
+
+    @property
+    def id(self) -> str:
+        """Return the public id."""
+        return self.row.id
+
+    @property
+    def state(self) -> LogState:
+        """Return what is open, as of the newest event, stored or on its way."""
+        return self._normalizer.state
+
+    @property
+    def codec(self) -> ClientCodec:
+        """Return the codec of the backend."""
+        return self._codec
+
+    @property
+    def repairs(self) -> Mapping[Rule, int]:
+        """Return how often each rule of the normalizer was used."""
+        return self._normalizer.repairs
+
+    @property
+    def last_seq(self) -> int:
+        """Return the seq of the newest stored event."""
+        return self._stored_seq
+
+    @property
+    def quiet(self) -> bool:
+        """Say whether the session could be put away: nothing runs, waits or reads."""
+        return not (
+            self.state.busy
+            or self._owed
+            or self._queue
+            or self._outbox
+            or self._running - set(self._streams.values())
+            or any(feed.used for feed in self._feeds.values())
+        )
+
+    @property
+    def forgot_its_message(self) -> bool:
+        """Say whether a stop came between the session and the message that it was made with."""
+        return self._loaded and self.state.seq <= 1
+
+    def news(self) -> asyncio.Event:
+        """Return an event that is set when more is stored, or when the session leaves memory."""
+        if self._news.is_set() and not self.closed:
+            self._news = asyncio.Event()
+        return self._news
+
+    def open_interactions(self) -> list[ev.InteractionRequested]:
+        """Return the open interactions, oldest first."""
+        return [open_.event for open_ in self.state.interactions.values()]
+
+    def feed(self, dialect: str, thread_id: str = ev.MAIN) -> Feed:
+        """Return the frames of a thread in a dialect.
+
+        Raises:
+            NotSupported: the dialect has no encoder.
+        """
+        settings = self._face_settings.get(dialect, {})
+        key = FeedKey(dialect, str(settings.get("form", "")), thread_id)
+        feed = self._feeds.get(key)
+        if feed is None:
+            make = DIALECTS[dialect].encoder
+            if make is None:
+                raise NotSupported(f"`{dialect}` is not served yet.")
+            context = EncoderContext(
+                session_id=self.id,
+                secret=self.row.secret,
+                thread_id=thread_id,
+                agent=self.leg.backend,
+                settings=settings,
+            )
+
+            def make_encoder() -> Encoder:
+                assert make is not None
+                return make(context)
+
+            feed = Feed(
+                self._journal, self.row.key, self.id, make_encoder, lambda: self._stored_seq
+            )
+            self._feeds[key] = feed
+        return feed
+
+    # Loading.
+
+    def begin(self, first: ev.Entry) -> None:
+        """Start a session that was just made with its first entry."""
+        self._hear_of(first)
+        self.state.apply_entry(first)
+        self._seq = self._stored_seq = first.seq
+        self._at = first.at
+
+    def _hear_of(self, entry: ev.Entry) -> None:
+        if isinstance(entry.event, ev.SessionStarted):
+            self._codec.started(entry.event)
+
+    async def load(self) -> None:
+        """Fold the log, put the codec back where it was, take up what was under way."""
+        self._loaded = True
+        async for chunk in self._journal.scan(self.row.key):
+            for entry in entries_of(chunk.body, self.id):
+                self._hear_of(entry)
+                self.state.apply_entry(entry)
+                self._watch(entry.event)
+        self._seq = self._stored_seq = self.state.seq
+        self._at = self.state.at
+        self._codec.restore(self.leg.state, self.leg.position)
+        for row in await self._journal.commands(self.row.key):
+            value = parse_json(row.body)
+            assert isinstance(value, dict)
+            self._outbox[row.command_id] = row
+            self._next_number = row.number + 1
+            command = cmd.decode_command(value)
+            if row.status == "accepted" and isinstance(command, cmd.SendMessage):
+                self._queue.append((row.command_id, command))
+            elif row.status == "accepted":
+                self._start(self._send(row.command_id, command), f"send {row.command_id}")
+            else:
+                self._recover(row.command_id, command)
+        self._emit(
+            # A sealed answer was in memory only; its request is open again.
+            [
+                _unknown(command_id)
+                for command_id in list(self.state.inputs)
+                if command_id not in self._outbox
+            ]
+        )
+        self._go_on()
+
+    def _recover(self, command_id: str, command: cmd.AnyCommand) -> None:
+        """Look for evidence of a command that a crash may have cut off; never send it again."""
+        call = self._codec.recover(command_id, command)
+        if call is not None:
+            if isinstance(command, cmd.SendMessage):
+                self._sending = command_id
+            self._start(self._look_up(call, command_id), f"recover {command_id}")
+        elif self._codec.streams():
+            self._sending = command_id
+        else:
+            self._emit([_unknown(command_id)])
+
+    # The way of an event.
+
+    def _emit(
+        self,
+        raw: Iterable[ev.Event],
+        *,
+        commands: Sequence[CommandRow] = (),
+        upstream: bool = False,
+        aliases: Sequence[tuple[str, str]] = (),
+        blobs: Sequence[str] = (),
+        archived_at: int | None = None,
+    ) -> asyncio.Future[None] | None:
+        """Give events their place and hand them to the journal; the future is done when they are
+        stored.
+
+        `upstream` says that they come from the backend's frames, so that the position reached is
+        stored with them.
+        """
+        events = self._normalizer.feed(raw)
+        if not events and not commands:
+            return None
+        now = self._at = max(self._at, self._clock.now())
+        first = self._seq + 1
+        entries = []
+        rows = bytearray()
+        plain = True
+        changes = list(commands)
+        for event in events:
+            self._seq += 1
+            entry = ev.Entry(self._seq, now, self.id, event)
+            entries.append(entry)
+            rows += entry.encode_row()
+            rows += b"\n"
+            if event.TYPE not in _DELTAS:
+                plain = False
+                self._watch(event)
+                if isinstance(event, ev.InputSettled):
+                    changes += self._settle(event, now)
+        self.state.seq, self.state.at = self._seq, now
+        # What a command changed in the codec goes with it, and a snapshot only with its position:
+        # all frames fed so far have given their events by now.
+        whole = not plain or bool(changes)
+        write = Write(
+            self.row.key,
+            first=first,
+            count=len(entries),
+            body=bytes(rows),
+            position=self._codec.position if upstream or whole else None,
+            leg=self.leg.number,
+            leg_state=self._codec.snapshot() if whole else None,
+            native_id=self._new_native_id(upstream),
+            commands=changes,
+            aliases=[*aliases, *self._new_names(events)],
+            blobs=blobs,
+            archived_at=archived_at,
+            at=now,
+        )
+        if whole:
+            status = self._now_status()
+            if status != self._status:
+                self._status = status
+                write.state = status  # type: ignore[assignment]
+            if self.state.title != self.row.title:
+                write.title = self.state.title
+        stored: asyncio.Future[None] | None = None
+        if not upstream:
+            stored = asyncio.get_running_loop().create_future()
+            self._waiters.append(stored)
+
+        write.done = functools.partial(self._written, entries, stored)
+        self._journal.submit(write)
+        self._alarm()
+        return stored
+
+    def _written(
+        self,
+        entries: Sequence[ev.Entry],
+        stored: asyncio.Future[None] | None,
+        error: JournalError | None,
+    ) -> None:
+        """Hear from the journal what became of a write; only now others may see its events."""
+        if stored is not None:
+            self._waiters.remove(stored)
+            if not stored.done():
+                if error is None:
+                    stored.set_result(None)
+                else:
+                    stored.set_exception(error)
+                    stored.exception()
+        if error is not None:
+            self._fail(error)
+        elif entries and not self.closed:
+            self._stored_seq = entries[-1].seq
+            self._news.set()
+            for feed in self._feeds.values():
+                feed.publish(entries)
+
+    def _new_native_id(self, upstream: bool) -> str | None:
+        native_id = self._codec.native_id if upstream else None
+        if native_id is None or native_id == self._native_id:
+            return None
+        self._native_id = native_id
+        return native_id
+
+    def _new_names(self, events: Sequence[ev.Event]) -> list[tuple[str, str]]:
+        """Return the aliases that events bring: every child thread is found by its own name."""
+        return [
+            (THREAD, event.thread_id) for event in events if isinstance(event, ev.ThreadStarted)
+        ]
+
+    def _now_status(self) -> str:
+        status = self.state.status
+        if status == "idle" and (self._queue or self._outbox or self._owed):
+            return "running"
+        return status
+
+    def _watch(self, event: ev.Event) -> None:
+        """Remember which messages the backend took without having begun their turn: it is not
+        idle."""
+        if isinstance(event, ev.InputSettled):
+            if event.outcome == "taken" and event.command_id in self.state.unreceived:
+                self._owed.add(event.command_id)
+        elif event.TYPE in _BEGINS and event.thread_id == ev.MAIN:
+            self._owed.clear()
+
+    def _settle(self, event: ev.InputSettled, now: int) -> list[CommandRow]:
+        row = self._outbox.pop(event.command_id, None)
+        if self._sending == event.command_id:
+            self._sending = None
+        if row is None:
+            return []
+        return [_moved(row, "settled", now)]
+
+    def _fail(self, error: JournalError) -> None:
+        """Leave memory: what is in it may be ahead of the journal. The next request loads the
+        session anew."""
+        if not self.closed:
+            self.close()
+            self._broken(self)
+
+    def close(self) -> None:
+        """Stop all that runs, end all readers; what was under way is taken up by the next
+        `load`."""
+        self.closed = True
+        self._news.set()
+        for task in list(self._running):
+            task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        for feed in self._feeds.values():
+            feed.close()
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = self._tasks.start(self._surviving(work, name), name=f"{self.id}: {name}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        # A task that is cancelled before its first step never comes to await its work.
+        task.add_done_callback(lambda _: work.close())
+        return task
+
+    async def _surviving(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do work of this session; a bug in it ends the turn in sight of everybody, not in
+        silence."""
+        try:
+            await work
+        except JournalError:
+            # `_fail` has heard of it already, and the session is loaded anew.
+            return
+        except Exception as error:  # noqa: BLE001 - the root of a task
+            _log.exception("session `%s`: `%s` failed", self.id, name)
+            text = f"Dragoman failed in `{name}`: {type(error).__name__}."
+            internal = DragomanError(text, code=ErrorCode.INTERNAL)
+            self._from_backend(self._codec.give_up(internal, self._clock.now()))
+
+    def _alarm(self) -> None:
+        """Call the codec's `tick` when it wants."""
+        at = self._codec.wake_at
+        if at is None or self.closed or (self._timer is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._tasks.start(self._tick_at(at), name=f"{self.id}: tick")
+
+    async def _tick_at(self, at: int) -> None:
+        await self._clock.sleep(max(at - self._clock.now(), 0) / 1000)
+        self._timer = None
+        if not self.closed:
+            self._from_backend(self._codec.tick(self._clock.now()))
+            self._go_on()
+            self._alarm()
+
+    # Commands.
+
+    async def submit(
+        self,
+        commands: Sequence[cmd.AnyCommand],
+        *,
+        by: str,
+        face: str,
+        details: Mapping[str, Any] | None = None,
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> list[str]:
+        """Accept a batch of commands and return their ids, one each; durable on return.
+
+        The batch is refused as a whole, before anything is stored.
+
+        Raises:
+            SessionClosed: the session has ended.
+            ClientProtocolError: busy, paused, an unknown interaction, an option that was not
+            offered.
+            InteractionConflict: an interaction is answered already.
+            NotSupported: the backend cannot carry a command.
+            JournalError: it could not be stored.
+        """
+        self.used_at = self._clock.monotonic()
+        checked = [self._check(command) for command in commands]
+        hashes = [await self._journal.put_blob(data) for data in (blobs or {}).values()]
+        # Nothing may have changed while blobs were stored.
+        if hashes:
+            checked = [self._check(command) for command in commands]
+        ids: list[str] = []
+        events: list[ev.Event] = []
+        rows: list[CommandRow] = []
+        followups: list[tuple[str, cmd.AnyCommand]] = []
+        now = max(self._at, self._clock.now())
+        for command in checked:
+            command_id = self._ids.uuid()
+            ids.append(command_id)
+            if command is None:
+                continue
+            events += self._accepted(command_id, command, by, face, details)
+            if _local(command, self._codec):
+                events += self._apply_local(command_id, command)
+                continue
+            if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
+                # The value is nowhere but here: what a crash cuts off cannot be sent again.
+                self._sealed.add(command.request_id)
+                followups.append((command_id, command))
+                continue
+            row = CommandRow(
+                self.row.key,
+                self._next_number,
+                command_id,
+                "accepted",
+                cmd.encode_command(command),
+                now,
+            )
+            self._next_number += 1
+            self._outbox[command_id] = row
+            rows.append(row)
+            followups.append((command_id, command))
+        # Sealed values live in `followups` only; messages queue in order, the rest goes at once.
+        at_once = [pair for pair in followups if not self._waits(pair[1])]
+        self._queue.extend(pair for pair in followups if pair not in at_once)
+        stored = self._emit(events, commands=rows, blobs=hashes)
+        if stored is not None:
+            await stored
+        if self.closed:
+            # What is stored goes out when the session is loaded again.
+            return ids
+        for command_id, command in at_once:
+            self._start(self._send(command_id, command), f"send {command_id}")
+        self._go_on()
+        return ids
+
+    def _waits(self, command: cmd.AnyCommand) -> bool:
+        """Say whether a command waits for its turn; what steers or withdraws by the backend's own
+        rule does not."""
+        if not isinstance(command, cmd.SendMessage):
+            return False
+        if self._codec.abilities["steer"].support is not Support.NATIVE or not self.state.busy:
+            return True
+        if self.state.interactions:
+            return command.policy != "withdraw"
+        return command.policy != "steer"
+
+    def _check(self, command: cmd.AnyCommand) -> cmd.AnyCommand | None:
+        """Return the command as it will be carried, or None when there is nothing to do."""
+        if self.closed:
+            raise JournalUnavailable(f"Session `{self.id}` is being loaded anew; try again.")
+        state = self.state
+        if state.ended is not None and not isinstance(command, cmd.Delete):
+            raise SessionClosed(f"Session `{self.id}` has ended; start a new one.")
+        match command:
+            case cmd.SendMessage():
+                self._check_policy(command)
+                self._codec.check(command)
+            case cmd.Steer():
+                native = self._codec.abilities["steer"].support is Support.NATIVE
+                # While something is asked, steering might withdraw it: then it waits as a message.
+                if not native or state.interactions or not state.busy:
+                    command = cmd.SendMessage(content=(ev.Text(text=command.text),), policy="queue")
+                self._codec.check(command)
+            case cmd.AnswerInteraction():
+                self._check_answer(command)
+                self._codec.check(command)
+            case cmd.Interrupt():
+                if not state.busy:
+                    return None
+                self._codec.check(command)
+            case _:
+                self._codec.check(command)
+        return command
+
+    def _check_policy(self, command: cmd.SendMessage) -> None:
+        sealed = [i for i in self.open_interactions() if i.kind in ev.SEALED_KINDS]
+        if sealed:
+            raise ClientProtocolError(
+                f"Request `{sealed[0].request_id}` waits for a {sealed[0].kind}; "
+                "answer or decline it first.",
+                dialect=self.row.dialect,
+                code=ErrorCode.PAUSED,
+            )
+        if command.policy != "reject":
+            return
+        if self.state.interactions:
+            raise ClientProtocolError(
+                f"Session `{self.id}` waits for an answer; answer it first.",
+                dialect=self.row.dialect,
+                code=ErrorCode.PAUSED,
+            )
+        if self.state.busy or self._queue or self._sending or self._owed:
+            raise ClientProtocolError(
+                f"Session `{self.id}` is working; wait for the turn to end.",
+                dialect=self.row.dialect,
+                code=ErrorCode.BUSY,
+            )
+
+    def _check_answer(self, command: cmd.AnswerInteraction) -> None:
+        request_id = command.request_id
+        open_ = self.state.interactions.get(request_id)
+        if open_ is None:
+            outcome = self.state.resolved.get(request_id)
+            if outcome is not None:
+                raise InteractionConflict(
+                    f"Request `{request_id}` was answered: {outcome}.",
+                    details={"outcome": outcome},
+                )
+            raise ClientProtocolError(
+                f"Session `{self.id}` has no request `{request_id}`.",
+                dialect=self.row.dialect,
+                code=ErrorCode.UNKNOWN_INTERACTION,
+            )
+        if open_.claimed_by is not None or request_id in self._sealed:
+            raise InteractionConflict(
+                f"An answer to request `{request_id}` is under way.",
+                details={"outcome": "claimed"},
+            )
+        if not open_.event.answerable:
+            raise NotSupported(
+                f"Request `{request_id}` is asked elsewhere and cannot be answered here."
+            )
+
+    def _accepted(
+        self,
+        command_id: str,
+        command: cmd.AnyCommand,
+        by: str,
+        face: str,
+        details: Mapping[str, Any] | None,
+    ) -> list[ev.Event]:
+        content = None
+        if isinstance(command, cmd.SendMessage | cmd.AnswerInteraction):
+            content = command.content
+        kind = command.KIND
+        said = (command.options or {}).get(SAID_AS_MESSAGE)
+        if isinstance(command, cmd.AnswerInteraction) and said is not None:
+            # A plain message that answers: a message for those who read, an answer for the backend.
+            kind, content = "message", (ev.Text(text=said),)
+        fields = command.model_dump(
+            mode="json",
+            exclude_defaults=True,
+            exclude={"type", "content", "policy", "request_id", "sealed"},
+        )
+        request_id = getattr(command, "request_id", None)
+        is_message = isinstance(command, cmd.SendMessage)
+        out: list[ev.Event] = [
+            ev.InputAccepted(
+                thread_id=command.thread_id or ev.MAIN,
+                command_id=command_id,
+                kind=kind,
+                message_id=command_id if kind == "message" else None,
+                content=content,
+                request_id=request_id,
+                policy=command.policy if isinstance(command, cmd.SendMessage) else None,
+                name=command.TYPE,
+                details={**fields, **(details or {})} or None,
+                by=by,
+                face=face,
+            )
+        ]
+        if isinstance(command, cmd.AnswerInteraction) and command.sealed is None:
+            out.append(
+                ev.InteractionAnswered(
+                    thread_id=self.state.interactions[command.request_id].event.thread_id,
+                    request_id=command.request_id,
+                    command_id=command_id,
+                    by=by,
+                )
+            )
+        elif is_message and self.state.interactions:
+            # The agent took an input and still waits: the pause is said again (law 6).
+            turn = self.state.thread(ev.MAIN).turn
+            if turn is not None and turn.paused_on == "input":
+                out.append(
+                    ev.TurnPaused(
+                        thread_id=ev.MAIN,
+                        turn_id=turn.turn_id,
+                        on="input",
+                        request_ids=self.state.waiting_on(ev.MAIN),
+                        synthetic=True,
+                    )
+                )
+        return out
+
+    def _apply_local(self, command_id: str, command: cmd.AnyCommand) -> list[ev.Event]:
+        """Return the events of a command that is kept here and never reaches the backend."""
+        out: list[ev.Event] = [
+            ev.InputSettled(
+                thread_id=ev.MAIN, command_id=command_id, outcome="taken", synthetic=True
+            )
+        ]
+        match command:
+            case cmd.Reset():
+                out.append(ev.SessionEnded(thread_id=ev.MAIN, outcome="completed", synthetic=True))
+            case cmd.Archive():
+                out.append(
+                    ev.SessionUpdated(
+                        thread_id=ev.MAIN, archived_at=self._clock.now(), synthetic=True
+                    )
+                )
+            case cmd.UpdateSession():
+                out.append(
+                    ev.SessionUpdated(
+                        thread_id=ev.MAIN,
+                        title=command.title,
+                        metadata=command.metadata,
+                        agent=command.agent,
+                        synthetic=True,
+                    )
+                )
+            case cmd.Delete():
+                out.append(ev.SessionEnded(thread_id=ev.MAIN, outcome="deleted", synthetic=True))
+            case _:
+                raise NotSupported(f"`{command.TYPE}` cannot be kept here.")
+        return out
+
+    # Sending.
+
+    def _go_on(self) -> None:
+        """Do what is due: send the next message, or open the backend's stream."""
+        if self.closed or self.state.ended is not None:
+            return
+        if self._queue and not (self.state.busy or self._sending or self._owed):
+            command_id, command = self._queue.popleft()
+            self._sending = command_id
+            self._start(self._send(command_id, command), f"send {command_id}")
+        for call in self._codec.take_calls():
+            self._start(self._run_step(call), call.name)
+        for call in self._codec.streams():
+            if call.thread_id not in self._streams:
+                task = self._start(self._follow(call.thread_id), f"follow {call.thread_id}")
+                self._keep_stream(call.thread_id, task)
+        self._alarm()
+
+    def _keep_stream(self, thread_id: str, task: asyncio.Task[None]) -> None:
+        self._streams[thread_id] = task
+
+        def over(task: asyncio.Task[None]) -> None:
+            if self._streams.get(thread_id) is task:
+                del self._streams[thread_id]
+            if not task.cancelled():
+                self._go_on()
+
+        task.add_done_callback(over)
+
+    async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
+        """Carry one accepted command to the backend, at most once."""
+        blobs = await self._blobs(command)
+        try:
+            call = self._codec.submit(command_id, command, blobs)
+        except NotSupported as error:
+            self._from_backend([_refused(command_id, error)])
+            return
+        row = self._outbox.get(command_id)
+        if row is not None:
+            sent = _moved(row, "sent", self._clock.now())
+            self._outbox[command_id] = sent
+            stored = self._emit([], commands=[sent])
+            if stored is not None:
+                await stored
+        if call.stream:
+            task = asyncio.current_task()
+            assert task is not None
+            self._keep_stream(call.thread_id, task)
+            broken = await self._run_stream(call)
+            await self._follow(call.thread_id, because=broken)
+        else:
+            await self._run_call(call, command_id, command)
+        if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
+            self._sealed.discard(command.request_id)
+
+    async def _blobs(self, command: cmd.AnyCommand) -> dict[str, bytes]:
+        blobs: dict[str, bytes] = {}
+        for block in getattr(command, "content", None) or ():
+            if isinstance(block, ev.File) and isinstance(block.ref, ev.Blob):
+                data = await self._journal.blob(block.ref.sha256)
+                if data is not None:
+                    blobs[block.ref.sha256] = data
+        return blobs
+
+    async def _run_call(self, call: Call, command_id: str, command: cmd.AnyCommand) -> None:
+        try:
+            response = await self._upstream.call(call)
+        except UpstreamError as error:
+            if _sent(error) and (look := self._codec.recover(command_id, command)) is not None:
+                await self._look_up(look, command_id)
+                return
+            now = self._clock.now()
+            self._from_backend(self._codec.failed(call, error, sent=_sent(error), now=now))
+        else:
+            self._from_backend(self._codec.respond(call, response, self._clock.now()))
+        # The answer may be a step only, which says nothing yet and asks for the next one.
+        self._go_on()
+
+    async def _look_up(self, call: Call, command_id: str) -> None:
+        """Ask the backend what became of a command."""
+        backoff = self._backoff()
+        for attempt in range(RECOVER_ATTEMPTS):
+            with contextlib.suppress(UpstreamError):
+                response = await self._upstream.call(call)
+                if response.status < 500 or attempt == RECOVER_ATTEMPTS - 1:
+                    self._from_backend(self._codec.respond(call, response, self._clock.now()))
+                    self._go_on()
+                    return
+            await self._clock.sleep(backoff.next_wait(self._clock.now()) / 1000)
+        error = UpstreamUnavailable("The backend gives no evidence of the command.", sent=True)
+        self._from_backend(self._codec.failed(call, error, sent=True, now=self._clock.now()))
+        self._go_on()
+
+    # Reading.
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._ids.fraction)
+
+    async def _run_step(self, call: Call) -> None:
+        """Do a call that the codec asked for by itself."""
+        if call.stream:
+            await self._run_stream(call)
+            return
+        row = self._outbox.get(call.command_id) if call.command_id is not None else None
+        if row is not None:
+            # A later step of a command: what the step before brought, a session's id above all, is
+            # stored before this one is sent, and what may have been sent is looked up as any other.
+            stored = self._emit([], commands=[row])
+            if stored is not None:
+                await stored
+            value: Any = parse_json(row.body)
+            await self._run_call(call, row.command_id, cmd.decode_command(value))
+            return
+        try:
+            response = await self._upstream.call(call)
+        except UpstreamError as error:
+            now = self._clock.now()
+            self._from_backend(self._codec.failed(call, error, sent=_sent(error), now=now))
+        else:
+            self._from_backend(self._codec.respond(call, response, self._clock.now()))
+        self._go_on()
+
+    def _wanted(self, thread_id: str) -> Call | None:
+        return next((c for c in self._codec.streams() if c.thread_id == thread_id), None)
+
+    async def _follow(self, thread_id: str, *, because: UpstreamError | None = None) -> None:
+        """Keep a stream of the backend open as long as the codec wants it, within its patience.
+
+        `because` is what broke it before.
+        """
+        backoff = self._backoff()
+        while not self.closed and (call := self._wanted(thread_id)) is not None:
+            before, opened_at = self._codec.position, self._clock.now()
+            error = await self._run_stream(call)
+            if self._wanted(thread_id) is None:
+                return
+            now = self._clock.now()
+            if error is None and now - opened_at >= LEASE_MS:
+                # A lease that ended, not a fault: the dialect expects its reader back at once.
+                continue
+            because = error or because
+            if self._codec.position != before:
+                because = None
+                backoff.reset()
+            elif backoff.exhausted(now, self._patience or self._codec.patience):
+                give_up = because or UpstreamUnavailable(
+                    "The backend's stream ends without anything new.", sent=True
+                )
+                self._from_backend(self._codec.give_up(give_up, now))
+                return
+            await self._clock.sleep(backoff.next_wait(now) / 1000)
+
+    async def _run_stream(self, call: Call) -> UpstreamError | None:
+        """Do one stream call from its head to its end; return why it could not be had or broke."""
+        codec = self._codec
+        opened = False
+        try:
+            async with self._upstream.stream(call, codec.framing) as answer:
+                if isinstance(answer, Response):
+                    self._from_backend(codec.respond(call, answer, self._clock.now()))
+                    return UpstreamUnavailable(
+                        f"The backend answered {answer.status} where a stream was asked for.",
+                        sent=True,
+                    )
+                opened = True
+                self._from_backend(codec.opened(call, answer.head, self._clock.now()))
+                # What waited for the stream may go now.
+                self._go_on()
+                await self._read(call, answer)
+        except UpstreamError as error:
+            now = self._clock.now()
+            if opened:
+                self._from_backend(codec.closed(call, CloseReason.LOST, now))
+            else:
+                self._from_backend(codec.failed(call, error, sent=_sent(error), now=now))
+            return error
+        self._from_backend(codec.closed(call, CloseReason.ENDED, self._clock.now()))
+        return None
+
+    async def _read(self, call: Call, stream: Stream) -> None:
+        async for frames in stream.frames():
+            for start in range(0, len(frames), SLICE_FRAMES):
+                if start:
+                    # A backend that sends faster than we work must not hold up everybody else.
+                    await asyncio.sleep(0)
+                self._take(call, frames[start : start + SLICE_FRAMES])
+            while self._journal.backlog > BACKLOG_BYTES:
+                await self._clock.sleep(0.005)
+        if stream.tail:
+            now = self._clock.now()
+            reason = "the body ended in the middle of a frame"
+            self._from_backend(self._codec.garbage(call, stream.tail, reason, now))
+
+    def _take(self, call: Call, frames: Sequence[SseFrame | bytes | FrameTooLarge]) -> None:
+        """Decode some frames and hand on what they mean, as one write."""
+        codec = self._codec
+        now = self._clock.now()
+        raw: list[ev.Event] = []
+        kept: list[bytes] = []
+        first = number = codec.frames
+        for frame in frames:
+            if isinstance(frame, FrameTooLarge):
+                raw += codec.garbage(call, frame.offending, str(frame), now)
+                continue
+            raw += codec.feed(call, frame, now)
+            if codec.frames != number:
+                number = codec.frames
+                kept.append(_source(frame))
+        if self._keep_frames and kept:
+            self._journal.add_frames(self.row.key, self.leg.number, first + 1, kept, now)
+        if raw:
+            self._from_backend(raw)
+        elif codec.wake_at is not None:
+            self._alarm()
+
+    def _from_backend(self, raw: Sequence[ev.Event]) -> None:
+        if not raw or self.closed:
+            return
+        self._emit(self._with_receipts(raw), upstream=True)
+        if any(event.TYPE not in _DELTAS for event in raw):
+            self._go_on()
+
+    def _with_receipts(self, raw: Sequence[ev.Event]) -> Sequence[ev.Event]:
+        """Add the receipt of a message that answered an interaction: no backend echoes it as a
+        message."""
+        if not any(isinstance(event, ev.InputSettled) for event in raw):
+            return raw
+        out: list[ev.Event] = []
+        for event in raw:
+            out.append(event)
+            if isinstance(event, ev.InputSettled) and event.outcome == "taken":
+                out += self._receipt(event.command_id)
+        return out
+
+    def _receipt(self, command_id: str) -> list[ev.Event]:
+        row = self._outbox.get(command_id)
+        if row is None:
+            return []
+        value: Any = parse_json(row.body)
+        said = (value.get("options") or {}).get(SAID_AS_MESSAGE)
+        if value["type"] != "answer" or said is None:
+            return []
+        return [
+            ev.MessageReceived(
+                thread_id=ev.MAIN,
+                message_id=command_id,
+                content=(ev.Text(text=said),),
+                command_id=command_id,
+                synthetic=True,
+            )
+        ]
+
+
+def _local(command: cmd.AnyCommand, codec: ClientCodec) -> bool:
+    """Say whether a command is kept here because the backend's dialect has nothing for it."""
+    if not isinstance(command, cmd.Reset | cmd.Archive | cmd.UpdateSession | cmd.Delete):
+        return False
+    ability = codec.abilities[command.TYPE]
+    return ability.support is Support.EMULATED and ability.local
+
+
+def _moved(row: CommandRow, status: CommandStatus, now: int) -> CommandRow:
+    return CommandRow(row.session, row.number, row.command_id, status, row.body, now)
+
+
+def _sent(error: UpstreamError) -> bool:
+    if isinstance(error, UpstreamUnavailable):
+        return error.sent
+    return isinstance(error, UpstreamTimeout)
+
+
+def _refused(command_id: str, error: DragomanError) -> ev.Event:
+    return ev.InputSettled(
+        thread_id=ev.MAIN,
+        command_id=command_id,
+        outcome="refused",
+        reason=error.message,
+        error=ev.ErrorInfo(code=str(error.code), message=error.message),
+        synthetic=True,
+    )
+
+
+def _unknown(command_id: str) -> ev.Event:
+    return ev.InputSettled(
+        thread_id=ev.MAIN,
+        command_id=command_id,
+        outcome="unknown",
+        reason="The proxy stopped while the command was on its way; the backend has no record.",
+        synthetic=True,
+    )
+
+
+def _source(frame: SseFrame | bytes) -> bytes:
+    if isinstance(frame, bytes):
+        return frame
+    return b"event: %b\ndata: %b" % (frame.event.encode(), frame.data)

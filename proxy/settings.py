@@ -1,0 +1,719 @@
+"""The configuration: one TOML file, overridden by the environment, checked before anything starts.
+
+The models are what the file says and can be built in code as well: nothing here reads the
+environment or a file but `load_settings`. It merges file and environment, turns each complaint into
+one line that names where the value came from, the key and the nearest known name, and resolves the
+backends' credentials, so that a missing one stops the start and not the first request.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from proxy.errors import ConfigError
+
+PREFIX = "DRAGOMAN_"
+DELIMITER = "__"
+
+CLIENT_VARIABLES = frozenset({"DRAGOMAN_CONFIG", "DRAGOMAN_URL", "DRAGOMAN_KEY"})
+"""Variables of the command line, which are no settings."""
+
+LOCAL = "local"
+"""The name of everybody while no keys are configured, and the owner of the sessions made then."""
+
+DialectName = Literal["herm", "eve", "engine", "managed-agents", "hermes-agent"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+# RFC 9110, section 5.6.2.
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_MEDIA_TYPE = re.compile(r"(?:\*/\*|[\w.+-]+/(?:\*|[\w.+-]+))")
+_HOOKS = "hooks:"
+
+Place = tuple[str | int, ...]
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_listen(text: str) -> Address:
+    """Return the address that `HOST:PORT` or `[IPV6]:PORT` names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s/]+)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > 65_535:
+        raise ValueError(f"`{text}` is no address: write HOST:PORT, like 127.0.0.1:8787")
+    return Address(match[1] or match[2], int(match[3]))
+
+
+def _listen(text: str) -> str:
+    parse_listen(text)
+    return text
+
+
+def _name(text: str) -> str:
+    if _NAME.fullmatch(text) is None:
+        raise ValueError(
+            f"`{text}` cannot be a name: it stands in URLs, "
+            "so write up to 64 letters, digits, `.`, `_` or `-`"
+        )
+    return text
+
+
+def _sha256(text: str) -> str:
+    if _SHA256.fullmatch(text) is None:
+        # The value is not shown: it may be the key itself.
+        raise ValueError(
+            "is no SHA-256 in lower-case hex; print one with `printf %s KEY | sha256sum`"
+        )
+    return text
+
+
+def _header(text: str) -> str:
+    if _HEADER.fullmatch(text) is None:
+        raise ValueError(f"`{text}` is no name of a header")
+    return text
+
+
+def _media_type(text: str) -> str:
+    if _MEDIA_TYPE.fullmatch(text) is None:
+        raise ValueError(f"`{text}` is no media type: write `image/png`, `image/*` or `*/*`")
+    return text
+
+
+def _journal_url(text: str) -> str:
+    if text == "memory:" or (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
+        return text
+    raise ValueError("is no journal of this version: write `sqlite:///FILE` or `memory:`")
+
+
+def _adopt(text: str) -> str:
+    if text.startswith("owner:"):
+        raise ValueError("sessions that existed before cannot be adopted yet: write `never`")
+    if text != "never":
+        raise ValueError("is no way to adopt sessions: write `never`")
+    return text
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Listen = Annotated[str, AfterValidator(_listen)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Table(BaseModel):
+    """A table of the file: unknown keys are errors, which a model inherits by class only."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ServerSettings(Table):
+    """`[server]`: the main listener and the limits of all requests."""
+
+    listen: Listen = "127.0.0.1:8787"
+    shutdown_seconds: Seconds = 10.0
+    # eve page, section 7.4: a reader with a lease expects a blank line every 10 s.
+    heartbeat_seconds: Annotated[float, Field(gt=0, le=10)] = 10.0
+    write_timeout_seconds: Seconds = 30.0
+    # Two eve uploads of 25 MiB (eve page, section 4.2) as base64 fit.
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 72 * 2**20
+
+    @property
+    def address(self) -> Address:
+        """`listen`, taken apart."""
+        return parse_listen(self.listen)
+
+
+class LogSettings(Table):
+    """`[log]`: what is written to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class JournalSettings(Table):
+    """`[journal]`: where events are kept, and for how long the backends' own frames are."""
+
+    url: Annotated[str, AfterValidator(_journal_url)] = "sqlite:///dragoman.db"
+    frames: bool = True
+    frame_retention_hours: Annotated[float, Field(gt=0)] = 24.0
+    frame_limit_bytes: Annotated[int, Field(ge=256)] = 64 * 1024
+    window_ms: Annotated[float, Field(ge=0, le=1000)] = 1.0
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file, or None for a journal in memory."""
+        return None if self.url == "memory:" else Path(self.url.removeprefix("sqlite:///"))
+
+
+class AuthSettings(Table):
+    """A backend's credential, by reference: the file never holds the value."""
+
+    bearer_env: str | None = None
+    bearer_file: Path | None = None
+    header: Annotated[str, AfterValidator(_header)] | None = None
+    env: str | None = None
+    file: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        forms = ({"bearer_env"}, {"bearer_file"}, {"header", "env"}, {"header", "file"})
+        given = {name for name in type(self).model_fields if getattr(self, name) is not None}
+        if given not in forms:
+            raise ValueError(
+                "takes one of `{ bearer_env }`, `{ bearer_file }`, `{ header, env }` "
+                "and `{ header, file }`"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """The header that a backend wants with every request; only its client may read `value`."""
+
+    header: str
+    secret: SecretStr
+    scheme: str = ""
+
+    @property
+    def value(self) -> str:
+        """What stands in the header."""
+        return self.scheme + self.secret.get_secret_value()
+
+
+class CreateSettings(Table):
+    """What a create names and frontends of other dialects cannot say."""
+
+    agent: str | None = None
+    environment_id: str | None = None
+    user_id: str | None = None
+
+
+class DialectSettings(Table):
+    """Settings of how a backend is driven. `interrupt` is for engine backends."""
+
+    patience_seconds: Annotated[float, Field(gt=0)] | None = None
+    interrupt: Literal["impossible", "deny"] | None = None
+
+
+_OF_DIALECT: Mapping[str, str] = {"interrupt": "engine"}
+"""Members of `DialectSettings` that belong to one dialect."""
+
+
+class BackendSettings(Table):
+    """`[[backends]]`: one agent server."""
+
+    name: Name
+    dialect: DialectName
+    url: str
+    auth: AuthSettings | None = None
+    create: CreateSettings = CreateSettings()
+    adopt: Annotated[str, AfterValidator(_adopt)] = "never"
+    settings: DialectSettings = DialectSettings()
+
+    _credential: Credential | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _fits_its_dialect(self) -> Self:
+        _check_url(self.url, self.dialect)
+        for name, dialect in _OF_DIALECT.items():
+            if getattr(self.settings, name) is not None and self.dialect != dialect:
+                raise ValueError(
+                    f"`settings.{name}` is for backends of the dialect `{dialect}` only"
+                )
+        return self
+
+    @property
+    def credential(self) -> Credential | None:
+        """The credential, once `load_settings` or `with_credential` put it here."""
+        return self._credential
+
+    def with_credential(self, header: str, secret: str, *, scheme: str = "") -> Self:
+        """Return a copy that sends `scheme` and `secret` in `header`; nothing shows them."""
+        copy = self.model_copy()
+        copy._credential = Credential(header, SecretStr(secret), scheme)
+        return copy
+
+
+class Share(Table):
+    """A backend's part in a route: new sessions are spread by weight."""
+
+    name: str
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] = 100
+
+
+class RouteSettings(Table):
+    """`[[routes]]`: a name that frontends use. Every backend is a route without being listed."""
+
+    name: Name
+    backends: tuple[Share, ...]
+
+
+class KeySettings(Table):
+    """`[[keys]]`: a frontend's key, known by its hash. Without `backends` it may use every route.
+
+    `backends` names backends or routes: a route may be used if it or all of its backends are named.
+    """
+
+    name: Name
+    sha256: Annotated[str, AfterValidator(_sha256)]
+    backends: tuple[str, ...] | None = None
+
+
+class ListenerSettings(Table):
+    """`[[listeners]]`: one dialect and route at the root of a port of its own."""
+
+    listen: Listen
+    dialect: DialectName
+    route: str
+
+    @property
+    def address(self) -> Address:
+        """`listen`, taken apart."""
+        return parse_listen(self.listen)
+
+
+class UploadSettings(Table):
+    """`[eve.upload]`: which files the eve face takes (eve page, section 4.2)."""
+
+    max_bytes: Annotated[int, Field(ge=0)] = 26_214_400
+    media_types: tuple[Annotated[str, AfterValidator(_media_type)], ...] = ("*/*",)
+
+
+class EveSettings(Table):
+    """`[eve]`: the form of the eve face."""
+
+    form: Literal["all", "tokens", "newest"] = "all"
+    token_rotation: bool = True
+    upload: UploadSettings = UploadSettings()
+
+
+class Settings(BaseSettings):
+    """The whole configuration. Built in code it reads nothing.
+
+    Raises:
+        pydantic.ValidationError: a value or a reference is wrong.
+    """
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        env_prefix=PREFIX,
+        env_nested_delimiter=DELIMITER,
+    )
+
+    server: ServerSettings = ServerSettings()
+    log: LogSettings = LogSettings()
+    journal: JournalSettings = JournalSettings()
+    backends: tuple[BackendSettings, ...] = ()
+    routes: tuple[RouteSettings, ...] = ()
+    keys: tuple[KeySettings, ...] = ()
+    listeners: tuple[ListenerSettings, ...] = ()
+    eve: EveSettings = EveSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take arguments only; `load_settings` is who reads file and environment."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        problems = list(_contradictions(self))
+        if problems:
+            text = "; ".join(f"{_path(place)}: {why}" for place, why in problems)
+            # A custom error takes its text as a format string.
+            text = text.replace("{", "{{").replace("}", "}}")
+            raise PydanticCustomError("contradiction", text, {"problems": problems})
+        return self
+
+    @property
+    def route_names(self) -> list[str]:
+        """The names that frontends can use, backends first."""
+        backends = [backend.name for backend in self.backends]
+        return backends + [route.name for route in self.routes]
+
+    def backend(self, name: str) -> BackendSettings | None:
+        """Return the backend of that name, or None."""
+        return next((backend for backend in self.backends if backend.name == name), None)
+
+    def route(self, name: str) -> RouteSettings | None:
+        """Return the route of that name, a backend's own included, or None."""
+        for route in self.routes:
+            if route.name == name:
+                return route
+        if self.backend(name) is None:
+            return None
+        return RouteSettings(name=name, backends=(Share(name=name),))
+
+    def key(self, name: str) -> KeySettings | None:
+        """Return the key of that name, or None."""
+        return next((key for key in self.keys if key.name == name), None)
+
+    def secrets(self) -> list[str]:
+        """Return the backends' credentials, for whoever must recognise them to hide them."""
+        return [
+            backend.credential.secret.get_secret_value()
+            for backend in self.backends
+            if backend.credential is not None
+        ]
+
+
+def _check_url(url: str, dialect: str) -> None:
+    if dialect == "hermes-agent" and url == _HOOKS:
+        return
+    schemes = ("http", "https", "ws", "wss") if dialect == "hermes-agent" else ("http", "https")
+    try:
+        parts: SplitResult = urlsplit(url)
+        usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(
+            f"`url` must begin with {' or '.join(f'{s}://' for s in schemes)} and name a host"
+        )
+    if parts.username is not None or parts.password is not None:
+        # The value is not shown: it holds the credential.
+        raise ValueError("`url` must not hold a credential, since it is shown in lists: use `auth`")
+    if parts.query or parts.fragment:
+        raise ValueError("`url` is the base of all paths: it has no `?` and no `#`")
+
+
+def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong between tables: names used twice, names of nothing, no keys."""
+    yield from _repeated(settings)
+    backends = [backend.name for backend in settings.backends]
+    for at, route in enumerate(settings.routes):
+        for number, share in enumerate(route.backends):
+            if share.name not in backends:
+                place: Place = ("routes", at, "backends", number, "name")
+                yield place, f"there is no backend `{share.name}`{_nearest(share.name, backends)}"
+        if not any(share.weight for share in route.backends):
+            why = "needs a backend whose weight is not 0: no session could be made"
+            yield ("routes", at, "backends"), why
+    routes = settings.route_names
+    for at, key in enumerate(settings.keys):
+        for number, name in enumerate(key.backends or ()):
+            if name not in routes:
+                place = ("keys", at, "backends", number)
+                yield place, f"there is no backend or route `{name}`{_nearest(name, routes)}"
+    for at, listener in enumerate(settings.listeners):
+        if listener.route not in routes:
+            why = (
+                f"there is no backend or route `{listener.route}`{_nearest(listener.route, routes)}"
+            )
+            yield ("listeners", at, "route"), why
+    if not settings.keys:
+        for place, listen in _listens(settings):
+            if not parse_listen(listen).loopback:
+                yield (
+                    place,
+                    (
+                        f"`{listen}` can be reached from other machines, which needs a key: "
+                        "add [[keys]], or listen on 127.0.0.1"
+                    ),
+                )
+
+
+def _listens(settings: Settings) -> Iterator[tuple[Place, str]]:
+    yield ("server", "listen"), settings.server.listen
+    for at, listener in enumerate(settings.listeners):
+        yield ("listeners", at, "listen"), listener.listen
+
+
+def _repeated(settings: Settings) -> Iterator[tuple[Place, str]]:
+    names: list[tuple[Place, str]] = [
+        *((("backends", at, "name"), entry.name) for at, entry in enumerate(settings.backends)),
+        *((("routes", at, "name"), entry.name) for at, entry in enumerate(settings.routes)),
+    ]
+    yield from _twice(names, "`{}` is the name of {} too")
+    keys: list[tuple[Place, str]] = [
+        (("keys", at, "name"), key.name) for at, key in enumerate(settings.keys)
+    ]
+    yield from _twice(keys, "`{}` is the name of {} too")
+    hashes: list[tuple[Place, str]] = [
+        (("keys", at, "sha256"), key.sha256) for at, key in enumerate(settings.keys)
+    ]
+    yield from _twice(hashes, "is the hash of {1} too: give each key its own value")
+    fixed = ((place, listen) for place, listen in _listens(settings) if parse_listen(listen).port)
+    yield from _twice(fixed, "`{}` is taken by {}")
+
+
+def _twice(found: Iterable[tuple[Place, str]], why: str) -> Iterator[tuple[Place, str]]:
+    first: dict[str, Place] = {}
+    for place, value in found:
+        if value in first:
+            yield place, why.format(value, _path(first[value][:-1]))
+        first.setdefault(value, place)
+
+
+def _path(place: Place) -> str:
+    """Return `backends[0].name` for `("backends", 0, "name")`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return "".join(parts).lstrip(".")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = sorted(set(known))
+    if not names:
+        return ": none is configured"
+    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
+        return f"; did you mean `{close[0]}`?"
+    return f"; known: {', '.join(names)}"
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """Return the settings of the file at `path`, overridden by `environ`, with credentials.
+
+    Without a path they are the defaults and `environ`.
+
+    Raises:
+        ConfigError: something is wrong with them; the text has a line for each complaint.
+    """
+    from_file = {} if path is None else _read(path)
+    # A credential's variable may be called like a table of ours.
+    credentials = _credential_variables(from_file)
+    variables = _Variables({name: environ[name] for name in environ if name not in credentials})
+    data = _merged(from_file, variables.values)
+    source = "the environment" if path is None else str(path)
+
+    def where(place: Place) -> str:
+        variable = variables.of(place)
+        return f"{variable}:" if variable else f"{source}: {_path(place)}:"
+
+    problems = list(variables.unknown(_credential_variables(data)))
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        problems += [f"{where(place)} {why}" for place, why in _complaints(found)]
+        # `from None`: the library's error shows values, and a misplaced value may be a credential.
+        raise _config_error(problems) from None
+    backends: list[BackendSettings] = []
+    for at, backend in enumerate(settings.backends):
+        try:
+            backends.append(_with_resolved_credential(backend, environ))
+        except ValueError as error:
+            problems.append(f"{where(('backends', at, 'auth'))} {error} (backend `{backend.name}`)")
+    if problems:
+        raise _config_error(problems)
+    return settings.model_copy(update={"backends": tuple(backends)})
+
+
+def _config_error(problems: list[str]) -> ConfigError:
+    return ConfigError("\n".join(problems), details={"problems": problems})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is no UTF-8 text: byte {error.start} is wrong") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is no TOML: {error}") from error
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `over`, table by table; a list is replaced as a whole."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        if isinstance(value, dict) and isinstance(below, dict):
+            merged[name] = _merged(below, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+class _Variables:
+    """The environment as a source: `DRAGOMAN_SERVER__LISTEN` is `listen` in `[server]`."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._names = {name.lower(): name for name in environ if name.upper().startswith(PREFIX)}
+        source = EnvSettingsSource(Settings)
+        # The library reads the process's environment by itself; ours is an argument.
+        source.env_vars = {lower: environ[name] for lower, name in self._names.items()}
+        try:
+            self.values: dict[str, Any] = source()
+        except SettingsError as error:
+            field = re.search(r'field "(\w+)"', str(error))
+            table = f"{PREFIX}{field[1].upper()}" if field else PREFIX
+            why = str(error.__cause__)
+            raise ConfigError(
+                f"{table}: a list or a table in a variable is written as JSON: {why}"
+            ) from None
+
+    def of(self, place: Place) -> str:
+        """Return the variable that gave the value at `place`, or an empty string."""
+        names = [part for part in place if isinstance(part, str)]
+        for length in range(len(names), 0, -1):
+            variable = f"{PREFIX}{DELIMITER.join(names[:length])}".lower()
+            if variable in self._names:
+                rest = _path(place[place.index(names[length - 1]) + 1 :])
+                return self._names[variable] + (f": {rest}" if rest else "")
+        return ""
+
+    def unknown(self, credentials: set[str]) -> Iterator[str]:
+        """Yield a complaint for each variable that nobody would read."""
+        tables = list(Settings.model_fields)
+        for name in sorted(self._names.values()):
+            if name in credentials or name.upper() in CLIENT_VARIABLES:
+                continue
+            table = name[len(PREFIX) :].lower().split(DELIMITER)[0]
+            if table not in tables:
+                near = _nearest(table, tables)
+                yield f"{name}: the environment has a setting for the unknown table `{table}`{near}"
+
+
+def _credential_variables(data: Mapping[str, Any]) -> set[str]:
+    """Return the variables that backends name for credentials, in data not checked yet."""
+    backends = data.get("backends")
+    tables = [
+        entry.get("auth")
+        for entry in (backends if isinstance(backends, list) else [])
+        if isinstance(entry, dict)
+    ]
+    return {
+        str(table[name])
+        for table in tables
+        if isinstance(table, dict)
+        for name in ("bearer_env", "env")
+        if name in table
+    }
+
+
+def _complaints(errors: Iterable[ErrorDetails]) -> Iterator[tuple[Place, str]]:
+    for error in errors:
+        place: Place = error["loc"]
+        match error["type"]:
+            case "contradiction":
+                yield from error["ctx"]["problems"]
+            case "extra_forbidden":
+                fields = _table_at(place[:-1]).model_fields
+                yield place, f"unknown key{_nearest(str(place[-1]), fields)}"
+            case "missing":
+                yield place, "is missing"
+            case "literal_error":
+                # A word that was chosen from a list, no secret.
+                given = str(error["input"])[:40]
+                yield place, f"`{given}` is unknown{_nearest(given, _literals_at(place))}"
+            case "value_error":
+                yield place, str(error["ctx"]["error"])
+            case _:
+                # "Input should be a valid integer, …" begins like all of pydantic's sentences.
+                yield place, error["msg"].replace("Input should be", "must be", 1)
+
+
+def _annotation_at(place: Place) -> Any:
+    annotation: Any = Settings
+    for part in place:
+        if isinstance(part, str):
+            annotation = _model_of(annotation).model_fields[part].annotation
+    return annotation
+
+
+def _model_of(annotation: Any) -> type[BaseModel]:
+    """Return the model in `X`, `X | None` or `tuple[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    models = (a for a in get_args(annotation) if isinstance(a, type) and issubclass(a, BaseModel))
+    return next(models)
+
+
+def _table_at(place: Place) -> type[BaseModel]:
+    return _model_of(_annotation_at(place))
+
+
+def _literals_at(place: Place) -> list[str]:
+    annotation = _annotation_at(place)
+    values = get_args(annotation)
+    found = [value for value in values if isinstance(value, str)]
+    return found or [word for part in values for word in get_args(part) if isinstance(word, str)]
+
+
+def _with_resolved_credential(
+    backend: BackendSettings, environ: Mapping[str, str]
+) -> BackendSettings:
+    """Return the backend with the value that its `auth` refers to.
+
+    Raises:
+        ValueError: there is none, or it cannot stand in a header.
+    """
+    auth = backend.auth
+    if auth is None:
+        return backend
+    variable, file = auth.bearer_env or auth.env, auth.bearer_file or auth.file
+    if variable is not None:
+        source = f"the environment variable `{variable}`"
+        secret = environ.get(variable, "")
+        if not secret:
+            raise ValueError(
+                f"{source} is not set, and holds the credential: export it, then start again"
+            )
+    else:
+        assert file is not None
+        source = f"the file `{file}`"
+        try:
+            secret = file.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            raise ValueError(
+                f"{source}, which holds the credential, cannot be read: {why}"
+            ) from None
+        if not secret:
+            raise ValueError(f"{source}, which holds the credential, is empty")
+    if not secret.isprintable() or not secret.isascii():
+        raise ValueError(f"{source} holds characters that cannot stand in a header")
+    if auth.header is None:
+        return backend.with_credential("Authorization", secret, scheme="Bearer ")
+    return backend.with_credential(auth.header, secret)

@@ -1,0 +1,177 @@
+"""Writes the frames of a feed to one response: from a cursor on, live, with heartbeats, until an
+end."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from adapters.base import Frame
+from proxy.hub import Feed, Reader
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """How a face wants its stream.
+
+    `heartbeat` is written after `heartbeat_seconds` without a byte, `None` for none. The body ends
+    at cursor `stop` (exclusive) where
+    given, after `lease_seconds` with `lease_end` written, or at a frame that ends the session (or
+    the turn `turn`, where
+    given). A heartbeat that depends on the position is a function from the cursor of the last
+    frame. `write_timeout` is how long one write may take before the reader is given up.
+    """
+
+    heartbeat: bytes | Callable[[int], bytes] | None
+    heartbeat_seconds: float
+    write_timeout: float
+    stop: int | None = None
+    lease_seconds: float | None = None
+    lease_end: bytes = b""
+    turn: str | None = None
+
+
+async def send_head(request: web.Request, response: web.StreamResponse) -> None:
+    """Send the head of a stream, if it is not sent yet."""
+    if response.prepared:
+        return
+    if request.version >= HttpVersion11:
+        response.enable_chunked_encoding()
+    await response.prepare(request)
+
+
+async def write_stream(
+    request: web.Request,
+    response: web.StreamResponse,
+    feed: Feed,
+    position: int,
+    plan: StreamPlan,
+    *,
+    first: bytes = b"",
+) -> None:
+    """Prepare `response` and write the feed's frames from cursor `position` until the plan's end or
+    the reader's.
+
+    `first` is written before any frame. Returns when the body is ended, by us or because the reader
+    has left or does not read.
+    """
+    await send_head(request, response)
+    if request.method == hdrs.METH_HEAD:
+        # A body would be taken for the head of the next answer.
+        return
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        return
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    reader = Reader(
+        transport,
+        position=position,
+        chunked=response.chunked,
+        minds_ends=True,
+    )
+    reader.last_write = started
+    feed.readers.add(reader)
+    try:
+        if first:
+            await _write(response, first, plan)
+        # A bounded read is read to its end also when the session leaves memory meanwhile.
+        bounded = plan.stop is not None
+        while (bounded or not feed.closed) and not transport.is_closing():
+            await feed.catch_up()
+            if await _write_backlog(response, feed, reader, plan) or bounded:
+                break
+            if reader.position < feed.next_cursor or feed.closed:
+                continue
+            if feed.ended:
+                # The reader had everything before it came, and nothing follows.
+                break
+            # No await since the last look at the feed: from here on it delivers by itself.
+            reader.live = True
+            ended = await _follow(reader, feed, response, plan, started)
+            reader.live = False
+            if ended:
+                break
+        await response.write_eof()
+    except (ConnectionError, TimeoutError):
+        # The reader has left or reads nothing: there is nobody to tell.
+        transport.abort()
+    except Exception:
+        # The head is sent, so no answer can follow: a body that breaks off makes the client come
+        # back.
+        transport.abort()
+        raise
+    finally:
+        feed.readers.discard(reader)
+
+
+async def _write_backlog(
+    response: web.StreamResponse, feed: Feed, reader: Reader, plan: StreamPlan
+) -> bool:
+    """Write what is behind the feed's cursor; say whether that ended the body."""
+    async for frames in feed.read(reader.position):
+        kept, ended = _cut(frames, plan)
+        data = b"".join(frame.data for frame in kept)
+        if data:
+            await _write(response, data, plan)
+            reader.last_write = asyncio.get_running_loop().time()
+        reader.position = kept[-1].cursor + 1 if kept else reader.position
+        if ended or (feed.closed and plan.stop is None):
+            return True
+    return False
+
+
+def _cut(frames: Sequence[Frame], plan: StreamPlan) -> tuple[Sequence[Frame], bool]:
+    for index, frame in enumerate(frames):
+        if plan.stop is not None and frame.cursor >= plan.stop:
+            return frames[:index], True
+        ends_turn = frame.end == "turn" and frame.turn_id == plan.turn
+        if frame.end == "session" or (plan.turn is not None and ends_turn):
+            return frames[: index + 1], True
+    return frames, False
+
+
+async def _follow(
+    reader: Reader,
+    feed: Feed,
+    response: web.StreamResponse,
+    plan: StreamPlan,
+    started: float,
+) -> bool:
+    """Let the feed deliver, write heartbeats meanwhile; return True at the end of the lease, False
+    when woken."""
+    loop = asyncio.get_running_loop()
+    # A wake while a heartbeat waits for room is not heard: what it was for is looked at each time.
+    while not feed.closed and reader.position >= feed.next_cursor:
+        now = loop.time()
+        due = reader.last_write + plan.heartbeat_seconds
+        if plan.lease_seconds is not None:
+            due = min(due, started + plan.lease_seconds)
+        if await reader.wait(max(due - now, 0.001)):
+            return False
+        now = loop.time()
+        if plan.lease_seconds is not None and now >= started + plan.lease_seconds:
+            if plan.lease_end:
+                await _write(response, plan.lease_end, plan)
+            return True
+        if plan.heartbeat is not None and now >= reader.last_write + plan.heartbeat_seconds:
+            beat = plan.heartbeat
+            if not isinstance(beat, bytes):
+                beat = beat(min(reader.position, feed.next_cursor) - 1)
+            await _write(response, beat, plan)
+            reader.last_write = now
+    return False
+
+
+async def _write(response: web.StreamResponse, data: bytes, plan: StreamPlan) -> None:
+    """Write through aiohttp, which waits while the transport is full: a reader that stalls for too
+    long is given up.
+
+    Raises:
+        TimeoutError: the write took longer than `write_timeout`.
+    """
+    async with asyncio.timeout(plan.write_timeout):
+        await response.write(data)

@@ -1,0 +1,46 @@
+"""When to try a backend again: a value, so that a test can ask it anything.
+
+Waiting grows from `first` to `most`, with jitter so that many sessions do not come back in the same
+moment; anything new from the
+backend resets it. How long all of it may take is the codec's `patience`: it knows what its dialect
+promises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+FIRST_MS = 250
+"""The first wait; the eve clients start with the same (eve page, section 7.5)."""
+
+MOST_MS = 15_000
+"""The longest wait: a backend that is back is found within it."""
+
+
+@dataclasses.dataclass(slots=True)
+class Backoff:
+    """The waits of one stream. `fraction` draws from 0 up to 1: a seed decides the jitter."""
+
+    fraction: Callable[[], float]
+    first: int = FIRST_MS
+    most: int = MOST_MS
+    attempts: int = 0
+    since: int | None = None
+
+    def next_wait(self, now: int) -> int:
+        """Return milliseconds to wait before the next attempt: half fixed, half drawn."""
+        if self.since is None:
+            self.since = now
+        ceiling = min(self.most, self.first << min(self.attempts, 16))
+        self.attempts += 1
+        return ceiling // 2 + int(self.fraction() * (ceiling // 2 + 1))
+
+    def exhausted(self, now: int, patience: int) -> bool:
+        """Say whether nothing new came for `patience` milliseconds."""
+        return self.since is not None and now - self.since >= patience
+
+    def reset(self) -> None:
+        """Hear that something new came."""
+        self.attempts = 0
+        self.since = None

@@ -1,0 +1,340 @@
+"""Slow readers, heartbeats, leases, and a journal that fails: what a stream's reader notices."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from adapters.eve import wire
+from proxy import hub
+from proxy.errors import JournalUnavailable
+from proxy.hub import TRANSPORT_BYTES, Reader
+from proxy.journal.base import Write
+from proxy.settings import ServerSettings
+from tests.e2e.conftest import Run
+from tests.e2e.running import BACKEND, HOST, Live, Running, settled, types, until
+from tests.support.eve_client import EveSession, Form, Refused
+
+# About 11 kB of text in 4000 deltas: more than a megabyte of records in form `all`.
+LONG = "script: long 4000"
+
+
+class Stalled:
+    """A reader that opens a stream and reads nothing until it is told to."""
+
+    def __init__(self, running: Running, session_id: str) -> None:
+        self._running = running
+        self._path = f"/as/eve/to/{BACKEND}/eve/v1/session/{session_id}/stream"
+        self.body = bytearray()
+        self.closed = False
+        self._socket = socket.socket()
+
+    async def open(self) -> None:
+        """Send the request and read the head's first byte, then nothing."""
+        loop = asyncio.get_running_loop()
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await loop.sock_connect(self._socket, (HOST, self._running.port))
+        request = f"GET {self._path} HTTP/1.0\r\nHost: {HOST}\r\n\r\n"
+        await loop.sock_sendall(self._socket, request.encode())
+        self.body += await loop.sock_recv(self._socket, 1)
+
+    async def read(self, enough: Callable[[bytes], bool]) -> bytes:
+        """Read on until there is enough, or until the server has closed; returns the body."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(10):
+            while not enough(bytes(self.body)):
+                try:
+                    data = await loop.sock_recv(self._socket, 1 << 16)
+                except ConnectionError:
+                    data = b""
+                if not data:
+                    self.closed = True
+                    break
+                self.body += data
+        return bytes(self.body).partition(b"\r\n\r\n\n")[2]
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@contextlib.asynccontextmanager
+async def stalled(running: Running, session_id: str) -> AsyncIterator[Stalled]:
+    reader = Stalled(running, session_id)
+    await reader.open()
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def over(body: bytes) -> bool:
+    return b'"session.waiting"' in body and body.endswith(b"\n")
+
+
+@pytest.mark.parametrize("ring", [hub.RING_BYTES, 1])
+async def test_a_reader_that_stops_reading_costs_its_buffer_and_holds_up_nobody(
+    run: Run, monkeypatch: pytest.MonkeyPatch, ring: int
+) -> None:
+    monkeypatch.setattr(hub, "RING_BYTES", ring)
+    running = await run("sqlite")
+    session = await running.eve().create()
+    live = await running.live(session.session_id)
+    largest = 0
+    deliver = Reader.deliver
+
+    def watched(reader: Reader, *args: Any) -> None:
+        nonlocal largest
+        deliver(reader, *args)
+        largest = max(largest, reader.transport.get_write_buffer_size())
+
+    monkeypatch.setattr(Reader, "deliver", watched)
+    async with (
+        stalled(running, session.session_id) as slow,
+        Live(running, session.session_id) as quick,
+    ):
+        await session.send(LONG)
+        await quick.until(lambda reader: over(b"".join(reader.lines[-1:])))
+        await settled(live)
+        whole = await running.lines(session.session_id)
+        assert quick.lines == whole
+        size = sum(map(len, whole))
+        assert size > 4 * TRANSPORT_BYTES
+        # One write may go over the mark, and is a piece of a backlog or a chunk of the Engine's.
+        assert largest < 3 * TRANSPORT_BYTES
+        readers = list(live.feed("eve").readers)
+        assert len(readers) == 2
+        assert sum(reader.live for reader in readers) == 1
+        assert all(r.transport.get_write_buffer_size() < 3 * TRANSPORT_BYTES for r in readers)
+        # When it reads at last, it gets everything.
+        assert await slow.read(over) == b"".join(whole)
+        await until(lambda: all(reader.live for reader in live.feed("eve").readers))
+
+
+async def test_a_reader_that_never_reads_is_given_up(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await run(settings={"server": {"write_timeout_seconds": 0.1}})
+    session = await running.eve().create(LONG)
+    live = await running.live(session.session_id)
+    await settled(live)
+    async with stalled(running, session.session_id) as slow:
+        await until(lambda: len(live.feed("eve").readers) == 1)
+        await until(lambda: not live.feed("eve").readers)
+        body = await slow.read(lambda _: False)
+        assert slow.closed
+        assert not over(body)
+        # Cut off, and nothing of ours behind what it has read.
+        assert b"HTTP/1" not in body
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    assert over(b"".join((await running.lines(session.session_id))[-1:]))
+
+
+async def test_readers_that_leave_are_forgotten(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    running = await run(engine={"pace": 0.05})
+    session = await running.eve().create("script: slow 40")
+    live = await running.live(session.session_id)
+    feed = live.feed("eve")
+    for _ in range(10):
+        async with Live(running, session.session_id) as reader:
+            await reader.count(3)
+            assert len(feed.readers) >= 1
+    await settled(live)
+    await until(lambda: not feed.readers)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+# Heartbeats and leases
+
+
+@pytest.mark.parametrize("form", ["all", "tokens", "newest"])
+@pytest.mark.parametrize("query", ["", "streamControlVersion=1", "startIndex=2", "startIndex=99"])
+async def test_an_idle_stream_gets_blank_lines(run: Run, form: Form, query: str) -> None:
+    running = await run(settings={"server": {"heartbeat_seconds": 0.02}, "eve": {"form": form}})
+    session = await running.eve(form).create("hello")
+    await settled(await running.live(session.session_id))
+    async with Live(running, session.session_id, query) as reader:
+        await reader.until(lambda live: live.blank >= 4)
+        lines = list(reader.lines)
+    start = int(query.partition("=")[2]) if query.startswith("startIndex") else 0
+    async with Live(running, session.session_id) as reader:
+        whole = list(await reader.until(lambda live: over(b"".join(live.lines[-1:]))))
+    assert lines == whole[start:]
+
+
+async def test_heartbeats_come_while_a_turn_pauses(run: Run) -> None:
+    running = await run(settings={"server": {"heartbeat_seconds": 0.02}})
+    session = await running.eve().create("script: approve")
+    async with Live(running, session.session_id) as reader:
+        await reader.until(lambda live: live.blank >= 5 and "input.requested" in types(live.lines))
+
+
+def test_a_heartbeat_can_never_be_set_further_apart_than_ten_seconds() -> None:
+    assert ServerSettings().heartbeat_seconds == 10
+    with pytest.raises(ValidationError):
+        ServerSettings(heartbeat_seconds=10.5)
+
+
+async def test_a_busy_stream_gets_no_heartbeats_in_between(run: Run) -> None:
+    running = await run(settings={"server": {"heartbeat_seconds": 0.2}}, engine={"pace": 0.05})
+    session = await running.eve().create("script: slow 60")
+    async with Live(running, session.session_id) as reader:
+        await reader.until(lambda live: over(b"".join(live.lines[-1:])))
+        assert reader.blank <= 3
+
+
+@pytest.mark.parametrize("form", ["all", "newest"])
+async def test_a_lease_ends_with_its_record_and_nothing_is_lost(
+    run: Run, monkeypatch: pytest.MonkeyPatch, form: Form
+) -> None:
+    monkeypatch.setattr(wire, "LEASE_MS", 30)
+    running = await run(engine={"pace": 0.1}, settings={"eve": {"form": form}})
+    client = running.eve(form)
+    session = await client.create("script: slow 40")
+    # The strict client takes leases, comes back, and refuses a record behind the end of one.
+    turn = await session.read_turn()
+    assert turn.text is not None
+    async with running.get(session.session_id, "streamControlVersion=1") as response:
+        body = await response.read()
+    assert body.endswith(b'{"$eve":"stream.lease-ended","version":1}\n')
+    assert body.count(b"lease-ended") == 1
+
+
+@pytest.mark.parametrize("query", ["", "streamControlVersion=2", "streamControlVersion="])
+async def test_who_asks_for_no_lease_gets_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr(wire, "LEASE_MS", 20)
+    running = await run(settings={"server": {"heartbeat_seconds": 0.02}})
+    session = await running.eve().create("hello")
+    async with Live(running, session.session_id, query) as reader:
+        await reader.until(lambda live: live.blank >= 6)
+        assert not any(b"$eve" in line for line in reader.lines)
+        assert not reader.over
+
+
+async def test_a_stop_ends_streams_in_order(run: Run) -> None:
+    running = await run("sqlite")
+    session = await running.eve().create("script: approve")
+    await session.read_turn()
+    async with Live(running, session.session_id) as reader:
+        await reader.count(len(session.log))
+        await running.stop()
+        # The body ends as HTTP says, so that a client comes back instead of failing.
+        await reader.until(lambda live: live.over)
+    await running.start()
+    assert await running.lines(session.session_id) == reader.lines
+
+
+# The journal fails
+
+
+@contextlib.contextmanager
+def failing(running: Running, times: int = 1) -> Any:
+    """Let the next writes fail as a full disk does."""
+    journal = running.sessions.journal
+    submit = journal.submit
+    left = times
+
+    def refuse(write: Write) -> None:
+        nonlocal left
+        if left == 0:
+            submit(write)
+            return
+        left -= 1
+        error = JournalUnavailable("the disk is full")
+        assert write.done is not None
+        asyncio.get_running_loop().call_soon(write.done, error)
+
+    journal.submit = refuse  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        journal.submit = submit  # type: ignore[method-assign]
+
+
+async def test_a_message_that_cannot_be_stored_is_refused_and_shown_to_nobody(run: Run) -> None:
+    running = await run("sqlite")
+    session = await running.eve().create("hello")
+    await session.read_turn()
+    await settled(await running.live(session.session_id))
+    before = await running.lines(session.session_id)
+    with failing(running):
+        with pytest.raises(Refused) as caught:
+            await session.send("lost")
+        assert caught.value.status == 503
+        assert caught.value.body["ok"] is False
+    assert await running.lines(session.session_id) == before
+    accepted = await session.send("kept")
+    turn = await session.read_turn(accepted)
+    assert turn.text is not None
+    assert "“kept”. (turn 2)" in turn.text
+    assert [body["message"] for body in running.requests("execute")] == ["hello", "kept"]
+
+
+async def test_a_create_that_cannot_be_stored_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await run("sqlite")
+
+    async def refuse(**_: Any) -> None:
+        raise JournalUnavailable("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running.sessions.journal, "create_session", refuse)
+        with pytest.raises(Refused) as caught:
+            await running.eve().create("hello")
+    assert caught.value.status == 503
+    session = await running.eve().create("hello")
+    assert (await session.read_turn()).text
+
+
+@pytest.mark.parametrize("journal", ["memory:", "sqlite"])
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_turn_whose_events_cannot_be_stored_is_taken_up_again(
+    run: Run, journal: str, times: int
+) -> None:
+    running = await run(journal, engine={"pace": 0.02})
+    session = await running.eve().create("script: slow 60")
+    records: list[Any] = []
+
+    async def read(reader: EveSession) -> None:
+        turn = await reader.read_turn()
+        records.append((turn.text, reader.log))
+
+    other = running.eve().attach(session.session_id)
+    reading = [asyncio.create_task(read(one)) for one in (session, other)]
+    await until(lambda: len(session.log) > 8)
+    with failing(running, times):
+        before = await running.live(session.session_id)
+        await until(lambda: before.closed)
+    await asyncio.gather(*reading)
+    text = "".join(f"tick {n} " for n in range(60)) + " (turn 1)"
+    assert [one[0] for one in records] == [text, text]
+    assert records[0][1] == records[1][1]
+    assert len(running.requests("execute")) == 1
+    lines = await running.lines(session.session_id)
+    assert [json.loads(line) for line in lines] == session.log
+
+
+async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Run) -> None:
+    running = await run("sqlite")
+    session = await running.eve().create("script: approve")
+    request = (await session.read_turn()).requests[0]["requestId"]
+    with failing(running):
+        with pytest.raises(Refused) as caught:
+            await session.respond(request, "approve")
+        assert caught.value.status == 503
+    assert running.requests("respond") == []
+    await session.respond(request, "deny")
+    turn = await session.read_turn()
+    assert turn.text is not None
+    assert "alone" in turn.text
+    assert [body["answer"] for body in running.requests("respond")] == ["no"]
