@@ -1,0 +1,211 @@
+"""Renders what a run found: a table for the terminal and the page `docs/performance.md`."""
+
+from __future__ import annotations
+
+from bench.origin import BLOCK_DELTAS, EVENT_SIZES
+from bench.parts import FULL_SIZES
+from bench.results import GOALS, Goal, Results, Verdict, judge
+from bench.target import BARE, DURABLE, MEMORY, TARGETS
+
+REACHED, MISSED, NOT_MEASURED = "✓", "✗", "–"
+_BUSY = 0.9
+"""Share of the load's core from which on the load, not the proxy, may have set the limit."""
+
+_ROWS = (
+    ("paced_small.cpu_us", "100 streams × 30/s: CPU per event, µs", 1),
+    ("paced_small.p50_ms", "100 × 30/s: latency p50, ms", 2),
+    ("paced_small.p99_ms", "100 × 30/s: latency p99, ms", 2),
+    ("paced_large.cpu_us", "300 streams × 30/s: CPU per event, µs", 1),
+    ("paced_large.p50_ms", "300 × 30/s: latency p50, ms", 2),
+    ("paced_large.p99_ms", "300 × 30/s: latency p99, ms", 2),
+    ("rate.events_per_s", "highest rate with p99 < 50 ms, events/s", 0),
+    ("firehose.events_per_s", "firehose, four streams, events/s", 0),
+    ("firehose.cpu_us", "firehose: CPU per event, µs", 1),
+    ("first.p50_ms", "first event p50, ms", 2),
+    ("first.p99_ms", "first event p99, ms", 2),
+    ("fanout.cpu_us", "fan-out to 100 readers: CPU per delivery, µs", 1),
+    ("fanout.p99_ms", "fan-out: latency p99, ms", 2),
+    ("idle.kb", "2,000 idle streams: memory per stream, kB", 1),
+    ("idle.open_us", "opening a stream: CPU, µs", 0),
+)
+_BUSY_FIGURES = (
+    "paced_small.load_busy",
+    "paced_large.load_busy",
+    "rate.load_busy",
+    "firehose.load_busy",
+)
+
+
+def table(results: Results) -> str:
+    """Give the figures and goals as one Markdown table."""
+    verdicts = judge(results)
+    lines = [
+        "| | bare pass-through | Dragoman, durable | Dragoman, no journal | goal | reached |",
+        "|---|---|---|---|---|---|",
+    ]
+    for figure, label, digits in _ROWS:
+        if figure not in results.figures:
+            continue
+        cells = [_cell(results, figure, target, digits) for target in TARGETS]
+        own = [verdict for verdict in verdicts if verdict.goal.figure == figure]
+        goals = "; ".join(_goal(verdict.goal) for verdict in own)
+        marks = "; ".join(_mark(verdict) for verdict in own)
+        lines.append(f"| {label} | {' | '.join(cells)} | {goals} | {marks} |")
+    return "\n".join(lines)
+
+
+def summary(results: Results) -> str:
+    """Give the text that a run prints at its end."""
+    verdicts = [verdict for verdict in judge(results) if verdict.found is not None]
+    reached = sum(verdict.reached for verdict in verdicts)
+    parts = [table(results), "", _exactness(results)]
+    if results.stages:
+        parts += ["", stage_table(results)]
+    for busy in _busy(results):
+        parts += ["", busy]
+    if results.quick:
+        parts += ["", "A quick run: its figures say that everything runs, not how fast."]
+    else:
+        parts += ["", f"{reached} of {len(verdicts)} measured goals reached ({len(GOALS)} in all)."]
+    parts += [f"FAILED {failure}" for failure in results.failures]
+    return "\n".join(parts) + "\n"
+
+
+def stage_table(results: Results) -> str:
+    """Give what each stage of an event's way costs."""
+    lines = ["| stage | µs per event |", "|---|---|"]
+    lines += [f"| {stage} | {spent:.2f} |" for stage, spent in results.stages]
+    lines.append(f"| all of them | {sum(spent for _, spent in results.stages):.2f} |")
+    return "\n".join(lines)
+
+
+def page(results: Results) -> str:
+    """Give `docs/performance.md`."""
+    machine = results.machine
+    low, high = EVENT_SIZES
+    stages = stage_table(results) if results.stages else "Not measured in this run."
+    missed = [verdict for verdict in judge(results) if not verdict.reached]
+    state = (
+        f"All {len(GOALS)} goals are reached."
+        if not missed
+        else f"{len(missed)} of {len(GOALS)} goals are missed: "
+        + "; ".join(f"{_label(verdict.goal)} ({_shown(verdict)})" for verdict in missed)
+        + "."
+    )
+    busy = "".join(f"\n{line}\n" for line in _busy(results))
+    return f"""# Performance
+
+Written by `python -m bench --write`; do not edit. Run `make bench` to measure your own machine.
+
+Measured on {machine["date"]} at commit {machine["commit"]}: {machine["cores"]} cores of
+{machine["cpu"]}, {machine["system"]}, CPython {machine["python"]}, uvloop; writing and syncing one
+page to the journal's disk takes {machine["fdatasync_us"]} µs. Medians of {results.rounds}
+interleaved rounds.
+
+{table(results)}
+
+{_exactness(results)} {state}
+{busy}
+## How it is measured
+
+The proxy runs alone on one core; the origin and the load generator share the other. In each round
+every part runs against all three proxies before the next part begins, and the proxies that wait
+are stopped. "Bare pass-through" is an aiohttp server on uvloop that copies the origin's bytes: no
+parsing, no translation, no storage. Ratios and differences are taken within a round, then the
+median over the rounds: compare those, not absolute figures. Differences below a quarter are noise.
+
+The origin plays an Engine with deltas of {low} to {high} bytes, in text blocks of {BLOCK_DELTAS}
+deltas. The bare proxy is read as an Engine; Dragoman is read through its eve face, so that every
+event is parsed, translated, journaled (SQLite, `synchronous=FULL`) and encoded before anyone sees
+it. Each eve record also repeats the text of its block so far. Every delta carries the time at which
+it was sent: latency is the time from the origin's write to the reader's read, and each stamp is
+checked to arrive once and in order.
+
+* **Paced**: all streams open, one event after the other in rotation, 30 per second and stream.
+* **Highest rate**: {FULL_SIZES.rate_streams:,} streams, so that each stays near 30 events per
+  second; the rate rises until p99 exceeds 50 ms or events fall behind, twice; then the interval
+  between the last good and the first bad rate is halved {FULL_SIZES.rate_halvings} times.
+* **Firehose**: four streams, as fast as the reader takes them: events per second from the start to
+  the last one.
+* **First event**: one turn at a time, from the request to its first delta. For Dragoman that is the
+  creation of a session, a journaled input, a request to the backend and the opening of a stream.
+* **Fan-out**: one session with 200 events per second, 100 readers of it.
+* **Idle**: 2,000 sessions with one open stream and one open backend connection each; growth of
+  proportional memory in a fresh process.
+
+## Where the time goes
+
+Each stage alone, in one process, over the same recorded stream.
+
+{stages}
+
+## What decides the speed
+
+* **The layout of the journal decides the tail.** A table clustered by session and position dirties
+  one page per session and commit; rows in order of arrival dirty one for all of them.
+* **Commits are shared.** Everything that has arrived while a commit ran goes into the next one, and
+  one wake-up acknowledges all of it. Latency added by the journal is about two commits.
+* **A wake-up and a socket write cost more than a translation.** What is ready is joined into one
+  write under backlog; a live event is written at once.
+* **Encode once per dialect, not per reader**: readers of the same face share the bytes.
+* **A slow disk costs latency, not throughput**: a commit takes one sync, however many events it
+  holds. Look at the sync time above before you compare with your own disk.
+"""
+
+
+def _cell(results: Results, figure: str, target: str, digits: int) -> str:
+    value = results.median(figure, target)
+    if value is None:
+        return NOT_MEASURED
+    shown = f"{value:,.{digits}f}"
+    if target == BARE:
+        return shown
+    ratio = results.compared(figure, target, "ratio")
+    return shown if ratio is None else f"{shown} ({ratio:.2f} ×)"
+
+
+def _goal(goal: Goal) -> str:
+    return goal.text if goal.target == DURABLE else f"{goal.text} without journal"
+
+
+def _label(goal: Goal) -> str:
+    label = next(label for figure, label, _ in _ROWS if figure == goal.figure)
+    return f"{label}, {'durable' if goal.target == DURABLE else 'no journal'}, {goal.text}"
+
+
+def _mark(verdict: Verdict) -> str:
+    if verdict.found is None:
+        return NOT_MEASURED
+    return f"{REACHED if verdict.reached else MISSED} {_shown(verdict)}"
+
+
+def _shown(verdict: Verdict) -> str:
+    if verdict.found is None:
+        return "not measured"
+    match verdict.goal.kind:
+        case "ratio":
+            return f"{verdict.found:.2f} ×"
+        case "added":
+            return f"{verdict.found:+.2f} ms"
+        case "absolute":
+            return f"{verdict.found:,.1f}" if verdict.found < 1000 else f"{verdict.found:,.0f}"
+
+
+def _exactness(results: Results) -> str:
+    lost, doubled = int(results.total("lost")), int(results.total("doubled"))
+    return f"Events lost: {lost}. Events doubled or out of order: {doubled}."
+
+
+def _busy(results: Results) -> list[str]:
+    """Say where the load side was too busy to be sure that the proxy set the limit."""
+    lines = []
+    for figure in _BUSY_FIGURES:
+        for target in (BARE, DURABLE, MEMORY):
+            value = results.median(figure, target)
+            if value is not None and value > _BUSY:
+                part = figure.split(".", 1)[0].replace("paced_", "paced, ")
+                lines.append(
+                    f"Load's core {value:.0%} busy in {part} for {target}: "
+                    "the proxy could perhaps do more."
+                )
+    return lines
