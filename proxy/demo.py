@@ -59,11 +59,12 @@ class Sample:
 
 
 # eve page, sections 4.1 (create), 7.1 (`follow=0` ends at the tail), 5 (answers and follow-ups).
+# Loops are bounded: a shell must not ask on when the demo was stopped.
 # `printf` and not `echo`, which takes the backslashes of JSON for its own in some shells.
 SAMPLES: tuple[Sample, ...] = (
     Sample(
         "Open a session as an eve frontend; the backend is an Engine",
-        "EVE={url}/as/eve/to/engine/eve/v1/session\n"
+        "EVE={url}/as/eve/to/engine/eve/v1/session TRIES='1 2 3 4 5 6 7 8 9'\n"
         """ANSWER=$({http} -H 'content-type: application/json'"""
         """ -d '{"message":"script: approve"}' $EVE)\n"""
         """SESSION=$(printf '%s' "$ANSWER" | sed 's/.*"sessionId":"\\([^"]*\\)".*/\\1/')\n"""
@@ -72,8 +73,8 @@ SAMPLES: tuple[Sample, ...] = (
     ),
     Sample(
         "Read its stream up to the point where the agent waits for a yes",
-        'until STREAM=$({http} "$EVE/$SESSION/stream?follow=0")\n'
-        """  printf '%s\\n' "$STREAM" | grep -q session.waiting; do sleep 0.2; done\n"""
+        'for TRY in $TRIES; do STREAM=$({http} "$EVE/$SESSION/stream?follow=0")\n'
+        """  printf '%s\\n' "$STREAM" | grep -q session.waiting && break; sleep 0.2; done\n"""
         """printf '%s\\n' "$STREAM\"""",
         "rm -rf /srv/exports/2024",
     ),
@@ -88,16 +89,16 @@ SAMPLES: tuple[Sample, ...] = (
     ),
     Sample(
         "See what came of it",
-        'until {http} "$EVE/$SESSION/stream?follow=0" |'
-        " grep message.completed | grep 'turn 1'; do sleep 0.2; done",
+        'for TRY in $TRIES; do {http} "$EVE/$SESSION/stream?follow=0" |'
+        " grep message.completed | grep 'turn 1' && break; sleep 0.2; done",
         "4.1 GB freed",
     ),
     Sample(
         "Go on in the same session",
         "{http} -H 'content-type: application/json'"
         """ -d '{"message":"script: tool"}' $EVE/$SESSION; echo\n"""
-        'until {http} "$EVE/$SESSION/stream?follow=0" |'
-        " grep message.completed | grep 'turn 2'; do sleep 0.2; done",
+        'for TRY in $TRIES; do {http} "$EVE/$SESSION/stream?follow=0" |'
+        " grep message.completed | grep 'turn 2' && break; sleep 0.2; done",
         "`to_cents` truncates",
     ),
     Sample(

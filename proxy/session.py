@@ -334,14 +334,15 @@ class Session:
             position=self._codec.position if upstream or whole else None,
             leg=self.leg.number,
             leg_state=self._codec.snapshot() if whole else None,
-            native_id=self._new_native_id(upstream),
             commands=changes,
-            aliases=[*aliases, *self._new_names(events)],
+            aliases=aliases,
             blobs=blobs,
             archived_at=archived_at,
             at=now,
         )
         if whole:
+            write.native_id = self._new_native_id(upstream)
+            write.aliases = [*aliases, *self._new_names(events)]
             status = self._now_status()
             if status != self._status:
                 self._status = status
@@ -500,6 +501,7 @@ class Session:
             JournalError: it could not be stored.
         """
         self.used_at = self._clock.monotonic()
+        _check_batch(commands)
         checked = [self._check(command) for command in commands]
         hashes = [await self._journal.put_blob(data) for data in (blobs or {}).values()]
         # Nothing may have changed while blobs were stored.
@@ -582,7 +584,8 @@ class Session:
                 self._check_answer(command)
                 self._codec.check(command)
             case cmd.Interrupt():
-                if not state.busy:
+                # A message on its way is work too: its turn has not begun, and is to be stopped.
+                if not (state.busy or self._queue or self._sending or self._owed):
                     return None
                 self._codec.check(command)
             case _:
@@ -950,9 +953,12 @@ class Session:
     def _from_backend(self, raw: Sequence[ev.Event]) -> None:
         if not raw or self.closed:
             return
-        self._emit(self._with_receipts(raw), upstream=True)
-        if any(event.TYPE not in _DELTAS for event in raw):
-            self._go_on()
+        for event in raw:
+            if event.TYPE not in _DELTAS:
+                self._emit(self._with_receipts(raw), upstream=True)
+                self._go_on()
+                return
+        self._emit(raw, upstream=True)
 
     def _with_receipts(self, raw: Sequence[ev.Event]) -> Sequence[ev.Event]:
         """Add the receipt of a message that answered an interaction: no backend echoes it as a
@@ -983,6 +989,16 @@ class Session:
                 synthetic=True,
             )
         ]
+
+
+def _check_batch(commands: Sequence[cmd.AnyCommand]) -> None:
+    """Refuse a batch that answers one interaction twice: only one of the answers could win."""
+    answered = [c.request_id for c in commands if isinstance(c, cmd.AnswerInteraction)]
+    twice = next((one for at, one in enumerate(answered) if one in answered[:at]), None)
+    if twice is not None:
+        raise InteractionConflict(
+            f"Request `{twice}` is answered twice in one batch.", details={"outcome": "claimed"}
+        )
 
 
 def _local(command: cmd.AnyCommand, codec: ClientCodec) -> bool:

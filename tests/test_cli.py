@@ -414,9 +414,9 @@ def test_no_sample_needs_more_than_sh_and_its_usual_tools() -> None:
     for sample in demo.SAMPLES:
         text = sample.text("http://127.0.0.1:1", "curl -sS")
         assert "{" not in re.sub(r"'\{.*?\}'", "", text).replace("${", "")
-        programs = set(re.findall(r"(?:^|\$\(|\| ?|; |do |until )([a-z]+)\b", text, re.MULTILINE))
-        shell = {"until", "do", "done", "printf", "echo"}
-        assert programs <= shell | {"curl", "sed", "grep", "sleep"}, programs
+        programs = set(re.findall(r"(?:^|\$\(|\| ?|; |do |&& )([a-z]+)\b", text, re.MULTILINE))
+        shell = {"for", "do", "done", "printf", "echo"}
+        assert programs <= shell | {"break", "curl", "sed", "grep", "sleep"}, programs
 
 
 async def outcomes(

@@ -142,8 +142,12 @@ class _Line:
     last: str | None = None
     turns: int = 0
     # `closed`: eve ended its turn at a pause, ours is open. `empty`: this eve turn has not worked.
+    # `named`: the requests that were open when eve last said that it waits. `unrelayed`: those of a
+    # child that its parent does not show yet: it would take no answer.
     closed: bool = False
     paused: str | None = None
+    named: list[str] = dataclasses.field(default_factory=list)
+    unrelayed: list[str] = dataclasses.field(default_factory=list)
     empty: bool = True
     heard: str | None = None
     step: int | None = None
@@ -512,6 +516,14 @@ class EveClient(ClientCodec):
             # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
             s.cancel = {"command_id": command_id, "at": None}
             return self._responses("negative", {"inputResponses": negative}, command_id)
+        if s.session is None and s.pending:
+            # The session has no name yet: its first turn is cancelled when it begins.
+            s.cancel = {"command_id": command_id, "at": None}
+            return Call("early", Request("GET", wire.HEALTH_PATH), command_id=command_id)
+        if line.turn is None and wanted is None and any(p["settled"] for p in s.pending):
+            # Section 6: a cancel before the turn of a taken message begins is accepted and does
+            # nothing, so it is said again when that turn begins.
+            s.cancel = {"command_id": None, "at": None}
         turn_id = wanted
         if wanted is not None and wanted == line.turn:
             turn_id = line.native or wanted
@@ -662,6 +674,8 @@ class EveClient(ClientCodec):
                     return self._no_stream(call, response)
                 case "nothing":
                     return self._acknowledged(call)
+                case "early":
+                    return self._awaited(now)
                 case "create" | "message":
                     return self._sent(call, response, ok, body, now)
                 case "answer" | "negative":
@@ -819,6 +833,12 @@ class EveClient(ClientCodec):
         assert call.command_id is not None
         return [_settled(call.command_id, "taken"), *self._release_claims(call.command_id)]
 
+    def _awaited(self, now: int) -> list[ev.Event]:
+        """Give the turn that is to be cancelled its time to begin."""
+        if self._s.cancel is not None:
+            self._s.cancel["at"] = now + RECOVER_MS
+        return []
+
     def _answered(
         self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
     ) -> list[ev.Event]:
@@ -862,6 +882,8 @@ class EveClient(ClientCodec):
             )
             return [_settled(command_id, "refused", error)]
         out = [_settled(command_id, "taken")]
+        if call.name == "cancel" and s.cancel is not None and s.cancel["command_id"] is None:
+            s.cancel["at"] = now + RECOVER_MS
         if call.name in ("compact", "clear"):
             s.control += 1
         if call.name == "reset":
@@ -905,6 +927,8 @@ class EveClient(ClientCodec):
                 return []
             if call.name == "nothing":
                 return self._acknowledged(call)
+            if call.name == "early":
+                return self._awaited(now)
             if call.name == "negative" and not sent:
                 self._s.cancel = None
             if not sent:
@@ -969,7 +993,7 @@ class EveClient(ClientCodec):
                 out.append(_settled(item["command_id"], "unknown", error))
             s.doubtful.pop(item["command_id"], None)
         if s.cancel is not None:
-            out.append(_settled(s.cancel["command_id"], "taken"))
+            out += self._cancelled(s.cancel)
             s.cancel = None
         for command_id in s.doubtful:
             out.append(_settled(command_id, "unknown", error))
@@ -1029,7 +1053,10 @@ class EveClient(ClientCodec):
         s = self._s
         out: list[ev.Event] = []
         if s.cancel is not None and s.cancel["at"] is not None and now >= s.cancel["at"]:
-            out += self._cancel_now()
+            if s.cancel["command_id"] is None:
+                s.cancel = None
+            else:
+                out += self._cancel_now()
         if s.reset_at is not None and now >= s.reset_at:
             out += self._end_session("terminated", None)
         if s.orphans_at is not None and now >= s.orphans_at:
@@ -1040,12 +1067,17 @@ class EveClient(ClientCodec):
                     out += self._end_child(line)
         return out
 
-    def _cancel_now(self) -> list[ev.Event]:
-        """Do the second step of an interrupt: the negative answers are in."""
+    def _cancel_now(self, turn_id: str | None = None) -> list[ev.Event]:
+        """Do the second step of an interrupt: the turn that it is for has begun."""
         cancel, self._s.cancel = self._s.cancel, None
         assert cancel is not None
-        self._todo.append(self._cancel_call("cancel", None, None))
-        return [_settled(cancel["command_id"], "taken")]
+        if self._s.session is not None:
+            self._todo.append(self._cancel_call("cancel", None, turn_id))
+        return self._cancelled(cancel)
+
+    def _cancelled(self, cancel: dict[str, Any]) -> list[ev.Event]:
+        command_id = cancel["command_id"]
+        return [] if command_id is None else [_settled(command_id, "taken")]
 
     def _set_alarm(self) -> None:
         s = self._s
@@ -1230,8 +1262,10 @@ class EveClient(ClientCodec):
         return self._released(line)
 
     def _released(self, line: _Line) -> list[ev.Event]:
+        """Return what may go: calls in the order in which they were asked for (section 8.1)."""
         out: list[ev.Event] = []
         kept: list[ev.Event] = []
+        held: set[str] = set()
         stopped = False
         for event in line.held:
             if stopped:
@@ -1239,10 +1273,13 @@ class EveClient(ClientCodec):
             elif isinstance(event, ev.ToolCalled):
                 call = line.calls.get(event.call_id)
                 permission = "unknown" if call is None else call["permission"]
-                if permission is None:
+                if permission is None or held:
                     kept.append(event)
+                    held.add(event.call_id)
                 else:
                     out.append(event.model_copy(update={"permission": permission}))
+            elif isinstance(event, ev.ToolProgressed | ev.ToolReturned) and event.call_id in held:
+                kept.append(event)
             elif kept and event.TYPE not in _OVERTAKING:
                 stopped = True
                 kept.append(event)
@@ -1289,7 +1326,7 @@ class EveClient(ClientCodec):
         line.step, line.step_turn, line.step_open, line.step_done = None, None, False, True
         line.step_base, line.step_top = 0, -1
         line.text = line.reasoning = False
-        line.calls, line.said = {}, []
+        line.calls, line.said, line.unrelayed = {}, [], []
         waiting = line.thread != ev.MAIN or any(p for p in self._s.pending)
         return ev.TurnStarted(
             thread_id=line.thread,
@@ -1369,7 +1406,10 @@ class EveClient(ClientCodec):
                 out.append(_settled(item["command_id"], "taken"))
         turn_id = self._turn_id(line, record)
         line.native, line.sequence = native_id, _sequence(record, line.sequence)
-        return [*out, self._begin(line, turn_id, record.native, extra=extra)]
+        out.append(self._begin(line, turn_id, record.native, extra=extra))
+        if line.thread == ev.MAIN and self._s.cancel is not None:
+            out += self._cancel_now(native_id)
+        return out
 
     def _turn_completed(self, line: _Line, record: _Record) -> list[ev.Event]:
         return self._end(line, record, {"outcome": "completed"}, _C_KEYS)
@@ -1421,8 +1461,12 @@ class EveClient(ClientCodec):
         out: list[ev.Event] = []
         if outcome == "completed" and self._folds:
             out += self._infer_at_end(line, native)
-            if self._asked(line):
+            if line.unrelayed or self._asked(line):
                 line.closed, line.paused, line.step_open = True, "input", False
+            if line.unrelayed:
+                # The pause is told with the request.
+                return out
+            if line.closed:
                 out.append(
                     ev.TurnPaused(
                         thread_id=line.thread,
@@ -1453,7 +1497,7 @@ class EveClient(ClientCodec):
         line.last, line.turn = line.turn, None
         line.closed, line.paused, line.step_open = False, None, False
         line.text = line.reasoning = False
-        line.calls = {}
+        line.calls, line.unrelayed = {}, []
         for request_id, request in list(s.requests.items()):
             if request["thread"] == line.thread:
                 # The normalizer settles them with the turn.
@@ -1464,7 +1508,7 @@ class EveClient(ClientCodec):
         if line.thread == ev.MAIN:
             if s.cancel is not None:
                 # The turn is over without our cancel: nothing is left to stop.
-                out.append(_settled(s.cancel["command_id"], "taken"))
+                out += self._cancelled(s.cancel)
                 s.cancel = None
             if any(child.thread != ev.MAIN and not child.done for child in s.lines.values()):
                 s.orphans_at = line.ending_at + END_HOLD_MS
@@ -1481,7 +1525,15 @@ class EveClient(ClientCodec):
             out = self._in_turn(line, record)
         else:
             out = []
-        line.paused, line.step_open = on, False
+        asked = self._asked(line)
+        if on == line.paused == "input" and asked and set(asked) < set(line.named):
+            # Said again after one of several answers; that it still waits is in the log already.
+            line.named = asked
+            return out
+        line.paused, line.step_open, line.named = on, False, asked
+        if on == "input" and line.unrelayed:
+            # The pause is told with the request.
+            return out
         out.append(
             ev.TurnPaused(
                 thread_id=line.thread,
@@ -2040,6 +2092,9 @@ class EveClient(ClientCodec):
             out += self._in_turn(line, record)
         self._decide(line, call_id, "deny" if status == "rejected" else "allow")
         out += self._infer_from_result(line, call_id, status, result.get("output"), record.native)
+        if status != "rejected" and line.paused == "input" and not self._asked(line):
+            # Section 8.2: only a refused call comes while the turn rests; the others are work.
+            out += self._in_turn(line, record)
         error = None
         if isinstance(data.get("error"), dict) or status != "completed":
             source = data.get("error") if isinstance(data.get("error"), dict) else {}
@@ -2092,8 +2147,12 @@ class EveClient(ClientCodec):
     def _request(self, line: _Line, record: _Record, request: dict[str, Any]) -> list[ev.Event]:
         s = self._s
         request_id = request["requestId"]
-        if request_id in s.requests or request_id in s.resolved:
-            # A child's request is on its own stream too.
+        known_request = s.requests.get(request_id)
+        if known_request is not None or request_id in s.resolved:
+            # A child's request is on its own stream and on its parent's, in any order.
+            if known_request is not None:
+                own = known_request["thread"] == line.thread
+                known_request["turn" if own else "shown_turn"] = line.native
             return []
         action = request.get("action")
         action = action if isinstance(action, dict) else {}
@@ -2104,6 +2163,9 @@ class EveClient(ClientCodec):
         call_id = call_id if isinstance(call_id, str) and kind != "limit" else None
         known = call_id in asking.calls
         self._decide(asking, call_id, "ask" if kind == "approval" else "allow")
+        if line.thread != ev.MAIN:
+            line.unrelayed.append(request_id)
+            return []
         out = self._released(asking) if asking is not line else []
         if asking is not line:
             if asking.turn is None:
@@ -2135,14 +2197,17 @@ class EveClient(ClientCodec):
         extra = _rest(request, _REQUEST_KEYS) or {}
         if native_kind not in _REQUEST_KINDS:
             extra["kind"] = native_kind
+        # Section 10: whoever asks, it appears on the session's own stream and is answered there.
+        shown_on = ev.MAIN if asking.thread != ev.MAIN else None
         s.requests[request_id] = {
             "thread": asking.thread,
-            "shown_on": line.thread if asking is not line else None,
+            "shown_on": shown_on,
             "kind": kind,
             "call": call_id,
             "options": [_dump(option) for option in options or ()],
             "freeform": freeform,
-            "turn": line.native,
+            "turn": asking.native,
+            "shown_turn": line.native if asking is not line else None,
             "name": None,
         }
         out.append(
@@ -2150,7 +2215,7 @@ class EveClient(ClientCodec):
                 thread_id=asking.thread,
                 turn_id=self._current(asking, record),
                 request_id=request_id,
-                shown_on=line.thread if asking is not line else None,
+                shown_on=shown_on,
                 kind=cast(ev.InteractionKind, kind),
                 prompt=str(request.get("prompt") or ""),
                 options=options,
@@ -2161,6 +2226,14 @@ class EveClient(ClientCodec):
                 extra=extra or None,
             )
         )
+        if request_id in asking.unrelayed:
+            asking.unrelayed.remove(request_id)
+            if asking.paused == "input":
+                out.append(
+                    ev.TurnPaused(
+                        thread_id=asking.thread, turn_id=asking.turn, on="input", synthetic=True
+                    )
+                )
         return out
 
     def _asking(self, line: _Line, record: _Record, action: dict[str, Any], kind: str) -> _Line:
@@ -2344,7 +2417,7 @@ class EveClient(ClientCodec):
         for request_id in self._asked(line):
             request = self._s.requests[request_id]
             known = self._s.answers.get(request_id)
-            if request["turn"] == line.native or request["kind"] == "authorization":
+            if self._asked_now(line, request) or request["kind"] == "authorization":
                 # Asked in this very turn: its work proves nothing.
                 continue
             if known is not None:
@@ -2354,6 +2427,12 @@ class EveClient(ClientCodec):
                 out += self._resolve(request_id, "answered", native, answer=heard, synthetic=True)
         return out
 
+    @staticmethod
+    def _asked_now(line: _Line, request: dict[str, Any]) -> bool:
+        """Say whether a request was asked in the eve turn that a thread is in, or nobody knows."""
+        asked_in = request["turn" if request["thread"] == line.thread else "shown_turn"]
+        return asked_in is None or asked_in == line.native
+
     def _infer_at_end(self, line: _Line, native: ev.NativeRef | None) -> list[ev.Event]:
         """Take the end of a turn as the proof of an answer: an empty one follows one of two."""
         if self._explicit:
@@ -2361,7 +2440,7 @@ class EveClient(ClientCodec):
         out: list[ev.Event] = []
         for request_id in self._asked(line):
             request = self._s.requests[request_id]
-            if request["turn"] == line.native or request["kind"] == "authorization":
+            if self._asked_now(line, request) or request["kind"] == "authorization":
                 continue
             known = self._s.answers.get(request_id)
             if line.empty and line.heard is None and known is not None:
@@ -2418,7 +2497,8 @@ class EveClient(ClientCodec):
             "call": None,
             "options": [],
             "freeform": False,
-            "turn": line.native,
+            "turn": asking.native,
+            "shown_turn": line.native if asking is not line else None,
             "name": data.get("name"),
         }
         out.append(

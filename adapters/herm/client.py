@@ -1435,7 +1435,7 @@ class HermClient(ClientCodec):
         if failed:
             info = ev.ErrorInfo(
                 code="permission_denied" if rejected else "tool_failed",
-                message=text or "The tool failed.",
+                message=text or _text(payload, "error") or "The tool failed.",
             )
         out.append(
             ev.ToolReturned(

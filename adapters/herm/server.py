@@ -870,11 +870,12 @@ def _result_blocks(event: ev.ToolReturned, *, known: bool) -> list[dict[str, str
     if event.content is not None:
         texts += [ev.text_of((block,)) for block in event.content]
     elif isinstance(event.output, str):
-        if event.output or event.error is None:
+        if event.output or event.error is None or _is_native(event):
             texts.append(event.output)
     elif event.output is not None:
         texts.append(_json(event.output))
-    if event.error is not None and not any(event.error.message in text for text in texts):
+    told = _is_native(event) or event.error is None
+    if event.error is not None and not told and not any(event.error.message in t for t in texts):
         texts.append(event.error.message)
     return [block for text in texts for block in wire.text_blocks(text)]
 

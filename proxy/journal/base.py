@@ -106,6 +106,20 @@ class Write:
     at: int = 0
     done: Callable[[JournalError | None], None] | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Say whether there are only events and their position: nearly all writes are."""
+        return (
+            self.leg_state is None
+            and self.state is None
+            and self.native_id is None
+            and self.title is None
+            and self.archived_at is None
+            and not self.commands
+            and not self.aliases
+            and not self.blobs
+        )
+
     def check(self) -> None:
         """Refuse a body that is not `count` lines: chunks are joined without looking into them.
 

@@ -45,6 +45,14 @@ class _Session:
     # (leg, number of the first, time, frames), one for each call.
     frames: list[tuple[int, int, int, list[bytes]]] = dataclasses.field(default_factory=list)
     blobs: set[str] = dataclasses.field(default_factory=set)
+    # Positions change with every write and are put into the legs only for who asks.
+    positions: dict[int, bytes] = dataclasses.field(default_factory=dict)
+
+    def current_legs(self) -> list[LegRow]:
+        return [
+            dataclasses.replace(leg, position=self.positions.get(leg.number, leg.position))
+            for leg in self.legs
+        ]
 
     def current(self) -> SessionRow:
         return dataclasses.replace(self.row, last_seq=self.last, updated_at=self.at)
@@ -148,6 +156,10 @@ class MemoryJournal(Journal):
             session.at = max(session.at, write.at)
 
     def _store_rest(self, session: _Session, write: Write) -> None:
+        if write.position is not None and write.leg < len(session.legs):
+            session.positions[write.leg] = write.position
+        if write.plain:
+            return
         names = {
             (session.row.owner, session.row.route, kind, name): session
             for kind, name in write.aliases
@@ -159,7 +171,6 @@ class MemoryJournal(Journal):
             if any(value is not None for value in of_leg.values()):
                 raise SessionNotFound(f"session {write.session} has no leg {write.leg}")
         else:
-            of_leg["position"] = write.position
             leg = session.legs[write.leg]
             session.legs[write.leg] = dataclasses.replace(
                 leg, **{name: value for name, value in of_leg.items() if value is not None}
@@ -228,7 +239,7 @@ class MemoryJournal(Journal):
 
     async def legs(self, session: int) -> list[LegRow]:
         """Return the legs of a session, first to last."""
-        return self._find(session).legs.copy()
+        return self._find(session).current_legs()
 
     async def commands(
         self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")

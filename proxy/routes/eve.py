@@ -18,10 +18,11 @@ from adapters.commands import AnswerInteraction, AnyCommand, Clear, Compact, Int
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve import requests, wire
 from adapters.eve.server import EveEncoder
+from adapters.events import MAIN
 from proxy.auth import Action, Principal, authenticate, authorize
 from proxy.errors import InteractionConflict, SequenceConflict, SessionNotFound
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
-from proxy.session import SAID_AS_MESSAGE, Session
+from proxy.session import SAID_AS_MESSAGE, THREAD, Session
 from proxy.streams import StreamPlan, write_stream
 
 OPERATION = "operation"
@@ -138,6 +139,24 @@ async def _found(request: web.Request, name: str, action: Action) -> tuple[Princ
         raise SessionNotFound(f"There is no session `{name}`.")
     authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
     return principal, session
+
+
+async def _read_session(request: web.Request, name: str) -> tuple[Session, str]:
+    """Return a session and the thread whose stream `name` stands for: a child is read as a session
+    of its own (section 10).
+    """
+    try:
+        _, session = await _found(request, name, Action.READ)
+    except SessionNotFound:
+        owner = _entered(request, Action.READ).name
+        parent = await request.app[SESSIONS].journal.resolve(
+            owner=owner, route=_route(request), kind=THREAD, name=name
+        )
+        if parent is None:
+            raise
+        _, session = await _found(request, parent, Action.READ)
+        return session, name
+    return session, MAIN
 
 
 async def health(request: web.Request) -> web.StreamResponse:
@@ -340,13 +359,14 @@ async def _controlled(
 
 async def stream(request: web.Request) -> web.StreamResponse:
     """GET /eve/v1/session/{session}/stream (section 7)."""
-    _, session = await _found(request, request.match_info["session"], Action.READ)
+    session, thread_id = await _read_session(request, request.match_info["session"])
     face = _settings(request)
     wanted = requests.parse_stream_query(request.query, face)
-    feed = session.feed(wire.DIALECT)
+    feed = session.feed(wire.DIALECT, thread_id)
     await feed.catch_up()
     tail = feed.next_cursor - 1
-    headers = requests.stream_headers(face.form, session.id, tail if wanted.include_tail else None)
+    name = session.id if thread_id == MAIN else thread_id
+    headers = requests.stream_headers(face.form, name, tail if wanted.include_tail else None)
     server = request.app[SETTINGS].server
     plan = StreamPlan(
         heartbeat=wire.HEARTBEAT,

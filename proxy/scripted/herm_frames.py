@@ -73,7 +73,8 @@ EVENTS: Mapping[str, Template] = {
     "agent.message": Template(
         "4.1",
         "D",
-        '{"type":"agent.message","delta":false,"content":[{"type":"text","text":"Here is the plan."}]}',
+        '{"type":"agent.message","delta":false,'
+        '"content":[{"type":"text","text":"Here is the plan."}]}',
     ),
     "agent.thinking": Template(
         "4.5", "D", '{"type":"agent.thinking","delta":false,"content":[{"type":"text","text":""}]}'

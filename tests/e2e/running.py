@@ -38,9 +38,8 @@ ENGINE_KEY = "k-local-9"
 BACKEND = "engine"
 # An answer that must come soon, on a machine that does much else.
 SOON_S = 10.0
-# Session's 60 s of patience (`EngineClient.patience`) are 0.3 s then.
-import os
-SPEED = float(os.environ.get("SPEED", "200"))
+# How much faster than real time it runs: a minute of patience is 0.3 s then.
+SPEED = 200.0
 
 
 LEAST = Variant(
@@ -61,8 +60,8 @@ LEAST = Variant(
 class HurriedClock(Clock):
     """Real time, run faster: waits are shorter and `now` moves on in step with them."""
 
-    def __init__(self, speed: float = SPEED) -> None:
-        self._speed = speed
+    def __init__(self, speed: float | None = None) -> None:
+        self._speed = SPEED if speed is None else speed
         self._start = super().now()
         self._zero = time.monotonic()
 
@@ -125,7 +124,7 @@ class Running:
         journal: a URL, or a journal that a restart finds again.
         engine: arguments of `create_engine_app`.
         settings: further tables of the configuration.
-        speed: how much faster than real time the proxy's clock runs.
+        speed: how much faster than real time the proxy's clock runs, `SPEED` by default.
     """
 
     def __init__(
@@ -134,13 +133,14 @@ class Running:
         *,
         engine: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
-        speed: float = SPEED,
+        speed: float | None = None,
     ) -> None:
         self._journal = journal
         self._engine_options: dict[str, Any] = {"key": ENGINE_KEY, "pace": 0.0, **(engine or {})}
         self._settings = dict(settings or {})
         self._speed = speed
         self.backend_settings: dict[str, Any] = {}
+        self.engine_key = ENGINE_KEY
         self._engine_runner: web.AppRunner | None = None
         self._runner: web.AppRunner | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -194,7 +194,7 @@ class Running:
             dialect="engine",
             url=self.engine_url,
             settings=DialectSettings(**self.backend_settings),
-        ).with_credential("X-Engine-Key", ENGINE_KEY)
+        ).with_credential("X-Engine-Key", self.engine_key)
         url = self._journal if isinstance(self._journal, str) else "memory:"
         tables = {"journal": {"url": url, "window_ms": 0}, **self._settings}
         return Settings.model_validate({"backends": (backend,), **tables})

@@ -1,8 +1,8 @@
 """Crashes, lost connections and broken frames, all at once and at random: what holds all the same.
 
 Each seed is a conversation of several turns with an Engine that breaks a part of its streams, and a
-proxy that crashes after a few writes, again and again. HYPOTHESIS-like search by hand: set
-`CHAOS_SEEDS` to try more of them.
+proxy that crashes after a few writes, again and again. For a hunt by hand: CHAOS_SEEDS=250 tries
+that many of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = Upstream.__init__.__kwdefaults__
     assert defaults is not None
     for name in ("answer_seconds", "silence_seconds"):
-        monkeypatch.setitem(defaults, name, 0.2)
+        monkeypatch.setitem(defaults, name, 0.3)
 
 
 async def act(running: Running, session: EveSession, messages: list[str]) -> None:

@@ -28,8 +28,9 @@ from proxy.scripted.faults import (
     WrongContentType,
 )
 from proxy.upstream.client import Upstream
+from tests.e2e import running as running_
 from tests.e2e.conftest import Run
-from tests.e2e.running import Running, settled
+from tests.e2e.running import ENGINE_KEY, Running, settled
 from tests.e2e.test_restart import masked
 from tests.support.eve_client import EveSession, Form, TurnResult
 
@@ -39,13 +40,19 @@ SAID = "`to_cents` truncates instead of rounding, so 19.99 becomes 1998. (turn 1
 PLACES = (0, 1, 2, 5, 9, 12, 17)
 
 
+# Long enough for a machine that does much else.
+SILENCE_S = 0.3
+
+
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bear the silence of a backend for a moment only."""
     defaults = Upstream.__init__.__kwdefaults__
     assert defaults is not None
     for name in ("answer_seconds", "silence_seconds"):
-        monkeypatch.setitem(defaults, name, 0.2)
+        monkeypatch.setitem(defaults, name, SILENCE_S)
+    # Two silences must fit into the patience of a minute.
+    monkeypatch.setattr(running_, "SPEED", 60 / (SILENCE_S * 1.8))
 
 
 @pytest.fixture
@@ -251,6 +258,25 @@ async def test_an_engine_that_restarts_in_a_turn_loses_the_turn_and_not_the_sess
     await check_survives(running, session)
 
 
+async def test_a_wrong_key_for_the_engine_is_said_and_never_shown(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = await run("sqlite")
+    running.engine_key = "k-wrong-and-secret"
+    await running.restart()
+    session = await running.eve().create("hello")
+    assert failure(await session.read_turn())["code"] == "INVALID_KEY"
+    whole = b"".join(await running.lines(session.session_id))
+    assert b"k-wrong-and-secret" not in whole
+    assert "k-wrong-and-secret" not in caplog.text
+    running.engine_key = ENGINE_KEY
+    await running.restart()
+    session.client.host = running.base
+    accepted = await session.send("hello")
+    turn = await session.read_turn(accepted)
+    assert turn.text is not None
+
+
 # Answers
 
 
@@ -340,7 +366,7 @@ async def test_an_answer_given_elsewhere_goes_on_here(run: Run) -> None:
     async with running.http.post(
         f"{running.engine_url}/hitl/respond",
         json={"task_id": running.requests("execute")[0]["task_id"], "answer": "no"},
-        headers={"X-Engine-Key": "k-local-9"},
+        headers={"X-Engine-Key": ENGINE_KEY},
     ) as response:
         assert response.status == 200
     turn = await session.read_turn()

@@ -105,6 +105,40 @@ async def test_an_option_that_was_not_offered_leaves_the_request_open(
     assert "4.1 GB freed" in turn.text
 
 
+async def test_answers_and_a_message_by_token_are_one_batch_the_answers_first(run: Run) -> None:
+    running = await run("sqlite")
+    session = await running.eve(style="T").create("script: approve")
+    request = (await session.read_turn()).requests[0]["requestId"]
+    before = await running.log(session.session_id)
+    wrong = {"requestId": request, "optionId": "maybe"}
+    with pytest.raises(Refused) as caught:
+        await session.respond_all([wrong], message="then this")
+    assert caught.value.status == 400
+    # Refused as a whole: the message is not accepted either.
+    assert await running.log(session.session_id) == before
+    answer = {"requestId": request, "optionId": "approve"}
+    await session.respond_all([answer], message="then this")
+    await settled(await running.live(session.session_id))
+    turns = [turn.text for turn in await rest(session) if turn.text]
+    assert "4.1 GB freed" in turns[-2]
+    assert "“then this”. (turn 2)" in turns[-1]
+
+
+async def test_two_answers_to_one_request_in_a_batch_are_refused(run: Run) -> None:
+    running = await run()
+    session = await running.eve().create("script: approve")
+    request = (await session.read_turn()).requests[0]["requestId"]
+    twice = [{"requestId": request, "optionId": one} for one in ("approve", "deny")]
+    with pytest.raises(Refused) as caught:
+        await session.respond_all(twice)
+    assert refused(caught) == (409, "input_already_resolved")
+    assert running.requests("respond") == []
+    await session.respond(request, "deny")
+    turn = await session.read_turn()
+    assert turn.text is not None
+    assert "alone" in turn.text
+
+
 @pytest.mark.parametrize(
     ("said", "answer"), [("approve", "yes"), ("Yes", "yes"), ("2", "no"), ("deny", "no")]
 )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -167,6 +168,22 @@ async def test_an_idle_stream_gets_blank_lines(run: Run, form: Form, query: str)
     async with Live(running, session.session_id) as reader:
         whole = list(await reader.until(lambda live: over(b"".join(live.lines[-1:]))))
     assert lines == whole[start:]
+
+
+async def test_a_record_between_two_heartbeats_puts_the_next_one_off_by_one_period_only(
+    run: Run,
+) -> None:
+    period = 0.2
+    running = await run(settings={"server": {"heartbeat_seconds": period}})
+    session = await running.eve().create()
+    async with Live(running, session.session_id) as reader:
+        await asyncio.sleep(period / 10)
+        await session.send("hello")
+        await reader.until(lambda live: over(b"".join(live.lines[-1:])))
+        said = time.monotonic()
+        before = reader.blank
+        await reader.until(lambda live: live.blank > before)
+        assert time.monotonic() - said < period * 1.5
 
 
 async def test_heartbeats_come_while_a_turn_pauses(run: Run) -> None:

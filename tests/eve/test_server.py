@@ -710,12 +710,13 @@ BEYOND_EVE = {
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("thread", [MAIN, "child-1"])
 @given(raw=st.lists(st.sampled_from(POOL), max_size=30), opening=st.booleans())
 def test_every_lawful_log_gives_records_that_the_checker_takes(
-    form: Form, raw: list[ev.Event], opening: bool
+    form: Form, thread: str, raw: list[ev.Event], opening: bool
 ) -> None:
     start = [*said("c0", "main-t1"), step(0, "main-t1")] if opening else []
-    made = encoder(form)
+    made = encoder(form, thread=thread)
     # Messages that nobody sent through us have no delivery, as on a child's stream.
     checker = RecordChecker(VERSIONS[form], form=form, exact=False, child=True)
     log = entries([*start, *raw])

@@ -1,0 +1,903 @@
+"""The Herm client codec: commands in, requests out; frames in, canonical events out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from multidict import CIMultiDict
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import Call, CloseReason, Response
+from adapters.errors import DragomanError, NotSupported
+from adapters.framing.sse import SseFrame, SseParser
+from adapters.herm.client import ABILITIES, HermClient, refusal
+from adapters.normalizer import Normalizer
+from adapters.state import LogState
+from proxy.matrix import mapping_of
+from tests.support.herm_client import Envelope
+
+WIRE = Path(__file__).parent.parent.parent / "fixtures" / "wire" / "herm"
+NOW = 1_781_775_000_000
+SESSION = {"id": "session_7c", "agentId": "agent_K4", "agentVersion": 2, "userId": "team"}
+
+
+def text(words: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": words}]
+
+
+class Driver:
+    """Plays the caller of a codec: does its calls with answers of the test's choice, and
+    normalizes.
+    """
+
+    def __init__(self, codec: HermClient | None = None, **settings: Any) -> None:
+        self.codec = codec or HermClient({"agent": "agent_K4", "task_id": "s", **settings})
+        self.normalizer = Normalizer(LogState())
+        self.log: list[ev.Event] = []
+        self.numbers = 100
+        self.take([ev.SessionStarted(thread_id=ev.MAIN)])
+
+    def take(self, raw: Sequence[ev.Event]) -> list[ev.Event]:
+        found = self.normalizer.feed(raw)
+        self.log += found
+        return found
+
+    def accept(self, command_id: str, command: cmd.AnyCommand) -> None:
+        """Journal an input as the session does."""
+        request_id = getattr(command, "request_id", None)
+        raw: list[ev.Event] = [
+            ev.InputAccepted(thread_id=ev.MAIN, command_id=command_id, kind=command.KIND, by="ann")
+        ]
+        if request_id is not None and getattr(command, "sealed", None) is None:
+            raw.append(
+                ev.InteractionAnswered(
+                    thread_id=ev.MAIN, request_id=request_id, command_id=command_id, by="ann"
+                )
+            )
+        self.take(raw)
+
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        self.codec.check(command)
+        self.accept(command_id, command)
+        return self.codec.submit(command_id, command, {})
+
+    def answer(self, call: Call, status: int = 202, body: Any = None, **headers: str) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        response = Response(status, CIMultiDict(headers), data)
+        self.take(self.codec.respond(call, response, NOW))
+
+    def open(self) -> None:
+        """Create the session with a message and open its stream."""
+        create = self.submit("k1", said("Hello"))
+        self.answer(create, 201, SESSION)
+        (stream,) = self.codec.streams()
+        self.take(self.codec.opened(stream, Response(200), NOW))
+        (post,) = self.codec.take_calls()
+        self.answer(
+            post, 202, {"data": [self.envelope("user.message", {"content": text("Hello")})]}
+        )
+        self.feed("session.status_running")
+
+    def envelope(self, type_: str, payload: Any = None, **members: Any) -> Envelope:
+        self.numbers += 1
+        envelope = {
+            "id": f"evt_{self.numbers}",
+            "type": type_,
+            "sessionId": "session_7c",
+            "sequence": self.numbers,
+            "status": "complete",
+            "payload": {"type": type_, **(payload or {})},
+            "processedAt": "2026-06-18T09:31:09.441Z",
+            "createdAt": "2026-06-18T09:31:09.442Z",
+            **members,
+        }
+        return {key: value for key, value in envelope.items() if value != "-"}
+
+    def feed(self, type_: str, payload: Any = None, **members: Any) -> list[ev.Event]:
+        return self.feed_envelope(self.envelope(type_, payload, **members))
+
+    def feed_envelope(self, envelope: Envelope) -> list[ev.Event]:
+        frame = SseFrame(envelope["type"], json.dumps(envelope).encode(), envelope.get("id"))
+        return self.take(self.codec.feed(STREAM, frame, NOW))
+
+    def types(self) -> list[str]:
+        return [event.TYPE for event in self.log]
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.log if isinstance(event, kind)]
+
+
+STREAM = HermClient({})._request("stream", "GET", "/", None, None)
+
+
+def said(words: str, policy: Any = "reject", **fields: Any) -> cmd.SendMessage:
+    return cmd.SendMessage(content=(ev.Text(text=words),), policy=policy, **fields)
+
+
+def posted(call: Call) -> Any:
+    assert call.request.body is not None
+    return json.loads(call.request.body)
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.open()
+    return driver
+
+
+# Commands.
+
+
+def test_the_first_message_makes_a_session_opens_the_stream_and_then_is_posted() -> None:
+    driver = Driver(user_id="team")
+    driver.codec.started(
+        ev.SessionStarted(
+            thread_id=ev.MAIN, title="Plan", metadata={"a": 1}, options={"userId": "u"}
+        )
+    )
+    create = driver.submit("k1", said("Hello"))
+    assert (create.request.method, create.request.path) == (
+        "POST",
+        "/v1/agents/agent_K4/sessions",
+    )
+    assert posted(create) == {"userId": "u", "title": "Plan", "metadata": {"a": 1}}
+    assert driver.codec.streams() == ()
+    driver.answer(create, 201, SESSION)
+    assert driver.codec.native_id == "session_7c"
+    assert driver.codec.take_calls() == []
+    (stream,) = driver.codec.streams()
+    assert stream.request.path == "/v1/sessions/session_7c/events/stream"
+    driver.take(driver.codec.opened(stream, Response(200), NOW))
+    (post,) = driver.codec.take_calls()
+    assert (post.request.path, post.command_id) == ("/v1/sessions/session_7c/events", "k1")
+    assert posted(post) == {"events": [{"type": "user.message", "content": text("Hello")}]}
+    assert driver.codec.take_calls() == []
+    driver.answer(post, 200)
+    driver.feed("session.status_running")
+    assert driver.types()[-3:] == ["input.settled", "turn.started", "message.received"]
+    assert driver.of(ev.MessageReceived)[0].command_id == "k1"
+
+
+def test_a_message_goes_without_a_stream_when_none_can_be_had() -> None:
+    driver = Driver()
+    driver.answer(driver.submit("k1", said("Hello")), 200, SESSION)
+    (stream,) = driver.codec.streams()
+    driver.answer(stream, 503)
+    assert [call.name for call in driver.codec.take_calls()] == ["events"]
+
+
+def test_a_create_that_is_refused_settles_its_command() -> None:
+    driver = Driver()
+    driver.answer(driver.submit("k1", said("Hi")), 402, {"error": "insufficient_credits"})
+    (settled,) = driver.of(ev.InputSettled)
+    assert (settled.outcome, settled.error.code) == ("refused", "insufficient_credits")
+    assert driver.codec.take_calls() == []
+
+
+def test_a_400_tries_the_other_spelling_once_and_remembers_what_works() -> None:
+    driver = Driver()
+    driver.answer(driver.submit("k1", said("Hi")), 201, SESSION)
+    driver.codec.opened(STREAM, Response(200), NOW)
+    (first,) = driver.codec.take_calls()
+    driver.answer(first, 400, {"code": "validation_error", "message": "no"})
+    (second,) = driver.codec.take_calls()
+    assert posted(second) == {"type": "user.message", "content": text("Hi")}
+    driver.answer(second, 202)
+    assert driver.of(ev.InputSettled)[-1].outcome == "taken"
+    driver.feed("session.status_running")
+    steer = driver.submit("k2", cmd.Steer(text="left"))
+    assert posted(steer) == {"type": "user.steer", "message": "left"}
+
+
+def test_a_second_400_is_a_refusal() -> None:
+    driver = Driver()
+    driver.answer(driver.submit("k1", said("Hi")), 201, SESSION)
+    driver.codec.opened(STREAM, Response(200), NOW)
+    for _ in range(2):
+        (call,) = driver.codec.take_calls()
+        driver.answer(call, 400, {"error": {"code": "validation_error", "message": "Why."}})
+    (settled,) = driver.of(ev.InputSettled)
+    assert (settled.outcome, settled.reason) == ("refused", "Why.")
+
+
+@pytest.mark.parametrize("policy", ["queue", "steer"])
+def test_a_busy_backend_gets_the_message_again_when_it_is_idle(policy: Any) -> None:
+    driver = Driver()
+    driver.open()
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", said("Next", policy))
+    driver.answer(call, 409, {"error": {"code": "turn_running", "message": "Busy."}})
+    assert driver.codec.wake_at is not None
+    # Somebody else's turn.
+    driver.feed("session.status_running")
+    assert driver.of(ev.TurnStarted)[-1].cause == "background"
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    (again,) = driver.codec.take_calls()
+    assert posted(again)["events"][0]["content"] == text("Next")
+    driver.answer(again, 202)
+    driver.feed("session.status_running")
+    assert driver.of(ev.MessageReceived)[-1].command_id == "k2"
+
+
+def test_a_busy_backend_refuses_what_was_promised_to_be_refused(driver: Driver) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.answer(driver.submit("k2", said("Next")), 409, {"code": "x", "message": "Busy."})
+    assert driver.of(ev.InputSettled)[-1].outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "headers", "wait"),
+    [(409, "deployment_not_ready", {}, 2_000), (429, "rate_limited", {"Retry-After": "7"}, 7_000)],
+)
+def test_a_backend_that_is_not_ready_is_asked_again(
+    driver: Driver, status: int, code: str, headers: dict[str, str], wait: int
+) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", said("Next"))
+    driver.answer(call, status, {"error": {"code": code, "message": "Later."}}, **headers)
+    assert driver.codec.wake_at == NOW + wait
+    assert driver.codec.take_calls() == []
+    driver.take(driver.codec.tick(NOW + wait))
+    (again,) = driver.codec.take_calls()
+    assert posted(again) == posted(call)
+
+
+def test_steering_is_native_and_becomes_guidance(driver: Driver) -> None:
+    call = driver.submit("k2", cmd.Steer(text="in French"))
+    assert posted(call)["events"] == [{"type": "user.steer", "message": "in French"}]
+    driver.answer(call, 202)
+    (guidance,) = driver.of(ev.GuidanceReceived)
+    assert (guidance.text, guidance.command_id) == ("in French", "k2")
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    late = driver.submit("k3", cmd.Steer(text="too late"))
+    driver.answer(late, 202)
+    assert driver.of(ev.InputSettled)[-1].outcome == "unknown"
+
+
+def test_a_message_that_steers_is_steering_where_a_turn_runs(driver: Driver) -> None:
+    call = driver.submit("k2", said("in French", "steer"))
+    assert posted(call)["events"] == [{"type": "user.steer", "message": "in French"}]
+
+
+def test_a_message_that_withdraws_interrupts_first(driver: Driver) -> None:
+    call = driver.submit("k2", said("Never mind", "withdraw"))
+    assert posted(call)["events"] == [{"type": "user.interrupt"}]
+    driver.answer(call, 202)
+    assert driver.codec.take_calls() == []
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    assert driver.of(ev.TurnEnded)[-1].outcome == "interrupted"
+    (post,) = driver.codec.take_calls()
+    assert posted(post)["events"][0]["content"] == text("Never mind")
+
+
+@pytest.mark.parametrize("reason", [{"type": "end_turn"}, {"type": "error", "message": "stopped"}])
+def test_an_interrupted_turn_ends_as_interrupted(driver: Driver, reason: Any) -> None:
+    call = driver.submit("k2", cmd.Interrupt(note="enough"))
+    assert posted(call)["events"] == [{"type": "user.interrupt", "message": "enough"}]
+    driver.answer(call, 202)
+    driver.feed("session.status_idle", {"stop_reason": reason})
+    assert driver.of(ev.TurnEnded)[-1].outcome == "interrupted"
+
+
+def test_what_no_field_carries_is_refused_with_the_reason() -> None:
+    codec = HermClient({"agent": "a"})
+    file = ev.File(media_type="image/png", ref=ev.Url(url="https://x.example"))
+    for command in (
+        cmd.SendMessage(content=(file,), policy="reject"),
+        said("x", output_schema={}),
+        said("x", edit_of="m"),
+        said("x", system=(ev.Text(text="s"),)),
+        said("x" * 2_000_001),
+        cmd.SendMessage(content=(), policy="reject"),
+        cmd.Interrupt(thread_id="child"),
+        cmd.UpdateSession(agent={}),
+        cmd.AnswerInteraction(request_id="r", content=(file,)),
+        *(make() for make in (cmd.Compact, cmd.Clear, cmd.ArchiveThread)),
+    ):
+        with pytest.raises(NotSupported, match="herm: "):
+            codec.check(command)
+    codec.check(said("x" * 2_000_000))
+
+
+def test_long_text_and_context_go_in_blocks() -> None:
+    driver = Driver()
+    driver.open()
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", said("x" * 20_001, client_context={"page": 3}))
+    blocks = [block["text"] for block in posted(call)["events"][0]["content"]]
+    assert blocks == ['Client context:\n{"page":3}', "x" * 20_000, "x"]
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "path", "body"),
+    [
+        (cmd.Archive(), "POST", "/v1/sessions/session_7c/archive", None),
+        (cmd.Reset(), "POST", "/v1/sessions/session_7c/archive", None),
+        (cmd.Delete(), "DELETE", "/v1/sessions/session_7c", None),
+        (
+            cmd.UpdateSession(title="T", metadata={"a": None}),
+            "PATCH",
+            "/v1/sessions/session_7c",
+            {"title": "T", "metadata": {"a": None}},
+        ),
+    ],
+)
+def test_sessions_are_administered_at_the_backend(
+    driver: Driver, command: Any, method: str, path: str, body: Any
+) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", command)
+    assert (call.request.method, call.request.path) == (method, path)
+    assert (None if call.request.body is None else posted(call)) == body
+    driver.answer(call, 204)
+    match command:
+        case cmd.Archive():
+            assert driver.log[-1].TYPE == "session.updated"
+            assert driver.normalizer.state.archived_at == NOW
+        case cmd.UpdateSession():
+            assert driver.normalizer.state.title == "T"
+        case _:
+            ended = driver.log[-1]
+            assert isinstance(ended, ev.SessionEnded)
+            assert ended.outcome == ("deleted" if isinstance(command, cmd.Delete) else "completed")
+
+
+def test_the_abilities_are_those_of_the_mapping() -> None:
+    told = {row.command: row.backend for row in mapping_of("herm").commands}
+    for name, ability in ABILITIES.items():
+        expected = told.get(name) or told[f"{name}:approval"]
+        assert ability.support.value == expected, name
+
+
+# Answers.
+
+
+def ask(driver: Driver, type_: str, payload: Any, name: str) -> None:
+    driver.feed(type_, payload)
+    reason = {"type": "requires_action", "event_ids": [name]}
+    driver.feed("session.status_idle", {"stop_reason": reason})
+
+
+APPROVAL = {
+    "id": "toolu_1",
+    "tool": "shell",
+    "input": {"command": "ls"},
+    "status": "running",
+    "preview": "ls",
+    "requires_action": True,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "result", "outcome", "scope"),
+    [
+        ({"decision": "allow"}, {"result": "allow"}, "approved", "once"),
+        (
+            {"decision": "allow", "scope": "always"},
+            {"result": "allow", "scope": "always"},
+            "approved",
+            "always",
+        ),
+        ({"decision": "deny", "reason": "no"}, {"result": "deny"}, "denied", None),
+    ],
+)
+def test_an_approval_is_answered_and_resolved_when_the_turn_goes_on(
+    driver: Driver, fields: Any, result: Any, outcome: str, scope: str | None
+) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    called = driver.of(ev.ToolCalled)[-1]
+    asked = driver.of(ev.InteractionRequested)[-1]
+    assert (called.permission, called.preview) == ("ask", "ls")
+    assert (asked.kind, asked.call_id) == ("approval", "toolu_1")
+    assert asked.details == {"tool": "shell", "input": {"command": "ls"}}
+    assert driver.of(ev.TurnPaused)[-1].request_ids == (asked.request_id,)
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_1", **fields))
+    assert posted(call)["events"] == [
+        {"type": "user.tool_confirmation", "tool_use_id": "toolu_1", **result}
+    ]
+    driver.answer(call, 202)
+    assert driver.of(ev.InteractionResolved) == []
+    driver.feed("session.status_running")
+    (resolved,) = driver.of(ev.InteractionResolved)
+    assert (resolved.outcome, resolved.scope) == (outcome, scope)
+    assert driver.log[-1].TYPE == "turn.resumed"
+
+
+def test_a_refused_answer_is_released(driver: Driver) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_1", decision="allow"))
+    driver.answer(call, 409, {"code": "already_answered", "message": "Late."})
+    settled, released = driver.log[-3:-1]
+    assert isinstance(settled, ev.InputSettled)
+    assert settled.outcome == "refused"
+    assert isinstance(released, ev.InteractionAnswered)
+    assert released.state == "released"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [
+        ({"option_ids": ("09:10",)}, "09:10"),
+        ({"text": "a boat"}, "a boat"),
+        ({"skip": True}, ""),
+        ({"option_ids": ("07:40", "09:10")}, "07:40, 09:10"),
+    ],
+)
+def test_a_clarification_is_one_string(driver: Driver, fields: Any, sent: str) -> None:
+    question = {"request_id": "req_1", "question": "Which?", "choices": ["07:40", "09:10"]}
+    ask(driver, "agent.clarify_request", question, "req_1")
+    asked = driver.of(ev.InteractionRequested)[-1]
+    assert [option.label for option in asked.options] == ["07:40", "09:10"]
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="req_1", **fields))
+    assert posted(call)["events"] == [
+        {"type": "user.clarify_result", "request_id": "req_1", "answer": sent}
+    ]
+
+
+def test_a_custom_tool_is_run_by_the_application(driver: Driver) -> None:
+    use = {"id": "custom_toolu_1", "tool": "lookup", "input": {"sku": "b"}}
+    ask(driver, "agent.custom_tool_use", use, "custom_toolu_1")
+    asked = driver.of(ev.InteractionRequested)[-1]
+    assert (asked.kind, asked.call_id, asked.freeform) == ("tool_result", "custom_toolu_1", True)
+    answer = cmd.AnswerInteraction(
+        request_id="custom_toolu_1", content=(ev.Text(text="12"),), is_error=True
+    )
+    call = driver.submit("k2", answer)
+    assert posted(call)["events"] == [
+        {
+            "type": "user.custom_tool_result",
+            "tool_use_id": "custom_toolu_1",
+            "content": text("12"),
+            "is_error": True,
+        }
+    ]
+    driver.answer(call, 202)
+    # Whether a running comes first is open: the next text shows it too.
+    driver.feed("agent.message", {"delta": True, "content": text("So")})
+    assert driver.types()[-4:] == [
+        "tool.returned",
+        "interaction.resolved",
+        "turn.resumed",
+        "text.delta",
+    ]
+    (returned,) = driver.of(ev.ToolReturned)
+    assert (ev.text_of(returned.content), returned.is_error) == ("12", True)
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "kind", "field"),
+    [
+        ("agent.sudo_request", {"request_id": "q"}, "sudo", "password"),
+        (
+            "agent.secret_request",
+            {"request_id": "q", "prompt": "Token?", "env_var": "TOKEN"},
+            "secret",
+            "value",
+        ),
+    ],
+)
+def test_a_secret_is_in_the_request_and_nowhere_else(
+    driver: Driver, type_: str, payload: Any, kind: str, field: str
+) -> None:
+    ask(driver, type_, payload, "q")
+    assert driver.of(ev.InteractionRequested)[-1].kind == kind
+    command = cmd.AnswerInteraction(request_id="q", sealed=cmd.Sealed("hunter2"))
+    call = driver.submit("k2", command)
+    assert posted(call)["events"] == [
+        {"type": f"user.{kind}_result", "request_id": "q", field: "hunter2"}
+    ]
+    driver.answer(call, 202, {"data": []})
+    driver.feed("session.status_running")
+    assert driver.of(ev.InteractionResolved)[-1].outcome == "answered"
+    for sink in (driver.codec.snapshot(), driver.codec.position, repr(driver.log).encode()):
+        assert b"hunter2" not in sink
+
+
+def test_a_secret_is_declined_with_an_empty_string(driver: Driver) -> None:
+    ask(driver, "agent.sudo_request", {"request_id": "q"}, "q")
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="q", skip=True))
+    assert posted(call)["events"][0]["password"] == ""
+    driver.answer(call, 202)
+    driver.feed("session.status_running")
+    assert driver.of(ev.InteractionResolved)[-1].outcome == "skipped"
+
+
+def test_an_id_without_an_event_may_be_either_secret(driver: Driver) -> None:
+    reason = {"type": "requires_action", "event_ids": ["q"]}
+    driver.feed("session.status_idle", {"stop_reason": reason})
+    assert driver.of(ev.InteractionRequested)[-1].kind == "unknown"
+    command = cmd.AnswerInteraction(request_id="q", sealed=cmd.Sealed("hunter2"))
+    first = driver.submit("k2", command)
+    assert posted(first)["events"][0]["type"] == "user.secret_result"
+    driver.answer(first, 404, {"code": "not_found"})
+    (second,) = driver.codec.take_calls()
+    assert posted(second)["events"] == [
+        {"type": "user.sudo_result", "request_id": "q", "password": "hunter2"}
+    ]
+    driver.answer(second, 202)
+    assert driver.of(ev.InputSettled)[-1].outcome == "taken"
+
+
+def test_several_answers_come_in_any_order(driver: Driver) -> None:
+    driver.feed("agent.tool_use", APPROVAL)
+    driver.feed("agent.tool_use", {**APPROVAL, "id": "toolu_2"})
+    both = {"type": "requires_action", "event_ids": ["toolu_1", "toolu_2"]}
+    driver.feed("session.status_idle", {"stop_reason": both})
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_2", decision="allow"))
+    driver.answer(call, 202)
+    driver.feed("session.status_running")
+    left = {"type": "requires_action", "event_ids": ["toolu_1"]}
+    driver.feed("session.status_idle", {"stop_reason": left})
+    (resolved,) = driver.of(ev.InteractionResolved)
+    assert resolved.request_id == "toolu_2"
+    assert driver.of(ev.TurnPaused)[-1].request_ids == ("toolu_1",)
+
+
+def test_what_somebody_else_answered_is_resolved_by_what_is_seen(driver: Driver) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    result = {
+        "tool_use_id": "toolu_1",
+        "tool": "shell",
+        "status": "failed",
+        "content": text("permission denied"),
+        "is_error": True,
+    }
+    driver.feed("agent.tool_result", result)
+    (resolved,) = driver.of(ev.InteractionResolved)
+    assert resolved.outcome == "denied"
+    assert driver.of(ev.ToolReturned)[-1].status == "rejected"
+
+
+@pytest.mark.parametrize("names", ["payload", "envelope"])
+def test_an_ask_that_only_the_pause_names_is_found(driver: Driver, names: str) -> None:
+    use = driver.envelope("agent.tool_use", {**APPROVAL, "requires_action": False})
+    driver.feed_envelope(use)
+    name = "toolu_1" if names == "payload" else use["id"]
+    driver.feed(
+        "session.status_idle", {"stop_reason": {"type": "requires_action", "event_ids": [name]}}
+    )
+    asked = driver.of(ev.InteractionRequested)[-1]
+    assert (asked.kind, asked.call_id) == ("approval", "toolu_1")
+
+
+def test_a_payload_id_that_comes_again_is_another_request(driver: Driver) -> None:
+    for number in (1, 2):
+        ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+        asked = driver.of(ev.InteractionRequested)[-1]
+        answer = cmd.AnswerInteraction(request_id=asked.request_id, decision="allow")
+        call = driver.submit(f"a{number}", answer)
+        assert posted(call)["events"][0]["tool_use_id"] == "toolu_1"
+        driver.answer(call, 202)
+        driver.feed("session.status_running")
+        driver.feed("agent.tool_result", {"tool_use_id": "toolu_1", "content": text("ok")})
+    assert len({request.request_id for request in driver.of(ev.InteractionRequested)}) == 2
+    assert len(driver.of(ev.ToolReturned)) == 2
+
+
+# Frames.
+
+
+@pytest.mark.parametrize("path", sorted(WIRE.glob("*.sse")), ids=lambda path: path.stem)
+def test_every_fixture_becomes_a_lawful_log_without_repairs_that_lose(path: Path) -> None:
+    driver = Driver()
+    for frame in SseParser().feed(path.read_bytes()):
+        assert isinstance(frame, SseFrame)
+        driver.take(driver.codec.feed(STREAM, frame, NOW))
+    assert driver.normalizer.state.busy is False
+    rules = {str(rule) for rule, count in driver.normalizer.repairs.items() if count}
+    assert not rules & {"unrepaired", "text-differs", "late", "rename-call", "repeated-interaction"}
+
+
+def test_a_run_of_deltas_ends_with_its_final_or_with_a_tool(driver: Driver) -> None:
+    driver.feed("agent.thinking", {"delta": True, "content": text("Hm")})
+    driver.feed("agent.thinking", {"delta": False, "content": text("Hm.")})
+    driver.feed("agent.message", {"delta": True, "content": text("Look")})
+    driver.feed("agent.tool_use", {"id": "t", "tool": "look", "input": {}})
+    completed = [*driver.of(ev.ReasoningCompleted), *driver.of(ev.TextCompleted)]
+    finals = [(event.TYPE, event.text) for event in completed]
+    assert finals == [("reasoning.completed", "Hm."), ("text.completed", "Look")]
+
+
+@pytest.mark.parametrize(
+    ("payload", "server"),
+    [
+        ({"server_name": "mail"}, "mail"),
+        ({"server": "mail"}, "mail"),
+        ({"tool": "mcp__mail__read"}, "mail"),
+        ({}, None),
+    ],
+)
+def test_a_connector_is_named_in_one_of_several_ways(
+    driver: Driver, payload: Any, server: str | None
+) -> None:
+    driver.feed("agent.mcp_tool_use", {"id": "t", "tool": "read", "input": {}, **payload})
+    called = driver.of(ev.ToolCalled)[-1]
+    assert (called.kind, called.server) == ("mcp", server)
+
+
+def test_unknown_events_fields_and_reasons_are_kept(driver: Driver) -> None:
+    driver.feed("agent.weather", {"degrees": 19}, colour="blue")
+    native = driver.of(ev.Native)[-1]
+    assert (native.name, native.frame["degrees"]) == ("agent.weather", 19)
+    assert native.extra == {"envelope": {"colour": "blue"}}
+    driver.feed("agent.message", {"delta": False, "content": text("Hi"), "mood": "fine"})
+    assert driver.of(ev.TextCompleted)[-1].extra == {"mood": "fine"}
+    driver.feed("session.status_idle", {"stop_reason": {"type": "sunset"}})
+    ended = driver.of(ev.TurnEnded)[-1]
+    assert (ended.outcome, ended.extra) == ("completed", {"stop_reason": {"type": "sunset"}})
+
+
+def test_an_event_without_envelope_or_lines_is_read_all_the_same(driver: Driver) -> None:
+    frame = SseFrame("", json.dumps({"type": "agent.message", "content": text("Bare")}).encode())
+    driver.take(driver.codec.feed(STREAM, frame, NOW))
+    assert driver.of(ev.TextCompleted)[-1].text == "Bare"
+
+
+def test_garbage_is_reported_and_the_stream_goes_on(driver: Driver) -> None:
+    for data in (b"{", b"[]", b"{}"):
+        driver.take(driver.codec.feed(STREAM, SseFrame("", data), NOW))
+    assert [event.code for event in driver.of(ev.ErrorReported)] == ["backend_protocol"] * 3
+    driver.feed("agent.message", {"delta": False, "content": text("Still here")})
+    assert driver.of(ev.TextCompleted)[-1].text == "Still here"
+
+
+def test_threads_open_with_their_first_message_and_end_with_a_final_status(driver: Driver) -> None:
+    driver.feed(
+        "agent.thread_message_sent", {"content": text("Go"), "to_thread_id": "th", "name": "n"}
+    )
+    driver.feed(
+        "agent.thread_message_received",
+        {"content": text("Half"), "from_thread_id": "th", "status": "running"},
+    )
+    driver.feed(
+        "agent.thread_message_received",
+        {"content": text("Done"), "from_thread_id": "th", "status": "completed"},
+    )
+    assert [e.TYPE for e in driver.log if e.TYPE.startswith("thread")] == [
+        "thread.started",
+        "thread.message",
+        "thread.message",
+        "thread.message",
+        "thread.ended",
+    ]
+    (ended,) = driver.of(ev.ThreadEnded)
+    assert (ended.thread_id, ended.status, ended.output) == ("th", "completed", "Done")
+
+
+def test_a_turn_that_was_not_announced_is_opened(driver: Driver) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.feed("agent.message", {"delta": False, "content": text("Psst")})
+    assert driver.of(ev.TurnStarted)[-1].synthetic
+    driver.feed("session.status_idle", {"stop_reason": {"type": "error", "message": "Broke."}})
+    ended = driver.of(ev.TurnEnded)[-1]
+    assert (ended.outcome, ended.error.message) == ("failed", "Broke.")
+
+
+# Reconnects.
+
+
+def reconnect(driver: Driver, listed: Sequence[Envelope], *waiting: Envelope) -> None:
+    """Lose the stream, open it again, let frames come while the list is read in two pages."""
+    driver.take(driver.codec.closed(STREAM, CloseReason.LOST, NOW))
+    (stream,) = driver.codec.streams()
+    driver.take(driver.codec.opened(stream, Response(200), NOW))
+    (page,) = driver.codec.take_calls()
+    assert page.request.query == {"limit": "100"}
+    for envelope in waiting:
+        assert driver.feed_envelope(envelope) == []
+    half = len(listed) // 2
+    driver.answer(page, 200, {"data": list(listed[:half]), "nextCursor": "c1"})
+    (page,) = driver.codec.take_calls()
+    assert page.request.query == {"limit": "100", "cursor": "c1"}
+    driver.answer(page, 200, {"data": list(listed[half:]), "nextCursor": None})
+
+
+def test_the_stream_is_resumed_from_the_newest_id(driver: Driver) -> None:
+    newest = driver.envelope("agent.message", {"delta": True, "content": text("Hi")})
+    driver.feed_envelope(newest)
+    driver.codec.closed(STREAM, CloseReason.LOST, NOW)
+    (stream,) = driver.codec.streams()
+    assert stream.request.headers["Last-Event-ID"] == newest["id"]
+
+
+def test_what_was_missed_is_listed_and_put_in_its_place(driver: Driver) -> None:
+    known = driver.envelope("agent.message", {"delta": False, "content": text("One")})
+    driver.feed_envelope(known)
+    missed = driver.envelope("agent.tool_use", {"id": "t", "tool": "look", "input": {}})
+    result = driver.envelope("agent.tool_result", {"tool_use_id": "t", "content": text("x")})
+    delta = driver.envelope("agent.message", {"delta": True, "content": text("Tw")})
+    final = driver.envelope("agent.message", {"delta": False, "content": text("Two")})
+    reconnect(driver, [known, missed, result, final], delta, final)
+    assert driver.types()[-5:] == [
+        "tool.called",
+        "tool.returned",
+        "text.delta",
+        "text.delta",
+        "text.completed",
+    ]
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["One", "Two"]
+
+
+def test_a_server_that_replays_everything_says_nothing_twice(driver: Driver) -> None:
+    seen = [
+        driver.envelope("agent.message", {"delta": True, "content": text("O")}),
+        driver.envelope("agent.message", {"delta": True, "content": text("ne")}),
+        driver.envelope("agent.message", {"delta": False, "content": text("One")}),
+    ]
+    for envelope in seen:
+        driver.feed_envelope(envelope)
+    before = len(driver.log)
+    new = driver.envelope("agent.message", {"delta": True, "content": text("Two")})
+    reconnect(driver, [seen[2]], *seen, new)
+    assert [event.TYPE for event in driver.log[before:]] == ["text.delta"]
+
+
+def test_after_a_restart_numbers_tell_what_is_old() -> None:
+    driver = Driver()
+    driver.open()
+    seen = [
+        driver.envelope("agent.message", {"delta": True, "content": text("O")}),
+        driver.envelope("agent.message", {"delta": False, "content": text("One")}),
+    ]
+    for envelope in seen:
+        driver.feed_envelope(envelope)
+    restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+    restored.restore(driver.codec.snapshot(), driver.codec.position)
+    assert (restored.native_id, restored.frames) == ("session_7c", driver.codec.frames)
+    driver.codec = restored
+    before = len(driver.log)
+    new = driver.envelope("agent.message", {"delta": False, "content": text("Two")})
+    reconnect(driver, [seen[1], new], *seen)
+    assert [event.TYPE for event in driver.log[before:]] == ["text.delta", "text.completed"]
+
+
+def test_an_equal_or_missing_number_on_a_delta_is_no_repeat(driver: Driver) -> None:
+    number = driver.numbers
+    for sequence in (number, number, "-"):
+        driver.feed("agent.message", {"delta": True, "content": text("x")}, sequence=sequence)
+    assert len(driver.of(ev.TextDelta)) == 3
+
+
+def test_our_own_inputs_in_a_list_are_not_said_again(driver: Driver) -> None:
+    hello = driver.envelope("user.message", {"content": text("Hello")}, id="evt_101", sequence=101)
+    reconnect(driver, [hello])
+    assert len(driver.of(ev.MessageReceived)) == 1
+
+
+def test_an_input_that_somebody_else_sent_is_shown_with_its_turn(driver: Driver) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    theirs = driver.envelope("user.message", {"content": text("From the console")})
+    running = driver.envelope("session.status_running")
+    reconnect(driver, [theirs, running])
+    received = driver.of(ev.MessageReceived)[-1]
+    assert (ev.text_of(received.content), received.command_id) == ("From the console", None)
+    assert driver.of(ev.TurnStarted)[-1].cause == "message"
+
+
+def test_a_list_that_fails_is_a_gap(driver: Driver) -> None:
+    driver.codec.closed(STREAM, CloseReason.LOST, NOW)
+    driver.codec.opened(STREAM, Response(200), NOW)
+    now = NOW
+    for _ in range(3):
+        (page,) = driver.codec.take_calls()
+        driver.answer(page, 500)
+        if driver.codec.wake_at is not None:
+            now = driver.codec.wake_at
+            driver.codec.tick(now)
+    assert [gap.synthetic for gap in driver.of(ev.Gap)] == [True]
+    driver.feed("agent.message", {"delta": False, "content": text("On")})
+    assert driver.of(ev.TextCompleted)[-1].text == "On"
+
+
+def test_a_session_that_is_idle_ends_a_turn_whose_end_is_in_no_list(driver: Driver) -> None:
+    known = driver.envelope("agent.message", {"delta": False, "content": text("One")})
+    reconnect(driver, [known, known])
+    (look,) = driver.codec.take_calls()
+    assert (look.request.method, look.request.path) == ("GET", "/v1/sessions/session_7c")
+    driver.answer(look, 200, {**SESSION, "status": "idle", "title": "Named"})
+    assert driver.of(ev.TurnEnded)[-1].synthetic
+    assert driver.normalizer.state.title == "Named"
+
+
+def test_a_stream_that_stays_away_fails_the_turn(driver: Driver) -> None:
+    assert driver.codec.patience == 3_600_000
+    driver.answer(STREAM, 503)
+    assert driver.codec.patience == 60_000
+    driver.take(driver.codec.give_up(DragomanError("Away."), NOW))
+    ended = driver.of(ev.TurnEnded)[-1]
+    assert (ended.outcome, ended.error.code) == ("failed", "backend_session_lost")
+    assert driver.codec.streams() == ()
+    driver.submit("k2", said("Again"))
+    assert len(driver.codec.streams()) == 1
+
+
+# Commands that a crash or a timeout left in doubt.
+
+
+def doubt(driver: Driver) -> Call:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", said("Again"))
+    raw = driver.codec.failed(call, DragomanError("Timeout."), sent=True, now=NOW)
+    assert raw == []
+    (page,) = driver.codec.take_calls()
+    return page
+
+
+def test_a_message_in_the_list_was_taken(driver: Driver) -> None:
+    page = doubt(driver)
+    echo = driver.envelope("user.message", {"content": text("Again")})
+    driver.answer(page, 200, {"data": [echo], "nextCursor": None})
+    assert driver.of(ev.InputSettled)[-1].outcome == "taken"
+    assert [call.name for call in driver.codec.take_calls()] == []
+
+
+def test_a_message_that_the_list_does_not_have_is_unknown_and_not_sent_again(
+    driver: Driver,
+) -> None:
+    page = doubt(driver)
+    driver.answer(page, 200, {"data": [], "nextCursor": None})
+    assert driver.of(ev.InputSettled)[-1].outcome == "unknown"
+    assert [call.name for call in driver.codec.take_calls()] == []
+
+
+def test_after_a_crash_an_answer_is_found_in_the_list() -> None:
+    driver = Driver()
+    driver.open()
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+    restored.restore(driver.codec.snapshot(), driver.codec.position)
+    driver.codec = restored
+    answer = cmd.AnswerInteraction(request_id="toolu_1", decision="allow", scope="session")
+    driver.accept("k2", answer)
+    page = restored.recover("k2", answer)
+    assert page is not None
+    given = {"tool_use_id": "toolu_1", "result": "allow"}
+    echo = driver.envelope("user.tool_confirmation", given)
+    running = driver.envelope("session.status_running")
+    driver.answer(page, 200, {"data": [echo, running]})
+    assert driver.of(ev.InputSettled)[-1].outcome == "taken"
+    (resolved,) = driver.of(ev.InteractionResolved)
+    assert (resolved.outcome, resolved.scope) == ("approved", "session")
+
+
+def test_a_session_that_was_perhaps_made_is_not_looked_for() -> None:
+    codec = HermClient({"agent": "a"})
+    assert codec.recover("k1", said("Hi")) is None
+
+
+@pytest.mark.parametrize("name", ["nested", "flat", "plain"])
+def test_an_error_has_three_forms(name: str) -> None:
+    body = (WIRE / f"http-error-{name}.response.json").read_bytes()
+    error = refusal(Response(404, CIMultiDict(), body))
+    assert (error.code, error.message) == ("not_found", "There is no such session.")
+
+
+def test_an_error_of_no_form_is_quoted() -> None:
+    error = refusal(Response(502, CIMultiDict(), b"<html>"))
+    assert error.code == "http_502"
+    assert "<html>" in error.message
+
+
+def test_the_state_survives_a_snapshot_at_any_place() -> None:
+    data = (WIRE / "03-confirmation.sse").read_bytes()
+    frames = SseParser().feed(data)
+    whole = Driver()
+    for frame in frames:
+        assert isinstance(frame, SseFrame)
+        whole.take(whole.codec.feed(STREAM, frame, NOW))
+    for place in range(len(frames)):
+        driver = Driver()
+        for number, frame in enumerate(frames):
+            assert isinstance(frame, SseFrame)
+            if number == place:
+                again = HermClient({"agent": "agent_K4", "task_id": "s"})
+                again.restore(driver.codec.snapshot(), driver.codec.position)
+                driver.codec = again
+            driver.take(driver.codec.feed(STREAM, frame, NOW))
+        assert driver.log == whole.log
