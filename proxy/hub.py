@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from adapters.base import Encoder, Frame
 from adapters.events import Entry
+from proxy.errors import JournalUnavailable
 from proxy.journal.base import Journal
 
 RING_BYTES = 256 * 1024
@@ -151,15 +152,14 @@ class Feed:
     async def read(self, position: int) -> AsyncIterator[list[Frame]]:
         """Yield the frames from `position` up to where the feed is, in pieces for one write
         each."""
-        if position < self._ring_start:
-            async for frames in self._history(position):
-                yield frames
-                position = frames[-1].cursor + 1
         while position < self.next_cursor:
             if position < self._ring_start:
+                before = position
                 async for frames in self._history(position):
                     yield frames
                     position = frames[-1].cursor + 1
+                if position == before:
+                    raise JournalUnavailable(f"the journal lacks the frame at cursor {position}")
                 continue
             piece: list[Frame] = []
             size = 0
@@ -169,6 +169,8 @@ class Feed:
                 size += len(frame.data)
                 if size >= WRITE_BYTES:
                     break
+            if not piece:
+                raise JournalUnavailable(f"no frame is at cursor {position} or after")
             yield piece
             position = piece[-1].cursor + 1
 

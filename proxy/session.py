@@ -63,8 +63,9 @@ disk."""
 SLICE_FRAMES = 64
 """Frames that are decoded and stored at once: about a millisecond of work."""
 
-LEASE_MS = 5_000
-"""A stream that lived this long and then ended in good order is opened again without waiting."""
+LEASE_MS = 30_000
+"""A stream that lived this long and then ended in good order was on a lease, which eve gives for
+60 s (eve page, section 7.4)."""
 
 RECOVER_ATTEMPTS = 5
 """How often a backend is asked for evidence of an answer before its fate is `unknown`; with backoff
@@ -872,11 +873,10 @@ class Session:
             if self._wanted(thread_id) is None:
                 return
             now = self._clock.now()
-            if error is None and now - opened_at >= LEASE_MS:
-                # A lease that ended, not a fault: the dialect expects its reader back at once.
-                continue
             because = error or because
-            if self._codec.position != before:
+            # A lease that ended is no fault: the dialect expects its reader back soon.
+            leased = error is None and now - opened_at >= LEASE_MS
+            if leased or self._codec.position != before:
                 because = None
                 backoff.reset()
             elif backoff.exhausted(now, self._patience or self._codec.patience):
