@@ -68,7 +68,7 @@ bench: $(INSTALLED) ## measure; ARGS=--quick for a short run
 	@$(PY) -m bench $(ARGS)
 
 peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (uses Node)
-	@sh tests/peers/run.sh
+	@sh tests/peers/run.sh clients
 
 clean: ## remove what the other commands made
 	@rm -rf $(VENV) .cache build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,256 @@
+// Starts the servers, lets the clients run their scenarios against them, and counts.
+//
+// Usage, once run.sh has installed everything: run.sh [--only NAME[,NAME]] [--gen VERSION] [--list]
+// With EVE_HOST set, that server is used as it is and the scenarios that restart one are left out.
+import { fork, spawn } from "node:child_process";
+import fs from "node:fs";
+import net from "node:net";
+import os from "node:os";
+import path from "node:path";
+import process from "node:process";
+import readline from "node:readline";
+import { parseArgs } from "node:util";
+
+import { SCENARIOS } from "./conversation.mjs";
+
+const BUDGET_S = 480; // the whole of `make peers`, installation included
+const START_LIMIT_MS = 30_000;
+const LISTENING = /^listening on (http:\/\/\S+)/;
+const GENERATIONS = { "0.30.8": "T", "0.80.1": "S" };
+
+const cache = import.meta.dirname;
+const root = process.argv[2];
+const started = Number(process.env.PEERS_STARTED ?? Date.now() / 1000);
+const running = new Set();
+const counts = { passed: 0, failed: 0 };
+
+const { values: options } = parseArgs({
+  args: process.argv.slice(3),
+  options: {
+    only: { type: "string", multiple: true },
+    gen: { type: "string", multiple: true },
+    list: { type: "boolean" },
+  },
+});
+const only = options.only?.flatMap((names) => names.split(","));
+const python = path.join(root, ".venv/bin/python");
+const dragoman = path.join(root, ".venv/bin/dragoman");
+const ENGINE_KEY = "peers-engine-key";
+
+function note(generation, { name, ok, ms, error }) {
+  counts[ok ? "passed" : "failed"] += 1;
+  console.log(`${ok ? "PASS" : "FAIL"} ${generation} ${name} (${ms} ms)`);
+  if (error) console.log(error.replace(/^/gm, "     "));
+}
+
+function fail(message) {
+  counts.failed += 1;
+  console.log(`FAIL ${message}`);
+}
+
+/** Starts a program and waits for its line `listening on http://HOST:PORT`. */
+async function startServer(command, args, env = {}) {
+  const child = spawn(command, args, {
+    cwd: root,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  running.add(child);
+  const tail = [];
+  const keep = (line) => {
+    tail.push(line);
+    if (tail.length > 40) tail.shift();
+  };
+  const exited = new Promise((resolve) => {
+    child.on("error", (error) => {
+      keep(String(error));
+      resolve();
+    });
+    child.on("exit", resolve);
+  }).then(() => running.delete(child));
+  readline.createInterface({ input: child.stderr }).on("line", keep);
+  const url = await new Promise((resolve, reject) => {
+    const giveUp = (why) =>
+      reject(new Error(`${command} ${args.join(" ")}: ${why}\n${tail.join("\n")}`));
+    const timer = setTimeout(
+      () => giveUp(`not listening after ${START_LIMIT_MS} ms`),
+      START_LIMIT_MS,
+    );
+    exited.then(() => giveUp("ended early")).finally(() => clearTimeout(timer));
+    readline.createInterface({ input: child.stdout }).on("line", (line) => {
+      keep(line);
+      const match = LISTENING.exec(line);
+      if (match) {
+        clearTimeout(timer);
+        resolve(match[1]);
+      }
+    });
+  });
+  return {
+    url,
+    tail,
+    async stop(signal = "SIGTERM") {
+      child.kill(signal);
+      const late = setTimeout(() => child.kill("SIGKILL"), 10_000);
+      await exited;
+      clearTimeout(late);
+    },
+  };
+}
+
+/**
+ * Runs one generation's driver. For each scenario, `onSettled` is called with its name when it asks
+ * for a restart of the server (then with the process to tell about it) or has ended.
+ */
+function runDriver(generation, names, host, onSettled = () => {}) {
+  const child = fork(path.join(cache, `eve-${generation}`, "driver.mjs"), {
+    cwd: cache,
+    env: { ...process.env, EVE_HOST: host, PEERS_ONLY: names.join(",") },
+  });
+  running.add(child);
+  const left = new Set(names);
+  child.on("message", (message) => {
+    if (message.type === "restart") onSettled(`${generation} ${message.name}`, child);
+    if (message.type !== "result") return;
+    left.delete(message.name);
+    onSettled(`${generation} ${message.name}`);
+    note(generation, message);
+  });
+  return new Promise((resolve) => {
+    child.on("exit", () => {
+      running.delete(child);
+      for (const name of left) {
+        fail(`${generation} ${name}: the driver ended without a result`);
+        onSettled(`${generation} ${name}`);
+      }
+      resolve();
+    });
+  });
+}
+
+/** The chosen scenarios of a generation, those with or without a restart. */
+function chosen(generation, restart) {
+  return SCENARIOS.filter(
+    (s) =>
+      Boolean(s.restart) === restart &&
+      (s.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
+      (only === undefined || only.includes(s.name)),
+  ).map((s) => s.name);
+}
+
+async function converse(plan) {
+  const given = process.env.EVE_HOST;
+  const server = given ? undefined : await startServer(dragoman, ["demo", "--port", "0"]);
+  const host = given ?? `${server.url}/as/eve/to/engine`;
+  const before = counts.failed;
+  await Promise.all(plan.map(([generation, names]) => runDriver(generation, names, host)));
+  if (server && counts.failed > before)
+    console.log(server.tail.join("\n").replace(/^/gm, "demo: "));
+  await server?.stop();
+}
+
+async function freePort() {
+  const server = net.createServer();
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** Kills Dragoman once, when every scenario has come to its point, and starts it again. */
+async function converseOverRestart(plan) {
+  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "dragoman-peers-"));
+  const engine = await startServer(python, [
+    "-m",
+    "proxy.scripted",
+    "engine",
+    "--port",
+    "0",
+    "--key",
+    ENGINE_KEY,
+  ]);
+  const config = path.join(folder, "dragoman.toml");
+  fs.writeFileSync(
+    config,
+    `[server]
+listen = "127.0.0.1:${await freePort()}"
+
+[journal]
+url = "sqlite:///${folder}/dragoman.db"
+
+[[backends]]
+name = "engine"
+dialect = "engine"
+url = "${engine.url}"
+auth = { header = "X-Engine-Key", env = "ENGINE_KEY" }
+`,
+  );
+  const serve = () => startServer(dragoman, ["serve", "--config", config], { ENGINE_KEY });
+  let server = await serve();
+
+  const awaited = new Set(plan.flatMap(([g, names]) => names.map((name) => `${g} ${name}`)));
+  const waiting = new Set();
+  const killAndStart = async () => {
+    await server.stop("SIGKILL");
+    for (const driver of waiting) driver.send({ type: "killed" });
+    server = await serve();
+    for (const driver of waiting) driver.send({ type: "back" });
+  };
+  const onSettled = (name, driver) => {
+    if (!awaited.delete(name)) return;
+    if (driver) waiting.add(driver);
+    if (awaited.size > 0 || waiting.size === 0) return;
+    killAndStart().catch((error) => fail(`restart: ${error.message}`));
+  };
+  const before = counts.failed;
+  const host = `${server.url}/as/eve/to/engine`;
+  await Promise.all(plan.map(([g, names]) => runDriver(g, names, host, onSettled)));
+  if (counts.failed > before) console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
+  await server.stop();
+  await engine.stop();
+  fs.rmSync(folder, { recursive: true });
+}
+
+function finish() {
+  for (const child of running) child.kill("SIGKILL");
+  const seconds = Date.now() / 1000 - started;
+  if (seconds > BUDGET_S) fail(`over the budget of ${BUDGET_S} s`);
+  console.log(`${seconds.toFixed(0)} s`);
+  console.log(`${counts.passed} passed, ${counts.failed} failed`);
+  process.exit(counts.failed === 0 && counts.passed > 0 ? 0 : 1);
+}
+
+if (options.list) {
+  for (const { name, only, restart } of SCENARIOS) {
+    const of = Object.keys(GENERATIONS).filter((g) => (only ?? GENERATIONS[g]) === GENERATIONS[g]);
+    console.log(`${name}  ${of.join(" ")}${restart ? "  (restarts the server)" : ""}`);
+  }
+  process.exit(0);
+}
+
+const generations = options.gen ?? Object.keys(GENERATIONS);
+const known = SCENARIOS.map((s) => s.name);
+for (const name of only ?? []) if (!known.includes(name)) fail(`there is no scenario ${name}`);
+const planOf = (restart) =>
+  generations.map((g) => [g, chosen(g, restart)]).filter(([, names]) => names.length > 0);
+
+for (const signal of ["SIGINT", "SIGTERM"])
+  process.on(signal, () => {
+    fail(signal);
+    finish();
+  });
+setTimeout(finish, Math.max(0, started + BUDGET_S + 1 - Date.now() / 1000) * 1000).unref();
+console.log(`installed after ${(Date.now() / 1000 - started).toFixed(0)} s`);
+for (const [restart, run] of [
+  [false, converse],
+  [true, converseOverRestart],
+]) {
+  const plan = planOf(restart);
+  if (plan.length === 0 || (restart && process.env.EVE_HOST)) continue;
+  try {
+    await run(plan);
+  } catch (error) {
+    fail(error.message);
+  }
+}
+finish();

