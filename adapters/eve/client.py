@@ -609,15 +609,14 @@ class EveClient(ClientCodec):
             return ()
         main = s.lines[ev.MAIN]
         busy = main.turn is not None or main.ending is not None
-        if not (
-            busy or s.pending or s.answers or s.doubtful or s.control or s.reset_at or s.cancel
-        ):
-            return ()
-        calls = [self._stream(main)]
+        wanted = busy or s.pending or s.answers or s.doubtful or s.control or s.reset_at or s.cancel
+        calls = [self._stream(main)] if wanted else []
         for line in s.lines.values():
-            if line.thread == ev.MAIN or line.closed_stream or line.done:
+            if line.thread == ev.MAIN or line.closed_stream or line.done or line.session is None:
                 continue
-            if line.session is not None and (busy or line.turn is not None):
+            # A child whose end is told is read to its end, also when its parent's turn is over.
+            over = line.outcome is not None
+            if over or (wanted and (busy or line.turn is not None)):
                 calls.append(self._stream(line))
         return tuple(calls)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from proxy.scripted.engine import create_engine_app
+from proxy.scripted.eve import Variant as EveVariant
+from proxy.scripted.eve import create_eve_app
+from proxy.scripted.eve_turns import Generation
 from proxy.scripted.herm import create_herm_app
 
 __all__ = ["BACKENDS", "Options"]
@@ -23,10 +26,12 @@ class Options:
     Args:
         key: the only credential that passes; anything passes without one.
         pace: the factor on the pauses inside scripts; 0 plays them without any.
+        generation: which eve the scripted eve is; the others do not ask.
     """
 
     key: str | None = None
     pace: float = 1.0
+    generation: Generation = "S2"
 
 
 def _engine(options: Options) -> web.Application:
@@ -37,4 +42,13 @@ def _herm(options: Options) -> web.Application:
     return create_herm_app(key=options.key, pace=options.pace)
 
 
-BACKENDS: Mapping[str, Callable[[Options], web.Application]] = {"engine": _engine, "herm": _herm}
+def _eve(options: Options) -> web.Application:
+    variant = EveVariant(options.generation)
+    return create_eve_app(key=options.key, pace=options.pace, variant=variant)
+
+
+BACKENDS: Mapping[str, Callable[[Options], web.Application]] = {
+    "engine": _engine,
+    "eve": _eve,
+    "herm": _herm,
+}

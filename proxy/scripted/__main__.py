@@ -19,12 +19,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--key", help="the only credential that passes")
     parser.add_argument("--pace", type=float, default=1.0, help="factor on pauses, 0 for none")
+    parser.add_argument(
+        "--generation", choices=["T", "S1", "S2"], default="S2", help="which eve `eve` is"
+    )
     return parser.parse_args(arguments)
 
 
 async def serve(options: argparse.Namespace) -> None:
     """Serve until the process is told to stop."""
-    app = BACKENDS[options.dialect](Options(key=options.key, pace=options.pace))
+    told = Options(key=options.key, pace=options.pace, generation=options.generation)
+    app = BACKENDS[options.dialect](told)
     # A reader that leaves must not leave its handler behind, waiting for the next heartbeat.
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()

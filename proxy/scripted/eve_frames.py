@@ -1,0 +1,550 @@
+"""The records of the scripted eve: each is a record of a recorded stream, by generation.
+
+A template keeps its `data` as it stands in its source, but for stack traces, of which the first
+line is left. `filled` and `inner` put other values into members that the source has and refuse any
+other member, so the scripted eve cannot invent a field. A test finds every template in the
+recording that it names.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["FRAMES", "Template", "dump"]
+
+# Made once: `json.dumps` with options makes an encoder for each call.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def dump(payload: object) -> str:
+    """Write a JSON value the way the recordings do: one line, no spaces, raw UTF-8."""
+    return _ENCODER.encode(payload)
+
+
+@functools.cache
+def _parsed(data: str) -> dict[str, object]:
+    members: dict[str, object] = json.loads(data)
+    return members
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One record of a source.
+
+    Args:
+        source: the recording's file below `fixtures/wire/eve`.
+        type: the record's type.
+        data: the JSON text of its `data` as it stands in the source; empty where it has none.
+    """
+
+    source: str
+    type: str
+    data: str
+
+    def payload(self) -> dict[str, object]:
+        """The members of the source, as a new dictionary."""
+        return dict(_parsed(self.data))
+
+    def filled(self, members: Mapping[str, object]) -> dict[str, object]:
+        """The members of the source with other values in the named ones.
+
+        Raises:
+            KeyError: the source has no such member.
+        """
+        payload = self.payload()
+        for name, value in members.items():
+            if name not in payload:
+                raise KeyError(f"{self.source} has no member `{name}` in {self.type}")
+            payload[name] = value
+        return payload
+
+    def inner(self, member: str, /, **members: object) -> dict[str, object]:
+        """An object in the source's data, the first of a list, with other values in it.
+
+        Raises:
+            KeyError: the source has no such member.
+        """
+        value = self.payload()[member]
+        if isinstance(value, list):
+            value = value[0]
+        assert isinstance(value, dict)
+        unknown = members.keys() - value.keys()
+        if unknown:
+            raise KeyError(f"{self.source} has no member `{unknown}` in `{member}`")
+        return {**value, **members}
+
+
+FRAMES: Mapping[str, Mapping[str, Template]] = {
+    "T": {
+        "session_started": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "session.started",
+            '{"runtime":{"agentId":"wire-lab","agentName":"wire-lab","eveVersion":"0.30.8","mod'
+            'elId":"scripted/scripted-1"}}',
+        ),
+        "turn_started": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "turn.started",
+            '{"sequence":0,"turnId":"turn_0"}',
+        ),
+        "message_received": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "message.received",
+            '{"message":"scene: plain","parts":[{"text":"scene: plain","type":"text"}],"sequenc'
+            'e":0,"turnId":"turn_0"}',
+        ),
+        "step_started": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "step.started",
+            '{"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "message_appended": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "message.appended",
+            '{"messageDelta":"Hello from the ","messageSoFar":"Hello from the ","sequence":0,"s'
+            'tepIndex":0,"turnId":"turn_0"}',
+        ),
+        "message_completed": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "message.completed",
+            '{"finishReason":"stop","message":"Hello from the scripted model. This reply arrive'
+            's in small pieces.","sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "reasoning_appended": Template(
+            "eve-0.30.8/server/reasoning.01.ndjson",
+            "reasoning.appended",
+            '{"reasoningDelta":"First I weigh ","reasoningSoFar":"First I weigh ","sequence":0,'
+            '"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "reasoning_completed": Template(
+            "eve-0.30.8/server/reasoning.01.ndjson",
+            "reasoning.completed",
+            '{"reasoning":"First I weigh the two ports. Then I pick the nearer one.","sequence"'
+            ':0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "step_completed": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "step.completed",
+            '{"finishReason":"stop","sequence":0,"stepIndex":0,"turnId":"turn_0","usage":{"inpu'
+            'tTokens":42,"outputTokens":17,"cacheReadTokens":0,"cacheWriteTokens":0}}',
+        ),
+        "turn_completed": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "turn.completed",
+            '{"sequence":0,"turnId":"turn_0"}',
+        ),
+        "session_waiting": Template(
+            "eve-0.30.8/server/plain.01.ndjson",
+            "session.waiting",
+            '{"continuationToken":"eve:3db8be8a-1702-4fc2-85e1-73db18bc2934","wait":"next-user-'
+            'message"}',
+        ),
+        "actions": Template(
+            "eve-0.30.8/server/tool-call.01.ndjson",
+            "actions.requested",
+            '{"actions":[{"callId":"call-3-1","input":{"city":"Paris"},"kind":"tool-call","tool'
+            'Name":"get_weather"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "result": Template(
+            "eve-0.30.8/server/tool-call.01.ndjson",
+            "action.result",
+            '{"result":{"callId":"call-3-1","kind":"tool-result","output":{"city":"Paris","sky"'
+            ':"clear","celsius":21},"toolName":"get_weather"},"sequence":0,"stepIndex":0,"statu'
+            's":"completed","turnId":"turn_0"}',
+        ),
+        "result_failed": Template(
+            "eve-0.30.8/server/tool-throws.01.ndjson",
+            "action.result",
+            '{"error":{"code":"ACTION_RESULT_FAILED","message":"gears jammed"},"result":{"callI'
+            'd":"call-7-1","kind":"tool-result","output":"gears jammed","toolName":"break_thing'
+            's","isError":true},"sequence":0,"stepIndex":0,"status":"failed","turnId":"turn_0"}',
+        ),
+        "result_denied": Template(
+            "eve-0.30.8/server/approval-deny.02.ndjson",
+            "action.result",
+            '{"error":{"code":"TOOL_EXECUTION_DENIED","message":"Tool execution was denied."},"'
+            'result":{"callId":"call-15-1","isError":true,"kind":"tool-result","output":{"appro'
+            'val":{"requestId":"aitxt-LvIAn703JXsJYIZwyg9nNvHP","status":"denied"},"code":"TOOL'
+            '_EXECUTION_DENIED","message":"Tool execution was denied.","tool":{"result":"not_ru'
+            'n"}},"toolName":"send_payment"},"sequence":0,"stepIndex":0,"status":"rejected","tu'
+            'rnId":"turn_0"}',
+        ),
+        "approval": Template(
+            "eve-0.30.8/server/approval-approve.01.ndjson",
+            "input.requested",
+            '{"requests":[{"action":{"callId":"call-13-1","input":{"to":"Ada","cents":1250},"ki'
+            'nd":"tool-call","toolName":"send_payment"},"allowFreeform":false,"display":"confir'
+            'mation","kind":"tool-approval","options":[{"id":"approve","label":"Yes"},{"id":"de'
+            'ny","label":"No"}],"prompt":"Approve tool call: send_payment","requestId":"aitxt-4'
+            '0RHv40lOTojz8ZkNiU1lco4"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "question": Template(
+            "eve-0.30.8/server/question-option.01.ndjson",
+            "input.requested",
+            '{"requests":[{"action":{"callId":"call-22-1","input":{"allowFreeform":true,"option'
+            's":[{"description":"A warm colour.","id":"red","label":"Red"},{"description":"A co'
+            'ld colour.","id":"blue","label":"Blue"}],"prompt":"Which colour?"},"kind":"tool-ca'
+            'll","toolName":"ask_question"},"display":"select","kind":"question","prompt":"Whic'
+            'h colour?","requestId":"call-22-1","allowFreeform":true,"options":[{"description":'
+            '"A warm colour.","id":"red","label":"Red"},{"description":"A cold colour.","id":"b'
+            'lue","label":"Blue"}]}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "turn_cancelled": Template(
+            "eve-0.30.8/server/cancel-mid-turn.01.ndjson",
+            "turn.cancelled",
+            '{"sequence":0,"turnId":"turn_0"}',
+        ),
+        "step_failed": Template(
+            "eve-0.30.8/server/turn-fails.01.ndjson",
+            "step.failed",
+            '{"code":"MODEL_CALL_FAILED","details":{"errorId":"9d2a566f-8281-417f-b591-42b968af'
+            '3326","message":"Error: model backend exploded","detail":"Error: model backend exp'
+            'loded"},"message":"model backend exploded","sequence":0,"stepIndex":0,"turnId":"tu'
+            'rn_0"}',
+        ),
+        "turn_failed": Template(
+            "eve-0.30.8/server/turn-fails.01.ndjson",
+            "turn.failed",
+            '{"code":"MODEL_CALL_FAILED","details":{"errorId":"9d2a566f-8281-417f-b591-42b968af'
+            '3326","message":"Error: model backend exploded","detail":"Error: model backend exp'
+            'loded"},"message":"model backend exploded","sequence":0,"turnId":"turn_0"}',
+        ),
+        "result_completed": Template(
+            "eve-0.30.8/server/structured-output.01.ndjson",
+            "result.completed",
+            '{"result":{"title":"Tides","count":4},"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "compaction_requested": Template(
+            "eve-0.30.8/server/controls.02.ndjson",
+            "compaction.requested",
+            '{"modelId":"scripted/scripted-1","sequence":1,"sessionId":"wrun_01M7ZWFN65Q4Z8AZMS'
+            'PZF7HST1","turnId":"turn_1","usageInputTokens":73.5}',
+        ),
+        "compaction_completed": Template(
+            "eve-0.30.8/server/controls.02.ndjson",
+            "compaction.completed",
+            '{"modelId":"scripted/scripted-1","sequence":1,"sessionId":"wrun_01M7ZWFN65Q4Z8AZMS'
+            'PZF7HST1","turnId":"turn_1"}',
+        ),
+        "cleared": Template(
+            "eve-0.30.8/server/controls.03.ndjson",
+            "context.cleared",
+            '{"sequence":1,"sessionId":"wrun_01M7ZWFN65Q4Z8AZMSPZF7HST1","turnId":"turn_1"}',
+        ),
+        "session_completed": Template(
+            "eve-0.30.8/server/subagent.02.ndjson",
+            "session.completed",
+            "",
+        ),
+        "delegation": Template(
+            "eve-0.30.8/server/subagent.01.ndjson",
+            "actions.requested",
+            '{"actions":[{"callId":"call-39-1","description":"Digs into one question.","input":'
+            '{"message":"scene: child dig into tides"},"kind":"subagent-call","name":"researche'
+            'r","nodeId":"subagents/researcher","subagentName":"researcher"}],"sequence":0,"ste'
+            'pIndex":0,"turnId":"turn_0"}',
+        ),
+        "called": Template(
+            "eve-0.30.8/server/subagent.01.ndjson",
+            "subagent.called",
+            '{"callId":"call-39-1","childSessionId":"wrun_01M7ZWF3EER14HBA3Z48BG2A7P","sessionI'
+            'd":"wrun_01M7ZWF34S2B0YMAAMXJ5ZYP6T","sequence":0,"name":"researcher","toolName":"'
+            'researcher","turnId":"turn_0","workflowId":"workflow//eve//workflowEntry"}',
+        ),
+        "child_completed": Template(
+            "eve-0.30.8/server/subagent.01.ndjson",
+            "subagent.completed",
+            '{"callId":"call-39-1","output":"Child says: tides follow the moon.","subagentName"'
+            ':"researcher"}',
+        ),
+        "child_result": Template(
+            "eve-0.30.8/server/subagent.01.ndjson",
+            "action.result",
+            '{"result":{"callId":"call-39-1","kind":"subagent-result","origin":"child","outcome'
+            '":{"kind":"terminal","result":{"kind":"succeeded","output":"Child says: tides foll'
+            'ow the moon."},"usageDelta":{"cacheReadTokens":0,"cacheWriteTokens":0,"inputTokens'
+            '":42,"outputTokens":17}},"output":"Child says: tides follow the moon.","subagentNa'
+            'me":"researcher","usage":{"cacheReadTokens":0,"cacheWriteTokens":0,"inputTokens":4'
+            '2,"outputTokens":17}},"sequence":0,"stepIndex":0,"status":"completed","turnId":"tu'
+            'rn_0"}',
+        ),
+        "child_started": Template(
+            "eve-0.30.8/server/subagent.02.ndjson",
+            "session.started",
+            '{"runtime":{"agentId":"researcher","agentName":"researcher","eveVersion":"0.30.8",'
+            '"modelId":"scripted/scripted-1"}}',
+        ),
+    },
+    "S2": {
+        "session_started": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "session.started",
+            '{"runtime":{"agentId":"wire-lab","agentName":"wire-lab","eveVersion":"0.80.1"},"tr'
+            'ace":{"decision":{"action":"record","recordInputs":true,"recordOutputs":true},"spa'
+            'nId":"b68bcb3aa600e85c","traceFlags":1,"traceId":"13fe72bda610dbe7dd22bddfbed5d228'
+            '"}}',
+        ),
+        "turn_started": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "turn.started",
+            '{"sequence":0,"turnId":"turn_0","trace":{"decision":{"action":"record","recordInpu'
+            'ts":true,"recordOutputs":true},"spanId":"b68bcb3aa600e85c","traceFlags":1,"traceId'
+            '":"13fe72bda610dbe7dd22bddfbed5d228"}}',
+        ),
+        "message_received": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "message.received",
+            '{"message":"scene: plain","parts":[{"text":"scene: plain","type":"text"}],"sequenc'
+            'e":0,"turnId":"turn_0"}',
+        ),
+        "step_started": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "step.started",
+            '{"modelId":"scripted/scripted-1","sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "message_appended": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "message.appended",
+            '{"messageDelta":"Hello from the ","sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "message_completed": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "message.completed",
+            '{"finishReason":"stop","message":"Hello from the scripted model. This reply arrive'
+            's in small pieces.","sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "reasoning_appended": Template(
+            "eve-0.80.1/server/reasoning.01.ndjson",
+            "reasoning.appended",
+            '{"reasoningDelta":"First I weigh ","sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "reasoning_completed": Template(
+            "eve-0.80.1/server/reasoning.01.ndjson",
+            "reasoning.completed",
+            '{"reasoning":"First I weigh the two ports. Then I pick the nearer one.","sequence"'
+            ':0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "step_completed": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "step.completed",
+            '{"finishReason":"stop","sequence":0,"stepIndex":0,"turnId":"turn_0","usage":{"inpu'
+            'tTokens":42,"outputTokens":17,"cacheReadTokens":0,"cacheWriteTokens":0}}',
+        ),
+        "turn_completed": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "turn.completed",
+            '{"sequence":0,"turnId":"turn_0"}',
+        ),
+        "session_waiting": Template(
+            "eve-0.80.1/server/plain.01.ndjson",
+            "session.waiting",
+            '{"continuationToken":"wrun_01M7ZWA9WVV03M0WG1WGWGBV3J","usage":{"cacheReadTokens":'
+            '0,"cacheWriteTokens":0,"inputTokens":42,"outputTokens":17},"wait":"next-user-messa'
+            'ge"}',
+        ),
+        "input_appended": Template(
+            "eve-0.80.1/server/tool-call.01.ndjson",
+            "action.input.appended",
+            '{"callId":"call-6-1","inputTextDelta":"{\\"city\\":\\"Par","sequence":0,"stepIndex'
+            '":0,"toolName":"get_weather","turnId":"turn_0"}',
+        ),
+        "actions": Template(
+            "eve-0.80.1/server/tool-call.01.ndjson",
+            "actions.requested",
+            '{"actions":[{"callId":"call-6-1","input":{"city":"Paris"},"kind":"tool-call","tool'
+            'Name":"get_weather"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "result": Template(
+            "eve-0.80.1/server/tool-call.01.ndjson",
+            "action.result",
+            '{"result":{"callId":"call-6-1","kind":"tool-result","output":{"city":"Paris","sky"'
+            ':"clear","celsius":21},"toolName":"get_weather"},"sequence":0,"status":"completed"'
+            ',"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "result_failed": Template(
+            "eve-0.80.1/server/tool-throws.01.ndjson",
+            "action.result",
+            '{"error":{"code":"ACTION_RESULT_FAILED","message":"gears jammed","name":"Error"},"'
+            'result":{"callId":"call-10-1","kind":"tool-result","output":"gears jammed","toolNa'
+            'me":"break_things","errorName":"Error","isError":true},"sequence":0,"status":"fail'
+            'ed","stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "result_denied": Template(
+            "eve-0.80.1/server/approval-deny.02.ndjson",
+            "action.result",
+            '{"error":{"code":"TOOL_EXECUTION_DENIED","message":"Tool execution was denied. The'
+            ' person who denied it wrote: \\"Too expensive.\\""},"result":{"callId":"call-18-1"'
+            ',"isError":true,"kind":"tool-result","output":{"approval":{"requestId":"aitxt-tRqd'
+            'rR9aS5aVCSOUA6mESe2F","status":"denied"},"code":"TOOL_EXECUTION_DENIED","message":'
+            '"Tool execution was denied. The person who denied it wrote: \\"Too expensive.\\"",'
+            '"tool":{"result":"not_run"}},"toolName":"send_payment"},"sequence":0,"status":"rej'
+            'ected","stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "result_ignored": Template(
+            "eve-0.80.1/server/approval-other-message.02.ndjson",
+            "action.result",
+            '{"error":{"code":"TOOL_EXECUTION_DENIED","message":"Ignored because the user conti'
+            'nued without responding."},"result":{"callId":"call-24-1","isError":true,"kind":"t'
+            'ool-result","output":{"approval":{"requestId":"aitxt-yDkoQ6mXD5cUhyKzn29GPgy3","st'
+            'atus":"ignored"},"code":"TOOL_EXECUTION_DENIED","message":"Ignored because the use'
+            'r continued without responding.","tool":{"result":"not_run"}},"toolName":"send_pay'
+            'ment"},"sequence":0,"status":"rejected","stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "approval": Template(
+            "eve-0.80.1/server/approval-approve.01.ndjson",
+            "input.requested",
+            '{"requests":[{"action":{"callId":"call-16-1","input":{"to":"Ada","cents":1250},"ki'
+            'nd":"tool-call","toolName":"send_payment"},"allowFreeform":false,"display":"confir'
+            'mation","kind":"tool-approval","options":[{"id":"approve","label":"Approve"},{"id"'
+            ':"cancel","label":"Cancel"}],"prompt":"Approve Send payment?","requestId":"aitxt-N'
+            '8N2TI2Ibbl8NhSBWctuweXG"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "question": Template(
+            "eve-0.80.1/server/question-option.01.ndjson",
+            "input.requested",
+            '{"requests":[{"action":{"callId":"call-26-1","input":{"question":"Which colour?","'
+            'options":[{"label":"Red","description":"A warm colour."},{"label":"Blue","descript'
+            'ion":"A cold colour."}]},"kind":"tool-call","toolName":"ask_question"},"kind":"que'
+            'stion","prompt":"Which colour?","requestId":"wrun_01M7ZWAHCPQA37CRK2R1BQ6K60-ask-1'
+            '","allowFreeform":true,"display":"select","options":[{"description":"A warm colour'
+            '.","id":"Red","label":"Red"},{"description":"A cold colour.","id":"Blue","label":"'
+            'Blue"}]}],"sequence":0,"stepIndex":0,"turnId":"turn_0","callId":"call-26-1"}',
+        ),
+        "turn_waiting": Template(
+            "eve-0.80.1/server/approval-approve.01.ndjson",
+            "turn.waiting",
+            '{"on":"input","sequence":0,"turnId":"turn_0","usage":{"cacheReadTokens":0,"cacheWr'
+            'iteTokens":0,"inputTokens":42,"outputTokens":17}}',
+        ),
+        "settled": Template(
+            "eve-0.80.1/server/approval-approve.02.ndjson",
+            "approval.settled",
+            '{"outcome":"approved","requestId":"aitxt-N8N2TI2Ibbl8NhSBWctuweXG","responderPrinc'
+            'ipalId":"anonymous","sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "resolved": Template(
+            "eve-0.80.1/server/approval-approve.02.ndjson",
+            "input.resolved",
+            '{"resolutions":[{"kind":"tool-approval","outcome":"approved","requestId":"aitxt-N8'
+            'N2TI2Ibbl8NhSBWctuweXG","response":{"optionId":"approve","requestId":"aitxt-N8N2TI'
+            '2Ibbl8NhSBWctuweXG"}}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "resolved_ignored": Template(
+            "eve-0.80.1/server/approval-other-message.02.ndjson",
+            "input.resolved",
+            '{"resolutions":[{"kind":"tool-approval","outcome":"ignored","requestId":"aitxt-yDk'
+            'oQ6mXD5cUhyKzn29GPgy3"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "resolved_cancelled": Template(
+            "eve-0.80.1/server/cancel-held-approval.02.ndjson",
+            "input.resolved",
+            '{"resolutions":[{"kind":"tool-approval","outcome":"cancelled","requestId":"aitxt-h'
+            'PegpzcaBbYiVqKAnMnIK2TR"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "resolved_question": Template(
+            "eve-0.80.1/server/question-option.02.ndjson",
+            "input.resolved",
+            '{"resolutions":[{"kind":"question","outcome":"answered","requestId":"wrun_01M7ZWAH'
+            'CPQA37CRK2R1BQ6K60-ask-1","response":{"optionId":"Blue","requestId":"wrun_01M7ZWAH'
+            'CPQA37CRK2R1BQ6K60-ask-1"}}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "turn_cancelled": Template(
+            "eve-0.80.1/server/cancel-mid-turn.01.ndjson",
+            "turn.cancelled",
+            '{"sequence":0,"turnId":"turn_0"}',
+        ),
+        "step_failed": Template(
+            "eve-0.80.1/server/turn-fails.01.ndjson",
+            "step.failed",
+            '{"code":"MODEL_CALL_FAILED","details":{"errorId":"17825be5-3424-46c4-bb35-3cd0f581'
+            '6236","message":"Error: model backend exploded","detail":"Error: model backend exp'
+            'loded"},"message":"model backend exploded","sequence":0,"stepIndex":0,"turnId":"tu'
+            'rn_0"}',
+        ),
+        "turn_failed": Template(
+            "eve-0.80.1/server/turn-fails.01.ndjson",
+            "turn.failed",
+            '{"code":"MODEL_CALL_FAILED","details":{"errorId":"17825be5-3424-46c4-bb35-3cd0f581'
+            '6236","message":"Error: model backend exploded","detail":"Error: model backend exp'
+            'loded"},"message":"model backend exploded","sequence":0,"terminal":false,"turnId":'
+            '"turn_0"}',
+        ),
+        "result_completed": Template(
+            "eve-0.80.1/server/structured-output.01.ndjson",
+            "result.completed",
+            '{"result":{"title":"Tides","count":4},"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "compaction_requested": Template(
+            "eve-0.80.1/server/controls.02.ndjson",
+            "compaction.requested",
+            '{"modelId":"scripted/scripted-1","sequence":1,"sessionId":"wrun_01M7ZWBHMVZHBHF3AH'
+            '131KG2HR","stepIndex":0,"turnId":"turn_1","usageInputTokens":73.5}',
+        ),
+        "compaction_completed": Template(
+            "eve-0.80.1/server/controls.02.ndjson",
+            "compaction.completed",
+            '{"modelId":"scripted/scripted-1","sequence":1,"sessionId":"wrun_01M7ZWBHMVZHBHF3AH'
+            '131KG2HR","stepIndex":0,"turnId":"turn_1"}',
+        ),
+        "cleared": Template(
+            "eve-0.80.1/server/controls.03.ndjson",
+            "context.cleared",
+            '{"sequence":1,"sessionId":"wrun_01M7ZWBHMVZHBHF3AH131KG2HR","turnId":"turn_1"}',
+        ),
+        "session_completed": Template(
+            "eve-0.80.1/server/controls.04.ndjson",
+            "session.completed",
+            '{"usage":{"cacheReadTokens":0,"cacheWriteTokens":0,"inputTokens":84,"outputTokens"'
+            ":34}}",
+        ),
+        "delegation": Template(
+            "eve-0.80.1/server/subagent.01.ndjson",
+            "actions.requested",
+            '{"actions":[{"callId":"call-43-1","description":"Digs into one question. It does n'
+            "ot see this conversation, so put everything it needs in message. To correct or con"
+            "tinue an agent task, call this tool again with its taskId; without taskId, each ca"
+            'll starts a new agent.","input":{"message":"scene: child dig into tides"},"name":"'
+            'researcher","nodeId":"subagents/researcher","kind":"subagent-call","subagentName":'
+            '"researcher"}],"presentation":{"call-43-1":{"label":"Researcher: scene: child dig '
+            'into tides"}},"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "task_started": Template(
+            "eve-0.80.1/server/subagent.01.ndjson",
+            "task.started",
+            '{"callId":"call-43-1","kind":"agent","name":"researcher","taskId":"researcher-yhq0'
+            '21","turnId":"turn_0"}',
+        ),
+        "receipt": Template(
+            "eve-0.80.1/server/subagent.01.ndjson",
+            "action.result",
+            '{"result":{"callId":"call-43-1","kind":"tool-result","output":"Started task resear'
+            "cher-yhq021. Its result will arrive in a <task_result> message. To send it another"
+            ' message, call researcher again with taskId researcher-yhq021.","toolName":"resear'
+            'cher"},"sequence":0,"status":"completed","stepIndex":0,"turnId":"turn_0"}',
+        ),
+        "agent_started": Template(
+            "eve-0.80.1/server/subagent.01.ndjson",
+            "agent.started",
+            '{"callId":"call-43-1","turnId":"turn_0","name":"researcher","sessionId":"wrun_01M7'
+            'ZWB1XJ5ETH59TFA8RJQKH5","streamPath":"/eve/v1/session/wrun_01M7ZWB1XJ5ETH59TFA8RJQ'
+            'KH5/stream","taskId":"researcher-yhq021"}',
+        ),
+        "task_settled": Template(
+            "eve-0.80.1/server/subagent.01.ndjson",
+            "task.settled",
+            '{"callId":"call-43-1","kind":"agent","name":"researcher","status":"completed","tas'
+            'kId":"researcher-yhq021","turnId":"turn_0","output":"Child says: tides follow the '
+            'moon."}',
+        ),
+        "child_started": Template(
+            "eve-0.80.1/server/subagent.02.ndjson",
+            "session.started",
+            '{"runtime":{"agentId":"researcher","agentName":"researcher","eveVersion":"0.80.1"}'
+            ',"trace":{"decision":{"action":"record","recordInputs":true,"recordOutputs":true},'
+            '"spanId":"d6944a5ebeb778f8","traceFlags":1,"traceId":"c15a1b525514fa5cf350d1cab52c'
+            'c363"}}',
+        ),
+    },
+}
+"""The records of each generation; S1 was never recorded and borrows from both."""

@@ -1,0 +1,209 @@
+"""What the scripted eve accepts, by generation: what its recordings show, in the recorded words.
+
+Each refusal stands in `errors.json` or `stream-cursor.json` of the generation's recordings; the
+order of the checks is the one that they show. Unknown members are ignored (eve page, section 4.1).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Post", "Refusal", "StreamQuery", "parse_body", "parse_create", "parse_follow_up"]
+
+
+class Refusal(Exception):
+    """A request that eve answers with an error: status, text, and code where it has one."""
+
+    def __init__(self, status: int, error: str, code: str | None = None) -> None:
+        super().__init__(f"{status}: {error}")
+        self.status = status
+        self.error = error
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A valid body of a create or a follow-up.
+
+    Args:
+        text: the message as text, files as their descriptions; None without a message.
+        parts: the message as `message.received` shows it.
+        attachments: a description of each file.
+        answers: the `inputResponses`.
+        structured: whether a result of a schema is asked for.
+        token: the `continuationToken`.
+        queue: whether the message must wait for the turn's end.
+    """
+
+    text: str | None = None
+    parts: tuple[Mapping[str, object], ...] = ()
+    attachments: tuple[str, ...] = ()
+    answers: tuple[Mapping[str, str], ...] = ()
+    structured: bool = False
+    token: str | None = None
+    queue: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """A valid query of a stream (section 7.1)."""
+
+    start: int
+    tail: bool
+    follow: bool
+    control: bool
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> "StreamQuery":
+        """Read a query; raises `Refusal` for a start that is no integer."""
+        text = query.get("startIndex", "0")
+        try:
+            start = int(text)
+        except ValueError:
+            start = None
+        if start is None or not text.lstrip("-").isdecimal():
+            raise Refusal(400, "Expected startIndex to be an integer.")
+        return cls(
+            start=start,
+            tail=query.get("includeTailIndex") in ("1", "true"),
+            follow=query.get("follow") not in ("0", "false"),
+            control=query.get("streamControlVersion") == "1",
+        )
+
+
+def parse_body(body: bytes) -> Any:
+    """Return the JSON of a body; raises `Refusal` where it is none."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise Refusal(400, "Invalid JSON body.") from None
+
+
+def parse_create(body: bytes, *, tokens: bool) -> Post:
+    """Read the body of a create (section 4); `tokens` says that it is one of generation T."""
+    if not body and not tokens:
+        return Post()
+    value = parse_body(body)
+    if tokens:
+        if not isinstance(value, dict) or value.get("message") in (None, "", []):
+            raise Refusal(400, "Missing or empty 'message' field.")
+    else:
+        if not isinstance(value, dict):
+            raise Refusal(400, "Expected a JSON object.")
+        if "continuationToken" in value:
+            raise Refusal(400, "Session-ID routes do not accept 'continuationToken'.")
+        if "inputResponses" in value:
+            raise Refusal(400, "'inputResponses' is only accepted for an existing session.")
+    text, parts, attachments = _message(value)
+    _common(value)
+    if tokens and value.get("mode", "conversation") not in ("conversation", "task"):
+        raise Refusal(400, "Expected 'mode' to be either 'conversation' or 'task'.")
+    capabilities = value.get("capabilities")
+    if capabilities is not None and not (
+        isinstance(capabilities, dict)
+        and capabilities.keys() <= {"requestInput"}
+        and isinstance(capabilities.get("requestInput", True), bool)
+    ):
+        raise Refusal(400, "Expected 'capabilities.requestInput' to be a boolean when provided.")
+    if "operationId" in value and not tokens:
+        raise Refusal(400, "operationId requires an authenticated principal.")
+    if "forwardedPrincipal" in value:
+        raise Refusal(403, "This deployment does not accept a forwarded principal.")
+    return Post(text, parts, attachments, structured="outputSchema" in value)
+
+
+def parse_follow_up(body: bytes, *, tokens: bool) -> Post:
+    """Read the body of a follow-up (section 5)."""
+    value = parse_body(body)
+    if not isinstance(value, dict):
+        value = {}
+    token = value.get("continuationToken")
+    if tokens:
+        if not isinstance(token, str) or not token:
+            raise Refusal(400, "Missing or empty 'continuationToken' field.")
+    elif token is not None:
+        raise Refusal(400, "Session-ID routes do not accept 'continuationToken'.")
+    responses = value.get("inputResponses")
+    if "message" in value and responses is not None and not tokens:
+        raise Refusal(400, "'message' and 'inputResponses' are mutually exclusive.")
+    if "message" not in value and responses is None:
+        text = "Expected a non-empty 'message' or a non-empty 'inputResponses' array."
+        raise Refusal(400, text)
+    if not tokens and value.get("turnPolicy", "steer") not in ("queue", "steer"):
+        raise Refusal(400, "Expected 'turnPolicy' to be either 'queue' or 'steer'.")
+    said, parts, attachments = _message(value)
+    _common(value)
+    answers: tuple[Mapping[str, str], ...] = ()
+    if responses is not None:
+        if not isinstance(responses, list) or not responses:
+            raise Refusal(400, "Expected 'inputResponses' to be a non-empty array.")
+        if not all(map(_is_response, responses)):
+            text = "Expected every 'inputResponses' entry to match the HITL response schema."
+            raise Refusal(400, text)
+        answers = tuple(responses)
+    return Post(
+        said,
+        parts,
+        attachments,
+        answers,
+        structured="outputSchema" in value,
+        token=token,
+        queue=value.get("turnPolicy") == "queue",
+    )
+
+
+def _is_response(value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() <= {"requestId", "optionId", "text"}
+        and "requestId" in value
+        and all(isinstance(member, str) for member in value.values())
+    )
+
+
+def _common(value: Mapping[str, Any]) -> None:
+    context = value.get("clientContext")
+    fits = context is None or isinstance(context, str | dict)
+    if isinstance(context, list):
+        fits = all(isinstance(item, str) for item in context)
+    if not fits:
+        text = "Expected 'clientContext' to be a string, string array, or JSON object."
+        raise Refusal(400, text)
+    if "outputSchema" in value and not isinstance(value["outputSchema"], dict):
+        raise Refusal(400, "Expected 'outputSchema' to be a JSON-serializable object.")
+
+
+def _message(
+    value: Mapping[str, Any],
+) -> tuple[str | None, tuple[Mapping[str, object], ...], tuple[str, ...]]:
+    if "message" not in value:
+        return None, (), ()
+    message = value["message"]
+    if message in ("", []):
+        raise Refusal(400, "Expected 'message' to be non-empty when provided.")
+    if isinstance(message, str):
+        return message, ({"text": message, "type": "text"},), ()
+    if not isinstance(message, list):
+        text = "Expected 'message' to be a string or an array of text/file parts."
+        raise Refusal(400, text)
+    lines, parts, attachments = [], [], []
+    for part in message:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text":
+            if not part.get("text") or not isinstance(part["text"], str):
+                raise Refusal(400, "Text parts require a non-empty 'text' string.")
+            lines.append(part["text"])
+            parts.append({"text": part["text"], "type": "text"})
+        elif kind == "file":
+            media = part.get("mediaType")
+            if not isinstance(media, str) or not media:
+                raise Refusal(400, "File parts require a non-empty 'mediaType' string.")
+            name = part.get("filename") or media
+            lines.append(f"[file: {name} ({media})]")
+            attachments.append(f"{name} ({media})")
+            parts.append({"type": "file", "mediaType": media, "filename": name})
+        else:
+            text = f"Unsupported message part type {json.dumps(kind)}. Use 'text' or 'file'."
+            raise Refusal(400, text)
+    return "\n".join(lines), tuple(parts), tuple(attachments)

@@ -1,0 +1,969 @@
+"""The sessions of the scripted eve: turns that play scripts into a durable log of records.
+
+A session has one worker that takes inputs one by one and writes records; who reads them is no
+concern of it. What a pause looks like depends on the generation (eve page, section 8.2): S2 holds
+its turn, T and S1 close it and open another one for the answer. Not played: a `steer` that cuts a
+model call (section 5.1); a message during a turn is the next turn, as in a text-only turn.
+"""
+
+import asyncio
+import datetime as dt
+import hashlib
+import hmac
+import json
+import random
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from proxy.clock import Clock, Ids
+from proxy.scripted.eve_frames import FRAMES, dump
+from proxy.scripted.eve_requests import Post, Refusal
+from proxy.scripted.faults import Faults
+from proxy.scripted.scripts import (
+    Approve,
+    Ask,
+    AskSealed,
+    Beat,
+    Compact,
+    Delegate,
+    Fail,
+    Odd,
+    Produce,
+    Remember,
+    Run,
+    Say,
+    Think,
+    ToolCall,
+    UseCustomTool,
+    beats_for,
+)
+from proxy.tasks import Tasks
+
+__all__ = ["DEFAULT", "Entry", "Generation", "Input", "Received", "ScriptedEve", "Talk", "Variant"]
+
+Generation = Literal["T", "S1", "S2"]
+
+# Recorded tool inputs come in pieces of this many characters (recordings README, model script).
+INPUT_PIECE = 12
+RECEIVED_KEPT = 1000
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What differs between releases.
+
+    Args:
+        generation: `T` is 0.30.8, `S2` is 0.80.1, both as recorded; `S1` is what the eve page says
+            of 0.52: S's requests, T's closed pauses and subagents, deltas only.
+    """
+
+    generation: Generation = "S2"
+
+    @property
+    def tokens(self) -> bool:
+        """Whether bodies carry continuation tokens."""
+        return self.generation == "T"
+
+    @property
+    def held(self) -> bool:
+        """Whether a pause holds its turn."""
+        return self.generation == "S2"
+
+    @property
+    def stream_version(self) -> int:
+        """The version that the stream declares (sections 1 and 13)."""
+        return {"T": 21, "S1": 25, "S2": 26}[self.generation]
+
+    @property
+    def release(self) -> str:
+        """The version that `session.started` names."""
+        return {"T": "0.30.8", "S1": "0.52.5", "S2": "0.80.1"}[self.generation]
+
+
+DEFAULT = Variant()
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request as it came, for a test to look at."""
+
+    route: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a log."""
+
+    type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Something for a session's worker: a post, or a control by its name."""
+
+    kind: Literal["post", "compact", "clear", "cancel"]
+    post: Post = field(default_factory=Post)
+    delivery: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer to a request, and the message that it came as."""
+
+    option: str | None = None
+    text: str | None = None
+    said: Input | None = None
+
+
+class _Cancelled(Exception):
+    """The turn is cancelled."""
+
+
+class _Left(Exception):
+    """A message that is no answer came while a held turn waited."""
+
+    def __init__(self, said: Input) -> None:
+        super().__init__(said.post.text)
+        self.said = said
+
+
+class _Failed(Exception):
+    """The turn has failed and said so."""
+
+
+@dataclass(slots=True)
+class Talk:
+    """One session: its log, and what its worker needs."""
+
+    id: str
+    token: str
+    child: bool = False
+    log: list[Entry] = field(default_factory=list)
+    inbox: asyncio.Queue[Input] = field(default_factory=asyncio.Queue)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: bool = False
+    asked: int = 0
+    calls: int = 0
+    turns: int = 0
+    open: list[str] = field(default_factory=list)
+    ended: bool = False
+    closed: bool = False
+    player: "Worker | None" = None
+    worker: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Tell every reader that there is something new."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+def iso(stamp: int) -> str:
+    """Write a time as the recordings do."""
+    when = dt.datetime.fromtimestamp(stamp / 1000, dt.UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class ScriptedEve:
+    """The state of one scripted eve: sessions, requests received, requests refused."""
+
+    def __init__(
+        self, *, key: str | None, variant: Variant, faults: Faults, clock: Clock, pace: float
+    ) -> None:
+        """See `create_eve_app` for the arguments."""
+        self.variant = variant
+        self.faults = faults
+        self.clock = clock
+        self.pace = pace
+        self.received: deque[Received] = deque(maxlen=RECEIVED_KEPT)
+        self.refusals: list[Refusal] = []
+        self.stopping = asyncio.Event()
+        self.talks: dict[str, Talk] = {}
+        self._key_hash = hashlib.sha256(key.encode()).digest() if key is not None else None
+        self._workers = Tasks("scripted eve")
+        # Ids repeat in no other scripted eve, not even after a restart.
+        self._random = random.Random(Ids().bytes(16))
+        self._stamp = 0
+
+    def admits(self, authorization: str | None) -> bool:
+        """Whether a request with this `Authorization` may pass (section 2.1)."""
+        if self._key_hash is None:
+            return True
+        scheme, _, given = (authorization or "").partition(" ")
+        digest = hashlib.sha256(given.encode()).digest()
+        return scheme == "Bearer" and hmac.compare_digest(digest, self._key_hash)
+
+    def stamp(self) -> int:
+        """The time of a record in ms, never before the last one."""
+        self._stamp = max(self._stamp, self.clock.now())
+        return self._stamp
+
+    def _ulid(self) -> str:
+        """26 characters that look like a ULID (section 2)."""
+        value = (self.stamp() << 80) | self._random.getrandbits(80)
+        return "".join(_CROCKFORD[(value >> (5 * place)) & 31] for place in range(25, -1, -1))
+
+    def record_id(self) -> str:
+        """An id of a record."""
+        return f"evt_{self._ulid()}"
+
+    def name(self, alphabet: str, length: int) -> str:
+        """A short name from an alphabet."""
+        return "".join(self._random.choices(alphabet, k=length))
+
+    def uuid(self) -> str:
+        """A random UUID."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def begin(self, *, child: bool = False) -> Talk:
+        """Make a session, still silent."""
+        talk = Talk(f"wrun_{self._ulid()}", f"eve:{self.uuid()}", child=child)
+        self.talks[talk.id] = talk
+        if not child:
+            self._employ(talk)
+        return talk
+
+    def _employ(self, talk: Talk) -> None:
+        talk.player = Worker(self, talk)
+        talk.worker = self._workers.start(talk.player.run(), talk.id)
+
+    def by_token(self, token: str) -> Talk | None:
+        """The live session that a token addresses, whatever the path says (section 5)."""
+        found = (t for t in self.talks.values() if t.token == token and not t.ended)
+        return next(found, None)
+
+    def live(self, session: str) -> Talk | None:
+        """The session of an id that takes inputs; a child takes none."""
+        talk = self.talks.get(session)
+        return None if talk is None or talk.ended or talk.child else talk
+
+    def post(self, talk: Talk, post: Post) -> str:
+        """Give a session an input; returns its delivery id."""
+        delivery = self.uuid()
+        talk.inbox.put_nowait(Input("post", post, delivery))
+        return delivery
+
+    def cancel(self, talk: Talk) -> None:
+        """Stop the running turn, or wake the one that waits."""
+        talk.cancelled.set()
+        talk.inbox.put_nowait(Input("cancel"))
+
+    def reset(self, talk: Talk) -> None:
+        """Retire a session: S says so on the stream and closes it, T says nothing (section 6)."""
+        talk.ended = True
+        if talk.worker is not None:
+            talk.worker.cancel()
+        if not self.variant.tokens and talk.player is not None:
+            talk.player.end()
+
+    def lose(self, talk: Talk) -> None:
+        """Forget a session's running turn, as a killed server does."""
+        if talk.worker is not None:
+            talk.worker.cancel()
+        talk.busy = False
+        self._employ(talk)
+
+    async def stop(self) -> None:
+        """End every turn and every stream."""
+        self.stopping.set()
+        await self._workers.aclose()
+        for talk in self.talks.values():
+            talk.wake()
+
+
+class Worker:
+    """Takes the inputs of one session and plays their turns; a child is played by its parent's."""
+
+    def __init__(self, eve: ScriptedEve, talk: Talk, parent: "Worker | None" = None) -> None:
+        self._eve = eve
+        self._talk = talk
+        self._variant = eve.variant
+        self._frames = FRAMES["T" if eve.variant.tokens else "S2"]
+        self._parent = parent
+        self._call_id = ""
+        self._asked_at = 0
+        self._task_id = ""
+        self._deliveries: list[str] = []
+        self._sequence = 0
+        self._turn_id = "turn_0"
+        self._step: int | None = None
+        self._steps = 0
+        self._text: list[str] = []
+        self._thought: list[str] = []
+        self._input_tokens = 0
+        self._structured = False
+
+    # Records.
+
+    def emit(self, record: str, /, **members: object) -> None:
+        """Write one record, with the deliveries of its turn."""
+        self._emit(record, members, owned=True)
+
+    def emit_apart(self, record: str, /, **members: object) -> None:
+        """Write one record outside of the turn: without deliveries (section 9)."""
+        self._emit(record, members, owned=False)
+
+    def _emit(self, record: str, members: Mapping[str, object], *, owned: bool) -> None:
+        template = self._frames.get(record) or FRAMES["T"][record]
+        if not template.data:
+            self._append(template.type, None, owned=owned)
+            return
+        data = template.filled(members)
+        place = {
+            "sequence": self._sequence,
+            "turnId": self._turn_id,
+            "stepIndex": self._steps - 1 if self._step is None else self._step,
+        }
+        data |= {key: value for key, value in place.items() if key in data and key not in members}
+        self._append(template.type, data, owned=owned)
+
+    def _append(self, kind: str, data: Mapping[str, object] | None, *, owned: bool) -> None:
+        meta: dict[str, object] = {"at": iso(self._eve.stamp()), "id": self._eve.record_id()}
+        if owned and self._deliveries and not self._variant.tokens and not self._talk.child:
+            meta["deliveryIds"] = list(self._deliveries)
+        record: dict[str, object] = {"type": kind, "meta": meta}
+        if data is not None:
+            record = {"data": data, **record}
+        self._talk.log.append(Entry(kind, dump(record).encode() + b"\n"))
+        self._talk.wake()
+
+    def _usage(self) -> dict[str, int]:
+        return {
+            "cacheReadTokens": 0,
+            "cacheWriteTokens": 0,
+            "inputTokens": self._input_tokens,
+            "outputTokens": self._input_tokens * 17 // 42,
+        }
+
+    def _trace(self) -> dict[str, object]:
+        trace_id = self._eve.name("0123456789abcdef", 32)
+        decision = {"action": "record", "recordInputs": True, "recordOutputs": True}
+        return {
+            "decision": decision,
+            "spanId": trace_id[:16],
+            "traceFlags": 1,
+            "traceId": trace_id,
+        }
+
+    def _traced(self) -> dict[str, object]:
+        return {} if self._variant.tokens else {"trace": self._trace()}
+
+    def _session_started(self) -> None:
+        name = "child_started" if self._talk.child else "session_started"
+        template = self._frames[name]
+        runtime = template.inner("runtime", eveVersion=self._variant.release)
+        self.emit(name, runtime=runtime, **self._traced())
+
+    def _waiting(self) -> None:
+        members: dict[str, object] = {"continuationToken": self._talk.token}
+        if not self._variant.tokens:
+            token = f"{self._talk.id}:0" if self._talk.child else self._talk.id
+            members = {"continuationToken": token, "usage": self._usage()}
+        self.emit("session_waiting", **members)
+
+    def end(self) -> None:
+        """Complete the session: its stream closes."""
+        self._talk.ended = self._talk.closed = True
+        members = {} if self._variant.tokens else {"usage": self._usage()}
+        self.emit("session_completed", **members)
+
+    # Inputs.
+
+    async def run(self) -> None:
+        """Take inputs while the session lives."""
+        talk = self._talk
+        while True:
+            item = await talk.inbox.get()
+            if item.kind == "post":
+                await self._turn(item)
+            elif item.kind != "cancel":
+                self._control(item.kind)
+
+    def _control(self, kind: str) -> None:
+        """Section 6: control records name the next turn."""
+        self._sequence, self._turn_id = self._talk.turns, f"turn_{self._talk.turns}"
+        self._step, self._steps = None, 1
+        owner = {"sessionId": self._talk.id}
+        if kind == "clear":
+            self.emit("cleared", **owner)
+        elif self._talk.log:
+            self.emit("compaction_requested", **owner)
+            self.emit("compaction_completed", **owner)
+        self._waiting()
+
+    def _open_turn(self, *, said: Input | None = None) -> None:
+        talk = self._talk
+        self._sequence, self._turn_id = talk.turns, f"turn_{talk.turns}"
+        talk.turns += 1
+        self._step, self._steps = None, 0
+        if said is not None:
+            self._deliveries = [said.delivery]
+        if not talk.log:
+            self._session_started()
+        self.emit("turn_started", **self._traced())
+        if said is not None and said.post.text is not None:
+            self._received(said)
+
+    def _received(self, said: Input) -> None:
+        assert said.post.text is not None
+        self.emit("message_received", message=said.post.text, parts=list(said.post.parts))
+
+    def _as_message(self, item: Input) -> Input:
+        """An answer to nothing reaches the model as a message (section 5)."""
+        if item.post.text is not None:
+            return item
+        said = " ".join(str(a.get("text") or a.get("optionId") or "") for a in item.post.answers)
+        return Input(
+            "post", Post(text=said, parts=({"text": said, "type": "text"},)), item.delivery
+        )
+
+    async def _turn(self, item: Input) -> None:
+        talk = self._talk
+        said = self._as_message(item)
+        talk.busy = True
+        talk.cancelled.clear()
+        try:
+            self._open_turn(said=said)
+            while True:
+                try:
+                    await self._story(said)
+                except _Left as left:
+                    said = left.said
+                    self._received(said)
+                    continue
+                break
+        except _Cancelled:
+            self.emit("turn_cancelled")
+            self._waiting()
+        except _Failed:
+            self._waiting()
+        else:
+            self.emit("turn_completed")
+            self._waiting()
+        finally:
+            talk.busy = False
+            self._text, self._thought = [], []
+
+    async def _story(self, said: Input) -> None:
+        post = said.post
+        self._structured = post.structured
+        turn = self._sequence + 1
+        beats = beats_for(post.text or "", turn=turn, attachments=post.attachments)
+        await self.play(beats)
+
+    async def play(self, beats: Sequence[Beat]) -> None:
+        """Play the model calls of a story, to the end of the last one."""
+        for beat in beats:
+            if await self._beat(beat):
+                return
+        self._end_step("stop")
+
+    # Model calls.
+
+    async def _pause(self, seconds: float = 0.0) -> None:
+        talk = self._talk
+        if seconds and self._eve.pace:
+            await self._eve.clock.wait(talk.cancelled, seconds * self._eve.pace)
+        else:
+            await asyncio.sleep(0)
+        if talk.cancelled.is_set():
+            raise _Cancelled
+
+    def _in_step(self) -> None:
+        if self._step is None:
+            self._step = self._steps
+            self._steps += 1
+            self.emit("step_started")
+
+    def _end_thought(self) -> None:
+        if self._thought:
+            self.emit("reasoning_completed", reasoning="".join(self._thought))
+            self._thought = []
+
+    def _end_text(self, reason: str) -> None:
+        self._end_thought()
+        if self._text:
+            self.emit("message_completed", message="".join(self._text), finishReason=reason)
+            self._text = []
+
+    def _end_step(self, reason: str) -> None:
+        self._end_text(reason)
+        if self._step is not None:
+            self._input_tokens += 42
+            self.emit("step_completed", finishReason=reason)
+            self._step = None
+
+    async def _beat(self, beat: Beat) -> bool:
+        """Play one beat; returns whether it ended the turn."""
+        match beat:
+            case Think(pieces):
+                await self._think(pieces)
+            case Say(pieces, gap_s):
+                await self._say(pieces, gap_s)
+            case Run(calls):
+                await self._run(calls)
+            case Approve():
+                await self._approve(beat)
+            case Ask():
+                await self._ask(beat)
+            case Delegate():
+                await self._delegate(beat)
+            case Produce(value):
+                return await self._produce(value)
+            case Fail():
+                self._fail(beat)
+            case AskSealed() | UseCustomTool() | Compact() | Remember() | Odd():
+                await self._say((f"This eve has no {_missing(beat)}.",))
+        return False
+
+    async def _think(self, pieces: Sequence[str]) -> None:
+        self._in_step()
+        for piece in pieces:
+            await self._pause()
+            self._thought.append(piece)
+            members: dict[str, object] = {"reasoningDelta": piece}
+            if self._variant.tokens:
+                members["reasoningSoFar"] = "".join(self._thought)
+            self.emit("reasoning_appended", **members)
+
+    async def _say(self, pieces: Sequence[str], gap_s: float = 0.0) -> None:
+        self._in_step()
+        self._end_thought()
+        for piece in pieces:
+            await self._pause(gap_s)
+            self._text.append(piece)
+            members: dict[str, object] = {"messageDelta": piece}
+            if self._variant.tokens:
+                members["messageSoFar"] = "".join(self._text)
+            self.emit("message_appended", **members)
+
+    def _call(self, tool: str, input_: Mapping[str, object], *, shown: bool = True) -> str:
+        self._in_step()
+        self._end_text("tool-calls")
+        self._talk.calls += 1
+        call_id = f"call-{self._eve.name('0123456789', 8)}-{self._talk.calls}"
+        if not self._variant.tokens:
+            text = dump(input_)
+            for place in range(0, len(text), INPUT_PIECE):
+                piece = text[place : place + INPUT_PIECE]
+                self.emit("input_appended", callId=call_id, toolName=tool, inputTextDelta=piece)
+        if shown:
+            template = self._frames["actions"]
+            action = template.inner("actions", callId=call_id, toolName=tool, input=dict(input_))
+            self.emit("actions", actions=[action])
+        return call_id
+
+    async def _run(self, calls: Sequence[ToolCall]) -> None:
+        ids = [self._call(call.tool, call.input) for call in calls]
+        # The last call returns first: results come in any order (section 8.1).
+        for call_id, call in reversed(list(zip(ids, calls, strict=True))):
+            await self._pause()
+            self._result(call_id, call)
+        self._end_step("tool-calls")
+
+    def _result(self, call_id: str, call: ToolCall) -> None:
+        if call.error is None:
+            template = self._frames["result"]
+            result = template.inner(
+                "result", callId=call_id, toolName=call.tool, output=call.output
+            )
+            self.emit("result", result=result)
+            return
+        template = self._frames["result_failed"]
+        members: dict[str, object] = {"callId": call_id, "toolName": call.tool}
+        result = template.inner("result", **members, output=call.error)
+        error = template.inner("error", message=call.error)
+        self.emit("result_failed", result=result, error=error)
+
+    async def _produce(self, value: Mapping[str, object]) -> bool:
+        if not self._structured:
+            await self._say((dump(value),))
+            return False
+        self._in_step()
+        step = self._step
+        self._end_step("tool-calls")
+        self.emit("result_completed", result=dict(value), stepIndex=step)
+        return True
+
+    def _fail(self, beat: Fail) -> None:
+        self._in_step()
+        details = {"errorId": self._eve.uuid(), "message": beat.message, "detail": beat.message}
+        members = {"code": beat.code, "message": beat.message, "details": details}
+        self.emit("step_failed", **members)
+        self.emit("turn_failed", **members)
+        self._step = None
+        raise _Failed
+
+    # People.
+
+    async def _approve(self, beat: Approve) -> None:
+        call_id = self._call(beat.call.tool, beat.call.input)
+        self._end_step("tool-calls")
+        template = self._frames["approval"]
+        request = template.inner("requests", requestId=f"aitxt-{self._eve.name(_NAMES, 24)}")
+        request["prompt"] = beat.question
+        request["action"] = _action(request, call_id, beat.call.tool, beat.call.input)
+        answer = await self._answered("approval", request)
+        yes = answer.option == "approve"
+        self._settle(request, answer, "approved" if yes else "denied")
+        if not yes:
+            self._denied("result_denied", call_id, beat.call, request, answer.text)
+        self._go_on(answer)
+        if yes:
+            self._in_step()
+            await self._pause()
+            self._result(call_id, beat.call)
+        said = beat.granted if yes else beat.denied
+        told = answer.text if yes or not self._variant.tokens else None
+        await self._say((*said, *((f" You added: {told}",) if told else ())))
+
+    def _denied(
+        self,
+        name: str,
+        call_id: str,
+        call: ToolCall,
+        request: Mapping[str, Any],
+        reason: str | None,
+    ) -> None:
+        template = self._frames[name]
+        inner = template.inner("result")
+        output: Any = dict(inner["output"])  # type: ignore[call-overload]
+        message = str(output["message"])
+        if name == "result_denied":
+            message = "Tool execution was denied."
+            if reason and not self._variant.tokens:
+                message += f' The person who denied it wrote: "{reason}"'
+        output["message"] = message
+        output["approval"] = {**output["approval"], "requestId": request["requestId"]}
+        inner |= {"callId": call_id, "toolName": call.tool, "output": output}
+        error = template.inner("error", message=message)
+        # Of the step that asked, in T of the old turn too (section 8.2).
+        self.emit(name, result=inner, error=error)
+
+    async def _ask(self, beat: Ask) -> None:
+        tokens = self._variant.tokens
+        input_: dict[str, object]
+        options: list[dict[str, str]]
+        if tokens:
+            options = [{"id": option, "label": option} for option in beat.options]
+            input_ = {"prompt": beat.question, "allowFreeform": True}
+            shown: list[dict[str, str]] = options
+        else:
+            input_ = {"question": beat.question}
+            options = [{"id": o, "label": o, "description": o} for o in beat.options]
+            shown = [{"label": o, "description": o} for o in beat.options]
+        if beat.options:
+            input_["options"] = shown
+        # T's question is no action (section 8.2).
+        call_id = self._call("ask_question", input_, shown=not tokens)
+        self._end_step("tool-calls")
+        if self._variant.held:
+            self.emit("turn_waiting", on="tasks", usage=self._usage())
+        self._talk.asked += 1
+        request_id = call_id if tokens else f"{self._talk.id}-ask-{self._talk.asked}"
+        request = self._frames["question"].inner("requests", requestId=request_id)
+        request["prompt"] = beat.question
+        request["action"] = _action(request, call_id, "ask_question", input_)
+        if beat.options:
+            request["options"] = options
+        else:
+            del request["options"]
+            request["display"] = "text"
+        answer = await self._answered("question", request, call_id=call_id)
+        words = answer.text or next(
+            (o["label"] for o in options if o["id"] == answer.option), answer.option or ""
+        )
+        if not self._variant.held:
+            self._settle(request, answer, "answered")
+            self._go_on(answer)
+        else:
+            if answer.said is not None:
+                self._received(answer.said)
+            self._settle(request, answer, "answered")
+            result = self._frames["result"].inner(
+                "result",
+                callId=call_id,
+                toolName="ask_question",
+                output={"answer": words, "status": "answered"},
+            )
+            self.emit("result", result=result)
+        # Not `str.format`: the answer may have braces in it.
+        await self._say((beat.reply.replace("{answer}", words),))
+
+    def _go_on(self, answer: Answered) -> None:
+        """Open the turn in which a closed pause goes on; a held one takes the message in."""
+        if self._variant.held:
+            return
+        if self._parent is None:
+            self._open_turn(said=answer.said)
+            return
+        # A child of these generations says its turn once more.
+        self._session_started()
+        self._step, self._steps = None, 0
+        self.emit("turn_started", **self._traced())
+
+    def _settle(self, request: Mapping[str, Any], answer: Answered, outcome: str) -> None:
+        if self._variant.tokens:
+            return
+        approval = outcome != "answered"
+        if approval:
+            self._everywhere(
+                "settled",
+                True,
+                requestId=request["requestId"],
+                outcome="approved" if outcome == "approved" else "cancelled",
+                responderPrincipalId="anonymous",
+            )
+        response = {"requestId": request["requestId"]}
+        response |= {} if answer.option is None else {"optionId": answer.option}
+        response |= {} if answer.text is None else {"text": answer.text}
+        resolution = {
+            "kind": request["kind"],
+            "outcome": outcome,
+            "requestId": request["requestId"],
+            "response": response,
+        }
+        self._everywhere("resolved", approval, resolutions=[resolution])
+
+    def _everywhere(self, record: str, owned: bool, /, **members: object) -> None:
+        """Write a record here, and on the parent that relays it."""
+        self._emit(record, members, owned=owned)
+        if self._parent is not None and self._variant.held:
+            self._parent.emit_apart(record, **members, stepIndex=self._asked_at)
+
+    async def _answered(
+        self, name: str, request: Mapping[str, Any], *, call_id: str | None = None
+    ) -> Answered:
+        """Ask, and wait for the answer, on the parent's stream where this is a child."""
+        parent = self._parent
+        root = parent or self
+        members: dict[str, object] = {"requests": [request]}
+        own = {"callId": call_id} if self._variant.held and call_id is not None else {}
+        # A question comes from a tool that runs by itself: outside of the turn (section 9).
+        owned = name != "question"
+        self._request(name, members | own, owned=owned)
+        if self._variant.held:
+            paused = {"on": "input", "usage": self._usage()}
+            self._emit("turn_waiting", paused, owned=owned)
+        if parent is not None:
+            if self._variant.held:
+                members |= {"callId": self._call_id, "taskId": self._task_id}
+            parent._request(name, members, owned=False, step=self._asked_at)
+            if self._variant.held:
+                parent.emit_apart("turn_waiting", on="input", usage=parent._usage())
+        if not self._variant.held:
+            root.emit("turn_completed")
+            root._waiting()
+        root._talk.open.append(request["requestId"])
+        try:
+            return await root._wait_for(request, self)
+        finally:
+            root._talk.open.remove(request["requestId"])
+
+    def _request(
+        self, name: str, members: Mapping[str, object], *, owned: bool, step: int | None = None
+    ) -> None:
+        """Write `input.requested`; the page names `callId` and `taskId` as optional members."""
+        template = self._frames[name]
+        more = {key: value for key, value in members.items() if key in ("callId", "taskId")}
+        data = template.filled({"requests": members["requests"]})
+        data.pop("callId", None)
+        if step is None:
+            step = self._steps - 1 if self._step is None else self._step
+        data |= {"sequence": self._sequence, "turnId": self._turn_id, "stepIndex": max(step, 0)}
+        self._append(template.type, data | more, owned=owned)
+
+    async def _wait_for(self, request: Mapping[str, Any], asking: "Worker") -> Answered:
+        while True:
+            item = await self._next()
+            if item.kind != "post":
+                self._control(item.kind)
+                continue
+            answer = _fits(request, item)
+            said = self._as_message(item)
+            if self._variant.held and (answer is None or answer.said is not None):
+                # The message joins the turn (section 9).
+                self._deliveries.append(item.delivery)
+            if answer is not None:
+                return answer
+            if self._variant.held:
+                asking._leave(request)
+                raise _Left(said)
+            # An empty turn; the request stays open (section 8.2).
+            self._open_turn(said=said)
+            self.emit("turn_completed")
+            self._waiting()
+
+    async def _next(self) -> Input:
+        """The next input of a session that waits; a cancel ends a held turn only."""
+        talk = self._talk
+        while True:
+            item = await talk.inbox.get()
+            if item.kind != "cancel":
+                return item
+            if talk.cancelled.is_set() and self._variant.held:
+                for request_id in talk.open:
+                    self._resolution("resolved_cancelled", request_id)
+                raise _Cancelled
+            talk.cancelled.clear()
+
+    def _resolution(self, name: str, request_id: str) -> None:
+        resolutions: Any = self._frames[name].payload()["resolutions"]
+        self.emit(name, resolutions=[{**resolutions[0], "requestId": request_id}])
+
+    def _leave(self, request: Mapping[str, Any]) -> None:
+        """Withdraw a request because of a message (section 8.2)."""
+        action = request["action"]
+        call = ToolCall(str(action["toolName"]), {})
+        if request["kind"] == "tool-approval":
+            self._resolution("resolved_ignored", str(request["requestId"]))
+            self._denied("result_ignored", str(action["callId"]), call, request, None)
+
+    # Children.
+
+    async def _delegate(self, beat: Delegate) -> None:
+        child = self._eve.begin(child=True)
+        input_ = {"message": beat.task}
+        call_id = self._call(beat.name, input_, shown=False)
+        template = self._frames["delegation"]
+        action = template.inner(
+            "actions", callId=call_id, name=beat.name, subagentName=beat.name, input=input_
+        )
+        action |= {"nodeId": f"subagents/{beat.name}", "description": beat.task}
+        if self._variant.tokens:
+            action["nodeId"] = beat.name
+        members: dict[str, object] = {"actions": [action]}
+        if not self._variant.tokens:
+            members["presentation"] = {call_id: {"label": f"{beat.name}: {beat.task}"}}
+        self.emit("delegation", **members)
+        worker = Worker(self._eve, child, parent=self)
+        worker._call_id = call_id
+        worker._asked_at = self._steps - 1
+        worker._task_id = f"{beat.name}-{self._eve.name('abcdefghijkmnpqrstuvwxyz0123456789', 6)}"
+        self._end_step("tool-calls")
+        if self._variant.held:
+            await self._held_child(worker, beat, call_id)
+        else:
+            await self._called_child(worker, beat, call_id)
+
+    async def _held_child(self, worker: "Worker", beat: Delegate, call_id: str) -> None:
+        task = {"callId": call_id, "name": beat.name, "taskId": worker._task_id}
+        self.emit("task_started", **task)
+        receipt = self._frames["receipt"].inner("result", callId=call_id, toolName=beat.name)
+        receipt["output"] = (
+            f"Started task {worker._task_id}. Its result will arrive in a <task_result> message. "
+            f"To send it another message, call {beat.name} again with taskId {worker._task_id}."
+        )
+        self.emit("receipt", result=receipt)
+        await self._say((f"Waiting for the {beat.name}.",))
+        self._end_step("stop")
+        self.emit("turn_waiting", on="tasks", usage=self._usage())
+        path = f"/eve/v1/session/{worker._talk.id}/stream"
+        self.emit("agent_started", **task, sessionId=worker._talk.id, streamPath=path)
+        output = await worker.work(beat)
+        self._input_tokens += worker._input_tokens
+        self.emit("task_settled", **task, output=output)
+
+    async def _called_child(self, worker: "Worker", beat: Delegate, call_id: str) -> None:
+        self.emit(
+            "called",
+            callId=call_id,
+            childSessionId=worker._talk.id,
+            sessionId=self._talk.id,
+            name=beat.name,
+            toolName=beat.name,
+        )
+        before = len(self._talk.log)
+        asked_in = {
+            "sequence": self._sequence,
+            "turnId": self._turn_id,
+            "stepIndex": self._steps - 1,
+        }
+        output = await worker.work(beat)
+        if any(entry.type == "session.waiting" for entry in self._talk.log[before:]):
+            # After a relayed request T goes on with no name of the turn (section 8.2).
+            self._sequence, self._turn_id = self._talk.turns, ""
+            self._talk.turns += 1
+        # T counts its steps anew after a subagent.
+        self._step, self._steps = None, 0
+        self.emit("child_completed", callId=call_id, output=output, subagentName=beat.name)
+        inner: Any = FRAMES["T"]["child_result"].inner("result")
+        outcome = {**inner["outcome"], "result": {"kind": "succeeded", "output": output}}
+        inner |= {
+            "callId": call_id,
+            "subagentName": beat.name,
+            "output": output,
+            "outcome": outcome,
+        }
+        self.emit("child_result", result=inner, **asked_in)
+
+    async def work(self, beat: Delegate) -> str:
+        """Play a child; returns its last text."""
+        text = f'You are the subagent "{beat.name}".\n\nCaller message:\n{beat.task}'
+        said = Input("post", Post(text=text, parts=({"text": text, "type": "text"},)))
+        self._open_turn(said=said)
+        # A cancel of the parent is one of the child.
+        assert self._parent is not None
+        self._talk.cancelled = self._parent._talk.cancelled
+        before = len(self._talk.log)
+        await self.play(beat.beats)
+        self.emit("turn_completed")
+        if self._variant.tokens:
+            self.end()
+        else:
+            self._waiting()
+        return _last_text(self._talk.log[before:])
+
+
+_NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def _action(
+    request: Mapping[str, Any], call_id: str, tool: str, input_: Mapping[str, object]
+) -> dict[str, object]:
+    return {**request["action"], "callId": call_id, "toolName": tool, "input": dict(input_)}
+
+
+def _last_text(log: Sequence[Entry]) -> str:
+    said = [
+        json.loads(entry.data)["data"]["message"]
+        for entry in log
+        if entry.type == "message.completed"
+    ]
+    return str(said[-1]) if said else ""
+
+
+def _fits(request: Mapping[str, Any], item: Input) -> Answered | None:
+    """The answer that an input is to a request, or None (section 9.4)."""
+    for answer in item.post.answers:
+        if answer["requestId"] == request["requestId"]:
+            return Answered(answer.get("optionId"), answer.get("text"))
+    text = item.post.text
+    if text is None or item.post.answers:
+        return None
+    for number, option in enumerate(request.get("options", ()), start=1):
+        if text.strip().lower() in (option["id"].lower(), option["label"].lower(), str(number)):
+            return Answered(option["id"], said=item)
+    return Answered(text=text, said=item) if request["allowFreeform"] else None
+
+
+def _missing(beat: AskSealed | UseCustomTool | Compact | Remember | Odd) -> str:
+    match beat:
+        case AskSealed(kind):
+            return "passwords to ask for" if kind == "sudo" else "secrets to ask for"
+        case UseCustomTool():
+            return "tools that the application runs"
+        case Compact():
+            return "compaction within a turn"
+        case Remember():
+            return "notes"
+        case Odd():
+            return "records that its page does not know"

@@ -1,0 +1,1 @@
+"""Dragoman in front of scripted eve servers of both generations."""

@@ -1,0 +1,447 @@
+"""The scripted eve: it does what the page and the recordings say, checked by a strict client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from proxy.clock import ManualClock
+from proxy.scripted import BACKENDS, Options
+from proxy.scripted.__main__ import parse
+from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
+from proxy.scripted.eve_frames import FRAMES, Template
+from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
+from tests.support.eve_client import EveClient, Form, ProtocolViolation, Refused
+
+RECORDINGS = Path(__file__).parent.parent / "fixtures" / "wire" / "eve"
+FORMS: dict[str, Form] = {"T": "tokens", "S2": "newest"}
+GENERATIONS = sorted(FORMS)
+
+
+class Served:
+    """A scripted eve and a strict client of its generation."""
+
+    def __init__(self, eve: ScriptedEve, client: EveClient) -> None:
+        self.eve = eve
+        self.client = client
+
+
+Serve = Callable[..., Any]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Start scripted eves."""
+    servers: list[TestServer] = []
+    http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
+
+    async def start(generation: str = "S2", **options: Any) -> Served:
+        app = create_eve_app(variant=Variant(generation), **{"pace": 0.0, **options})  # type: ignore[arg-type]
+        server = TestServer(app)
+        servers.append(server)
+        await server.start_server()
+        client = EveClient(http, str(server.make_url("")), form=FORMS[generation], silence_s=5)
+        return Served(app[EVE], client)
+
+    yield start
+    await http.close()
+    for server in servers:
+        await server.close()
+
+
+@pytest.mark.parametrize(
+    ("generation", "name"), [(g, name) for g in GENERATIONS for name in FRAMES[g]]
+)
+def test_every_template_stands_in_the_recording_that_it_names(generation: str, name: str) -> None:
+    template = FRAMES[generation][name]
+    found = [
+        record.get("data")
+        for line in (RECORDINGS / template.source).read_text().splitlines()
+        if line.strip() and (record := json.loads(line)).get("type") == template.type
+    ]
+    data = json.loads(template.data) if template.data else None
+    assert data in [_first_line_of_traces(value) for value in found]
+
+
+def _first_line_of_traces(value: Any) -> Any:
+    if isinstance(value, dict) and isinstance(value.get("details"), dict):
+        detail = value["details"]["detail"].split("\n")[0]
+        return {**value, "details": {**value["details"], "detail": detail}}
+    return value
+
+
+def test_a_template_takes_no_member_that_its_source_has_not() -> None:
+    template = Template("x", "y", '{"a":1,"b":[{"c":2}]}')
+    assert template.filled({"a": 3}) == {"a": 3, "b": [{"c": 2}]}
+    assert template.inner("b", c=4) == {"c": 4}
+    with pytest.raises(KeyError):
+        template.filled({"z": 1})
+    with pytest.raises(KeyError):
+        template.inner("b", z=1)
+
+
+SCRIPTS = (
+    ("text", (), "Basil likes six hours of sun"),
+    ("reason", (), "`to_cents` truncates instead of rounding"),
+    ("tool", (), "so 19.99 becomes 1998."),
+    ("tools", (), "One risk found"),
+    ("toolfail", (), "The mail connector must be connected again."),
+    ("approve", ("approve",), "Done, 4.1 GB freed."),
+    ("approve", ("no",), "I left /srv/exports/2024 alone."),
+    ("approve2", ("approve", "no"), "I left /etc/hosts alone."),
+    ("ask", ("09:10",), "Holding a seat on the 09:10."),
+    ("ask", ("text:the night train",), "a seat on the the night train."),
+    ("askopen", ("text:Ada",), "The ticket carries the name Ada."),
+    ("child", (), "The researcher says: 84 m."),
+    ("structured", (), '{"title":"Towers","count":2}'),
+    ("custom", (), "This eve has no tools that the application runs."),
+    ("secret", (), "This eve has no secrets to ask for."),
+    ("sudo", (), "This eve has no passwords to ask for."),
+    ("compact", (), "This eve has no compaction within a turn."),
+    ("memory", (), "This eve has no notes."),
+    ("unknown", (), "This eve has no records that its page does not know."),
+    ("long 300", (), "tick 299 "),
+)
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize(("script", "answers", "text"), SCRIPTS)
+async def test_a_strict_client_accepts_every_script(
+    serve: Serve, generation: str, script: str, answers: tuple[str, ...], text: str
+) -> None:
+    served = await serve(generation)
+    # T counts its steps anew after a subagent, which no other server may.
+    served.client.real = (generation, script) == ("T", "child")
+    session = await served.client.create(f"script: {script}")
+    turn = await session.read_turn()
+    for answer in answers:
+        request = turn.requests[-1]
+        words = answer.removeprefix("text:") if answer.startswith("text:") else None
+        option = None if words else request["options"][1]["id"] if answer == "no" else answer
+        await session.respond(request["requestId"], option, words)
+        turn = await session.read_turn()
+    assert turn.text is not None
+    assert text in turn.text
+    assert turn.text.endswith(f"(turn {1})")
+    again = session.client.attach(session.session_id)
+    whole = [r async for r in again.stream(0, follow=False)]
+    assert whole == session.log
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+async def test_a_schema_gets_a_structured_result(serve: Serve, generation: str) -> None:
+    served = await serve(generation)
+    session = await served.client.create("script: structured", outputSchema={"type": "object"})
+    turn = await session.read_turn()
+    assert turn.result == {"title": "Towers", "count": 2}
+    assert turn.text is None
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("script", ["fail", "failmid"])
+async def test_a_failed_turn_is_followed_by_another_one(
+    serve: Serve, generation: str, script: str
+) -> None:
+    served = await serve(generation)
+    session = await served.client.create(f"script: {script}")
+    turn = await session.read_turn()
+    assert turn.types[-3:] == ["step.failed", "turn.failed", "session.waiting"]
+    accepted = await session.send("hello")
+    turn = await session.read_turn(accepted)
+    assert turn.text == "You said: “hello”. (turn 2)"
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+async def test_a_child_has_a_stream_of_its_own_and_asks_on_its_parents(
+    serve: Serve, generation: str
+) -> None:
+    served = await serve(generation)
+    served.client.real = True
+    session = await served.client.create("script: childask")
+    turn = await session.read_turn()
+    (request,) = turn.requests
+    kind, member = (
+        ("subagent.called", "childSessionId")
+        if generation == "T"
+        else ("agent.started", "sessionId")
+    )
+    (started,) = turn.data(kind)
+    child = served.client.child(started[member])
+    assert child.session_id != session.session_id
+    records = []
+    async for record in child.stream(0):
+        records.append(record)
+        if record["type"] == "input.requested":
+            break
+    assert records[-1]["data"]["requests"] == [request]
+    await session.respond(request["requestId"], "approve")
+    ends = {"T": "subagent.completed", "S2": "task.settled"}[generation]
+    async for line in _raw(served, session.session_id, session.cursor):
+        if line["type"] == ends:
+            assert line["data"]["output"] == " Done, 4.1 GB freed."
+        if line["type"] == "session.waiting":
+            break
+
+
+async def _raw(served: Served, session: str, start: int) -> AsyncIterator[dict[str, Any]]:
+    """Records without checks: real T servers break the page's own state machine here."""
+    url = f"{served.client.host}/eve/v1/session/{session}/stream?startIndex={start}"
+    async with asyncio.timeout(5), served.client.http.get(url) as response:
+        async for line in response.content:
+            if line.strip():
+                yield json.loads(line)
+
+
+async def test_a_message_that_is_no_answer_withdraws_a_held_approval(serve: Serve) -> None:
+    served = await serve("S2")
+    session = await served.client.create("script: approve")
+    await session.read_turn()
+    await session.send("hello")
+    turn = await session.read_turn()
+    (resolved,) = turn.data("input.resolved")
+    assert resolved["resolutions"][0]["outcome"] == "ignored"
+    assert turn.data("action.result")[0]["status"] == "rejected"
+    assert turn.text == "You said: “hello”. (turn 1)"
+
+
+async def test_a_message_that_is_no_answer_leaves_a_closed_approval_open(serve: Serve) -> None:
+    served = await serve("T")
+    session = await served.client.create("script: approve")
+    (request,) = (await session.read_turn()).requests
+    await session.send("hello")
+    assert (await session.read_turn()).types == [
+        "turn.started",
+        "message.received",
+        "turn.completed",
+        "session.waiting",
+    ]
+    await session.respond(request["requestId"], "approve")
+    turn = await session.read_turn()
+    assert turn.text is not None
+    assert "4.1 GB freed" in turn.text
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+async def test_a_cancel_ends_a_running_turn(serve: Serve, generation: str) -> None:
+    served = await serve(generation, pace=0.05)
+    session = await served.client.create("script: slow 2000")
+    async for record in session.stream():
+        if record["type"] == "message.appended":
+            break
+    assert await session.cancel() == "accepted"
+    turn = await session.read_turn()
+    assert turn.types[-2:] == ["turn.cancelled", "session.waiting"]
+    accepted = await session.send("hello")
+    assert (await session.read_turn(accepted)).text == "You said: “hello”. (turn 2)"
+
+
+async def test_a_cancel_ends_a_held_turn_and_not_a_closed_one(serve: Serve) -> None:
+    held, closed = await serve("S2"), await serve("T")
+    session = await held.client.create("script: approve")
+    await session.read_turn()
+    await session.cancel()
+    turn = await session.read_turn()
+    assert turn.types == ["input.resolved", "turn.cancelled", "session.waiting"]
+    session = await closed.client.create("script: approve")
+    (request,) = (await session.read_turn()).requests
+    assert await session.cancel() == "accepted"
+    await session.respond(request["requestId"], "approve")
+    assert "turn.cancelled" not in (await session.read_turn()).types
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+async def test_controls_are_said_on_the_stream_and_a_reset_ends_the_session(
+    serve: Serve, generation: str
+) -> None:
+    served = await serve(generation)
+    session = await served.client.create("script: text")
+    await session.read_turn()
+    assert await session.compact() == "accepted"
+    assert (await session.read_turn()).types == [
+        "compaction.requested",
+        "compaction.completed",
+        "session.waiting",
+    ]
+    assert await session.clear() == "accepted"
+    assert (await session.read_turn()).types == ["context.cleared", "session.waiting"]
+    assert await session.reset() == "reset"
+    if generation == "S2":
+        assert (await session.read_turn()).types == ["session.completed"]
+    for control in (session.compact, session.clear, session.reset):
+        assert await control() == "no_active_session"
+    assert await session.cancel() == "no_active_turn"
+    with pytest.raises(Refused) as refused:
+        await session.send("hello")
+    code = {"T": (404, "SESSION_NOT_RESUMABLE"), "S2": (409, "session_not_active")}
+    assert (refused.value.status, refused.value.code) == code[generation]
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_recorded_requests_get_the_recorded_answers(generation: str) -> None:
+    """`errors.json`: what is refused there is refused here, in the same words."""
+    release = {"T": "0.30.8", "S2": "0.80.1"}[generation]
+    recorded = json.loads((RECORDINGS / f"eve-{release}/server/errors.json").read_text())
+
+    async def check() -> int:
+        app = create_eve_app(variant=Variant(generation), pace=0.0)  # type: ignore[arg-type]
+        compared = 0
+        names: dict[str, str] = {}
+        async with TestServer(app) as server, aiohttp.ClientSession() as http:
+            for exchange in recorded["exchanges"]:
+                request, expected = exchange["request"], exchange["response"]
+                if request["method"] != "POST":
+                    continue
+                path, body = request["path"], request.get("body")
+                data = body if isinstance(body, str) else None if body is None else json.dumps(body)
+                for theirs, ours in names.items():
+                    path = path.replace(theirs, ours)
+                    data = None if data is None else data.replace(theirs, ours)
+                async with http.post(server.make_url(path), data=data) as response:
+                    answer = await response.json()
+                if "callback" in (body if isinstance(body, dict) else {}):
+                    # Delegation between deployments is not played.
+                    continue
+                assert response.status == expected["status"], request
+                assert answer.keys() == expected["body"].keys(), request
+                for member in ("error", "code", "ok", "status"):
+                    assert answer.get(member) == expected["body"].get(member), request
+                for member in ("sessionId", "continuationToken"):
+                    if member in answer:
+                        names.setdefault(expected["body"][member], answer[member])
+                compared += 1
+        return compared
+
+    assert asyncio.run(check()) > 20
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+async def test_streams_open_where_they_are_asked_to(serve: Serve, generation: str) -> None:
+    served = await serve(generation)
+    session = await served.client.create("script: text")
+    await session.read_turn()
+    last = [r async for r in _some(served, session.session_id, "startIndex=-1")]
+    assert last == session.log[-1:]
+    everything = [r async for r in _some(served, session.session_id, "startIndex=-1000")]
+    assert everything == session.log
+    for bad in ("abc", "1.5", ""):
+        with pytest.raises(Refused) as refused:
+            await served.client.request(
+                "GET", f"/eve/v1/session/{session.session_id}/stream?startIndex={bad}"
+            )
+        assert refused.value.body["error"] == "Expected startIndex to be an integer."
+
+
+async def _some(served: Served, session: str, query: str) -> AsyncIterator[dict[str, Any]]:
+    """What a stream has to say at once."""
+    url = f"{served.client.host}/eve/v1/session/{session}/stream?{query}"
+    async with served.client.http.get(url) as response:
+        body = await response.content.readany()
+    for line in body.splitlines():
+        if line:
+            yield json.loads(line)
+
+
+async def test_an_unknown_stream_is_404_here_and_empty_there(serve: Serve) -> None:
+    newest, tokens = await serve("S2"), await serve("T")
+    with pytest.raises(Refused) as refused:
+        await newest.client.request("GET", "/eve/v1/session/not-an-id/stream")
+    assert refused.value.status == 404
+    assert [r async for r in _some(tokens, "not-an-id", "")] == []
+
+
+async def test_an_idle_stream_beats_and_its_lease_ends(serve: Serve) -> None:
+    clock = ManualClock()
+    served = await serve("S2", clock=clock)
+    session = await served.client.create("script: text")
+    await session.read_turn()
+    url = f"{served.client.host}/eve/v1/session/{session.session_id}/stream"
+    query = {"streamControlVersion": "1", "startIndex": str(session.cursor)}
+    async with asyncio.timeout(5), served.client.http.get(url, params=query) as response:
+        assert await response.content.readline() == b"\n"
+        for _ in range(5):
+            await clock.advance(10)
+            assert await response.content.readline() == b"\n"
+        await clock.advance(10)
+        assert json.loads(await response.content.readline()) == {
+            "$eve": "stream.lease-ended",
+            "version": 1,
+        }
+        assert await response.content.read() == b""
+
+
+async def test_a_key_is_asked_for_before_everything_but_health(serve: Serve) -> None:
+    served = await serve("S2", key="k-1")
+    assert (await served.client.health())["status"] == "ready"
+    with pytest.raises(Refused) as refused:
+        await served.client.create("hello")
+    assert (refused.value.status, refused.value.code) == (401, "unauthorized")
+    served.client.headers = {"Authorization": "Bearer k-1"}
+    session = await served.client.create("hello")
+    assert (await session.read_turn()).text == "You said: “hello”. (turn 1)"
+
+
+async def test_a_broken_stream_is_the_same_when_it_is_read_again(serve: Serve) -> None:
+    faults = Faults(
+        {("stream", 1): Cut(after_event=3), ("stream", 2): Cut(after_event=2, clean=True)}
+    )
+    served = await serve("S2", faults=faults)
+    session = await served.client.create("script: tool")
+    turn = await session.read_turn()
+    assert turn.types[-1] == "session.waiting"
+    assert served.eve.faults.requests["stream"] >= 3
+
+
+async def test_faults_break_what_they_name(serve: Serve) -> None:
+    served = await serve("S2", faults=Faults({("create", 1): Status(503)}))
+    with pytest.raises(Refused) as refused:
+        await served.client.create("hello")
+    assert refused.value.status == 503
+    for fault in (HalfFrame(2), Garbage(2, b"{\n")):
+        served = await serve("S2", faults=Faults({("stream", 1): fault}))
+        session = await served.client.create("script: text")
+        with pytest.raises(ProtocolViolation):
+            await session.read_turn()
+
+
+async def test_a_lost_turn_never_ends_and_the_session_goes_on(serve: Serve) -> None:
+    served = await serve("S2", pace=0.1, faults=Faults({("stream", 1): LoseTurn(5)}))
+    session = await served.client.create("script: slow 50")
+    _ = [record async for record in session.stream()]
+    await session.send("hello")
+    seen = []
+    async for record in _raw(served, session.session_id, 0):
+        seen.append(record["type"])
+        if record["type"] == "session.waiting":
+            break
+    assert seen.count("turn.started") == 2
+    assert seen.count("turn.completed") == 1
+
+
+def test_the_command_line_chooses_the_generation() -> None:
+    options = parse(["eve", "--generation", "T", "--key", "k"])
+    assert (options.dialect, options.generation) == ("eve", "T")
+    app = BACKENDS["eve"](Options(key="k", generation="T"))
+    assert app[EVE].variant.tokens
+
+
+async def test_the_generation_between_closes_its_pauses_and_has_no_tokens(serve: Serve) -> None:
+    FORMS["S1"] = "newest"
+    served = await serve("S1")
+    async with served.client.http.post(
+        f"{served.client.host}/eve/v1/session", json={"message": "script: approve"}
+    ) as response:
+        created = await response.json()
+    assert created.keys() == {"ok", "sessionId", "status"}
+    types = []
+    async for record in _raw(served, created["sessionId"], 0):
+        types.append(record["type"])
+        if record["type"] == "session.waiting":
+            break
+    assert types[-3:] == ["input.requested", "turn.completed", "session.waiting"]
