@@ -171,9 +171,11 @@ class Session:
 
     @property
     def quiet(self) -> bool:
-        """Say whether the session could be put away: nothing runs, waits or reads."""
+        """Say whether the session could be put away: nothing runs, waits, reads or is on its way to
+        the disk."""
         return not (
-            self.state.busy
+            self._seq != self._stored_seq
+            or self.state.busy
             or self._owed
             or self._queue
             or self._outbox

@@ -18,6 +18,7 @@ from proxy import hub
 from proxy.errors import JournalUnavailable
 from proxy.hub import TRANSPORT_BYTES, Reader
 from proxy.journal.base import Write
+from proxy.journal.memory import MemoryJournal
 from proxy.settings import ServerSettings
 from tests.e2e.conftest import Run
 from tests.e2e.running import BACKEND, HOST, Live, Running, settled, types, until
@@ -355,3 +356,35 @@ async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Ru
     assert turn.text is not None
     assert "alone" in turn.text
     assert [body["answer"] for body in running.requests("respond")] == ["no"]
+
+
+class LateJournal(MemoryJournal):
+    """A journal whose disk takes its time with the end of a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[Write] = []
+
+    def submit(self, write: Write) -> None:
+        if b'"type":"turn.ended"' in write.body:
+            self.held.append(write)
+        else:
+            super().submit(write)
+
+    def release(self) -> None:
+        """Store what was held."""
+        for write in self.held:
+            super().submit(write)
+
+
+async def test_a_session_stays_in_memory_until_its_last_write_is_stored(run: Run) -> None:
+    journal = LateJournal()
+    running = await run(journal)
+    session = await running.eve().create("hello")
+    live = await running.live(session.session_id)
+    await until(lambda: bool(journal.held))
+    assert not live.state.busy
+    assert not live.quiet
+    journal.release()
+    await settled(live)
+    assert live.quiet
