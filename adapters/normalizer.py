@@ -85,7 +85,7 @@ class Normalizer:
     def __init__(self, state: LogState | None = None) -> None:
         self.state = state if state is not None else LogState()
         self.repairs: collections.Counter[Rule] = collections.Counter()
-        self.late: collections.deque[ev.Event] = collections.deque(maxlen=LATE_LIMIT)
+        self.late: list[ev.Event] = []
         self._out: list[ev.Event] = []
         self._asked = False
 
@@ -120,6 +120,7 @@ class Normalizer:
     def _drop(self, rule: Rule, event: ev.Event) -> None:
         self.repairs[rule] += 1
         self.late.append(event)
+        del self.late[:-LATE_LIMIT]
 
     def _keep(self, event: ev.Event, broken: LawBroken) -> None:
         self.repairs[Rule.UNREPAIRED] += 1

@@ -101,6 +101,38 @@ SAMPLES: tuple[Sample, ...] = (
         " grep message.completed | grep 'turn 2' && break; sleep 0.2; done",
         "`to_cents` truncates",
     ),
+    # Engine page, sections 6 (`/execute`), 10.3 (pending), 10.1 (respond) and 11.1 (replay). The
+    # answer to `/execute` is the turn's stream, which waits: it goes on in the background.
+    Sample(
+        "Ask as an Engine frontend; the backend is a Herm, and waits for a yes",
+        "ENGINE={url}/as/engine/to/herm\n"
+        "{http} -H 'content-type: application/json' $ENGINE/execute"
+        """ -d '{"task_id":"demo","message":"script: approve"}' >/dev/null &\n"""
+        """for TRY in $TRIES; do PENDING=$({http} "$ENGINE/hitl/pending?task_id=demo")\n"""
+        """  printf '%s\\n' "$PENDING" | grep request_id && break; sleep 0.2; done""",
+        "request_id",
+    ),
+    Sample(
+        "Say yes there, and see what came of it",
+        """REQUEST=$(printf '%s' "$PENDING" | sed 's/.*"request_id":"\\([^"]*\\)".*/\\1/')\n"""
+        "{http} -H 'content-type: application/json' $ENGINE/hitl/respond"
+        """ -d '{"task_id":"demo","request_id":"'"$REQUEST"'","answer":"yes"}'; echo\n"""
+        'for TRY in $TRIES; do {http} "$ENGINE/execute/replay?after=0" |'
+        " grep completed && break; sleep 0.2; done",
+        '"phase":"completed"',
+    ),
+    # Herm page, sections 2.2 (create), 3 (send events) and 4.2 (list).
+    Sample(
+        "Talk as a Herm frontend; the backend is an eve server",
+        "HERM={url}/as/herm/to/eve/v1\n"
+        "SESSION=$({http} -X POST $HERM/agents/eve/sessions |"
+        """ sed 's/.*"id":"\\(dgs_[^"]*\\)".*/\\1/')\n"""
+        "{http} -H 'content-type: application/json' $HERM/sessions/$SESSION/events"
+        """ -d '{"type":"user.message","content":[{"type":"text","text":"script: tool"}]}'\n"""
+        """for TRY in $TRIES; do {http} "$HERM/sessions/$SESSION/events" |"""
+        " grep end_turn && break; sleep 0.2; done",
+        "`to_cents` truncates",
+    ),
     Sample(
         "List all sessions by the control API",
         "{http} {url}/api/v1/sessions; echo",

@@ -24,6 +24,10 @@ from proxy.journal.base import Journal
 RING_BYTES = 256 * 1024
 """Frames that a feed keeps in memory for readers that come back soon; the journal has the rest."""
 
+WARM_ENTRIES = 16
+"""Entries of a new session that are encoded though nobody reads yet: whoever made it reads next,
+and then needs nothing from the journal."""
+
 MARK_ENTRIES = 1024
 """Entries between two marks of a feed: what a reader with an older cursor reads at most in vain."""
 
@@ -80,7 +84,9 @@ class Feed:
     def publish(self, entries: Sequence[Entry]) -> None:
         """Take entries that are stored; they follow what the feed has, or the feed is behind and
         catches up later."""
-        if not self.readers or not entries or entries[0].seq != self._seq + 1:
+        if not entries or entries[0].seq != self._seq + 1:
+            return
+        if not self.readers and self._seq >= WARM_ENTRIES:
             return
         frames: list[Frame] = []
         before = self.next_cursor
@@ -148,6 +154,9 @@ class Feed:
                             frames += self.encoder.feed(entry)
                     self._keep(frames)
                     self._mark()
+                    if self._seq >= self._head():
+                        # To look for more would cost another round to the journal's threads.
+                        break
 
     async def read(self, position: int) -> AsyncIterator[list[Frame]]:
         """Yield the frames from `position` up to where the feed is, in pieces for one write

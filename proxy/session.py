@@ -15,7 +15,6 @@ the policy that the face promised, whatever the backend would do by itself.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import functools
 import logging
@@ -125,7 +124,7 @@ class Session:
         self._stored_seq = 0
         self._status: str = row.state
         self._feeds: dict[FeedKey, Feed] = {}
-        self._queue: collections.deque[tuple[str, cmd.AnyCommand]] = collections.deque()
+        self._queue: list[tuple[str, cmd.AnyCommand]] = []
         self._outbox: dict[str, CommandRow] = {}
         self._next_number = 1
         self._sending: str | None = None
@@ -138,7 +137,7 @@ class Session:
         self._timer_at = 0
         self._running: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None
         self.closed = False
         self.used_at = clock.monotonic()
 
@@ -190,13 +189,24 @@ class Session:
 
     def news(self) -> asyncio.Event:
         """Return an event that is set when more is stored, or when the session leaves memory."""
-        if self._news.is_set() and not self.closed:
+        if self._news is None:
             self._news = asyncio.Event()
+            if self.closed:
+                self._news.set()
         return self._news
+
+    def _tell(self) -> None:
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
 
     def open_interactions(self) -> list[ev.InteractionRequested]:
         """Return the open interactions, oldest first."""
         return [open_.event for open_ in self.state.interactions.values()]
+
+    def webhook(self, request_id: str) -> str | None:
+        """Return where the provider of an open sign-in returns to at the backend, or None."""
+        return self._codec.webhook(request_id)
 
     def feed(self, dialect: str, thread_id: str = ev.MAIN) -> Feed:
         """Return the frames of a thread in a dialect.
@@ -232,11 +242,12 @@ class Session:
     # Loading.
 
     def begin(self, first: ev.Entry) -> None:
-        """Start a session that was just made with its first entry."""
+        """Start a session that was just made with its first entry; its own face reads it next."""
         self._hear_of(first)
         self.state.apply_entry(first)
         self._seq = self._stored_seq = first.seq
         self._at = first.at
+        self.feed(self.row.dialect).publish([first])
 
     def _hear_of(self, entry: ev.Entry) -> None:
         if isinstance(entry.event, ev.SessionStarted):
@@ -381,7 +392,7 @@ class Session:
             self._fail(error)
         elif entries and not self.closed:
             self._stored_seq = entries[-1].seq
-            self._news.set()
+            self._tell()
             for feed in self._feeds.values():
                 feed.publish(entries)
 
@@ -432,7 +443,7 @@ class Session:
         """Stop all that runs, end all readers; what was under way is taken up by the next
         `load`."""
         self.closed = True
-        self._news.set()
+        self._tell()
         for task in list(self._running):
             task.cancel()
         if self._timer is not None:
@@ -520,6 +531,14 @@ class Session:
             ids.append(command_id)
             if command is None:
                 continue
+            if isinstance(command, cmd.SendMessage) and command.policy == "interrupt":
+                # The face promised that the work stops for it: then it is the next message.
+                stop = self._check(cmd.Interrupt())
+                if stop is not None:
+                    stop_id = self._ids.uuid()
+                    events += self._accepted(stop_id, stop, by, face, details)
+                    rows.append(self._row(stop_id, stop, now))
+                    followups.append((stop_id, stop))
             events += self._accepted(command_id, command, by, face, details)
             if _local(command, self._codec):
                 events += self._apply_local(command_id, command)
@@ -529,17 +548,7 @@ class Session:
                 self._sealed.add(command.request_id)
                 followups.append((command_id, command))
                 continue
-            row = CommandRow(
-                self.row.key,
-                self._next_number,
-                command_id,
-                "accepted",
-                cmd.encode_command(command),
-                now,
-            )
-            self._next_number += 1
-            self._outbox[command_id] = row
-            rows.append(row)
+            rows.append(self._row(command_id, command, now))
             followups.append((command_id, command))
         # Sealed values live in `followups` only; messages queue in order, the rest goes at once.
         at_once = [pair for pair in followups if not self._waits(pair[1])]
@@ -554,6 +563,14 @@ class Session:
             self._start(self._send(command_id, command), f"send {command_id}")
         self._go_on()
         return ids
+
+    def _row(self, command_id: str, command: cmd.AnyCommand, now: int) -> CommandRow:
+        """Put a command into the outbox, and return the row that the journal keeps of it."""
+        body = cmd.encode_command(command)
+        row = CommandRow(self.row.key, self._next_number, command_id, "accepted", body, now)
+        self._next_number += 1
+        self._outbox[command_id] = row
+        return row
 
     def _waits(self, command: cmd.AnyCommand) -> bool:
         """Say whether a command waits for its turn; what steers or withdraws by the backend's own
@@ -604,6 +621,9 @@ class Session:
                 dialect=self.row.dialect,
                 code=ErrorCode.PAUSED,
             )
+        if command.policy == "interrupt":
+            # What cannot be stopped is not promised to stop.
+            self._check(cmd.Interrupt())
         if command.policy != "reject":
             return
         if self.state.interactions:
@@ -691,7 +711,7 @@ class Session:
                     by=by,
                 )
             )
-        elif is_message and self.state.interactions:
+        elif is_message and self.state.interactions and self._waits(command):
             # The agent took an input and still waits: the pause is said again (law 6).
             turn = self.state.thread(ev.MAIN).turn
             if turn is not None and turn.paused_on == "input":
@@ -745,7 +765,7 @@ class Session:
         if self.closed or self.state.ended is not None:
             return
         if self._queue and not (self.state.busy or self._sending or self._owed):
-            command_id, command = self._queue.popleft()
+            command_id, command = self._queue.pop(0)
             self._sending = command_id
             self._start(self._send(command_id, command), f"send {command_id}")
         for call in self._codec.take_calls():
@@ -871,6 +891,7 @@ class Session:
         backoff = self._backoff()
         while not self.closed and (call := self._wanted(thread_id)) is not None:
             before, opened_at = self._codec.position, self._clock.now()
+            heard = (self._codec.frames, self._seq)
             error = await self._run_stream(call)
             if self._wanted(thread_id) is None:
                 return
@@ -878,7 +899,9 @@ class Session:
             because = error or because
             # A lease that ended is no fault: the dialect expects its reader back soon.
             leased = error is None and now - opened_at >= LEASE_MS
-            if leased or self._codec.position != before:
+            # Whether an attempt changed the codec's own notes is no news from the backend.
+            news = (self._codec.frames, self._seq) != heard
+            if leased or (news and self._codec.position != before):
                 because = None
                 backoff.reset()
             elif backoff.exhausted(now, self._patience or self._codec.patience):

@@ -58,8 +58,8 @@ INDEX_CHUNK = 256
 PAUSES_SKIPPED = 16
 """Commits without a pause after two pauses that brought nothing: a lone writer waits for each."""
 
-FRAME_BATCHES = 4
-"""Frame batches for each transaction: compressing one takes up to a millisecond."""
+FRAME_BYTES = 128 * 1024
+"""Source frames for each transaction: compressing them takes about two milliseconds."""
 
 KNOWN_TAILS = 50_000
 """Sessions whose last seq stays in memory, about 300 bytes each; finding it again takes 20 us."""
@@ -437,9 +437,7 @@ class Writer:
             return
         try:
             if self._frames:
-                batches = self._frames[:FRAME_BATCHES]
-                del self._frames[:FRAME_BATCHES]
-                self._store_frames(batches)
+                self._store_frames(self._next_frames())
             elif self._round:
                 self._index_some()
             elif self._unindexed >= self._index_rows or (
@@ -452,6 +450,17 @@ class Writer:
             logger.warning("the journal puts off its index and source frames: %s", error)
             self._rest_until = now + RETRY_SECONDS
             self._roll_back()
+
+    def _next_frames(self) -> list[FrameBatch]:
+        size = count = 0
+        for batch in self._frames:
+            size += batch.size
+            count += 1
+            if size >= FRAME_BYTES:
+                break
+        taken = self._frames[:count]
+        del self._frames[:count]
+        return taken
 
     def _store_frames(self, batches: list[FrameBatch]) -> None:
         execute = self._connection.execute

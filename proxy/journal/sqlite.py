@@ -338,7 +338,7 @@ class SqliteJournal(Journal):
         self, session: int, leg: int, first: int, frames: Sequence[bytes], at: int
     ) -> None:
         """Keep source frames, numbered from `first`: in memory at once, on disk within
-        `frame_seconds`.
+        one and a half `frame_seconds`.
         """
         if not self._keep_frames or not self._is_open or not frames:
             return
@@ -370,9 +370,11 @@ class SqliteJournal(Journal):
         now = self._loop.time()
         for key, batch in list(self._batches.items()):
             if batch.due > now:
-                self._sweep = self._loop.call_at(batch.due, self._send_due_frames)
-                return
+                break
             self._send_frames(key)
+        if self._batches:
+            # Not when the next one is due: with many sessions that would be all the time.
+            self._sweep = self._loop.call_later(self._frame_seconds / 2, self._send_due_frames)
 
     async def frames(
         self, session: int, leg: int, *, first: int = 0, limit: int = 1000
