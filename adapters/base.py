@@ -14,6 +14,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +22,7 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.commands import AnyCommand
 from adapters.errors import DragomanError
-from adapters.events import Entry, Event, SessionStarted
+from adapters.events import MAIN, Entry, Event, SessionStarted
 from adapters.framing.sse import SseFrame
 
 
@@ -212,14 +213,21 @@ class ClientCodec(abc.ABC):
         """
 
     @abc.abstractmethod
-    def give_up(self, error: DragomanError, now: int) -> list[Event]:
-        """Hear that the stream cannot be had again: the turn has failed, code
-        `backend_session_lost`.
+    def give_up(self, error: DragomanError, now: int, *, thread_id: str = MAIN) -> list[Event]:
+        """Hear that a thread's stream cannot be had again: the turn has failed, code
+        `backend_session_lost`. A child's loss ends the child only.
         """
 
     @abc.abstractmethod
     def tick(self, now: int) -> list[Event]:
         """Take the time; called at `wake_at` or later."""
+
+    def webhook(self, request_id: str) -> str | None:
+        """Return the address to which the provider of an open sign-in returns, or None.
+
+        It holds a live token of the backend, so no event carries it.
+        """
+        return None
 
     @property
     @abc.abstractmethod
@@ -262,11 +270,13 @@ class Encoder(abc.ABC):
     """Turns the log of one session (one thread of it) into the frames of a face: a pure function of
     the log.
 
-    The same entries give the same frames for ever, under the same `version`.
+    The same entries give the same frames for ever, under the same `version`: what is frozen is the
+    plan, how many frames each entry gives and in which order. `shape` is that of the snapshots.
     """
 
     dialect: str
     version: int
+    shape: int = 0
     next_cursor: int = 0
 
     @abc.abstractmethod
@@ -280,6 +290,23 @@ class Encoder(abc.ABC):
     @abc.abstractmethod
     def restore(self, snapshot: bytes) -> None:
         """Put back what `snapshot` gave."""
+
+
+def shape_of(*states: type) -> int:
+    """Return a number for the fields of dataclasses, to tell snapshots of other fields by: those
+    are ignored.
+    """
+    fields = [f"{state.__name__}.{name}" for state in states for name in _fields(state)]
+    return zlib.crc32(",".join(fields).encode()) & 0x7FFFFFFF
+
+
+def _fields(state: Any) -> list[str]:
+    return [f"{field.name}:{field.type}" for field in dataclasses.fields(state)]
+
+
+def fields_of(state: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, uncopied: `dataclasses.asdict` copies all below."""
+    return {field.name: getattr(state, field.name) for field in dataclasses.fields(state)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -297,9 +324,13 @@ class EncoderContext:
 class Dialect:
     """A wire protocol: its name and its two halves, where built.
 
-    `create` of a client codec takes the backend's settings.
+    `encoder` makes the newest version, `older` has those that stored sessions may still need, by
+    `Encoder.version`. `create` of a client codec takes the backend's settings.
     """
 
     name: str
     encoder: Callable[[EncoderContext], Encoder] | None = None
+    older: Mapping[int, Callable[[EncoderContext], Encoder]] = dataclasses.field(
+        default_factory=dict
+    )
     client: Callable[[Mapping[str, Any]], ClientCodec] | None = None

@@ -19,12 +19,14 @@ from adapters.base import BlockEnded
 from adapters.state import (
     PAUSE_UPKEEP,
     RECEIVED_KINDS,
+    RECENT_IDS,
     REPAIRED,
     TURN_TABLE,
     LawBroken,
     LogState,
     OpenBlock,
     OpenTurn,
+    RecentIds,
     Thread,
     Turn,
 )
@@ -196,7 +198,7 @@ class Normalizer:
 
     def _turn_id(self, thread_id: str) -> str:
         prefix = "turn" if thread_id == ev.MAIN else f"turn-{thread_id}"
-        number = len(self.state.turn_ids)
+        number = self.state.turn_ids.total
         while (turn_id := f"{prefix}-{number}") in self.state.turn_ids:
             number += 1
         return turn_id
@@ -667,9 +669,10 @@ def _is_of(turn_id: str | None, turn: OpenTurn) -> bool:
     return not turn_id or turn_id == turn.turn_id or turn_id == turn.turn_id.rpartition("~")[0]
 
 
-def _unused(native: str, used: set[str]) -> str:
+def _unused(native: str, used: RecentIds) -> str:
     """Return our id for a native one that was used before; what is before `~` is the native id."""
-    number = 2
+    # Beyond what is remembered, a number that no forgotten one had.
+    number = 2 if used.total <= RECENT_IDS else used.total
     while f"{native}~{number}" in used:
         number += 1
     return f"{native}~{number}"

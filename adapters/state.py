@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from adapters import events as ev
+from adapters.base import shape_of
 
 
 class Turn(enum.StrEnum):
@@ -178,9 +179,54 @@ class OpenInput:
     kind: str
 
 
+RECENT_IDS = 256
+"""Ids of each kind that are remembered after they are over: a backend that comes back repeats its
+last turn, not its hundredth last. About 40 bytes each in a snapshot."""
+
+
+@dataclasses.dataclass(slots=True)
+class RecentIds:
+    """The newest ids of a kind; `total` counts all that there were."""
+
+    total: int = 0
+    kept: dict[str, None] = dataclasses.field(default_factory=dict)
+
+    def add(self, name: str) -> None:
+        """Take an id; the oldest is forgotten when there are too many.
+
+        The normalizer writes `name~2` for a name that comes back: such a name stays known.
+        """
+        native = name.rpartition("~")[0]
+        if native in self.kept:
+            del self.kept[native]
+            self.kept[native] = None
+        if name not in self.kept:
+            self.total += 1
+            self.kept[name] = None
+        if len(self.kept) > RECENT_IDS:
+            del self.kept[next(iter(self.kept))]
+
+    def discard(self, name: str) -> None:
+        """Forget an id."""
+        self.kept.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.kept
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
 @dataclasses.dataclass(slots=True)
 class LogState:
-    """The fold of a session's log: start empty, `apply` every event in order."""
+    """The fold of a session's log: start empty, `apply` every event in order.
+
+    It stays small however long the log is. What is open is kept whole: a turn with its calls for
+    each thread, the text of the open blocks, interactions and inputs until they are settled. Of
+    what is over the newest `RECENT_IDS` of each kind are remembered (turns, calls, resolved
+    interactions, received messages, threads): within these an id is unique and a repeat is
+    recognised. One that comes back after more than that many others is taken for new.
+    """
 
     seq: int = 0
     at: int = 0
@@ -190,10 +236,11 @@ class LogState:
     interactions: dict[str, OpenInteraction] = dataclasses.field(default_factory=dict)
     resolved: dict[str, str] = dataclasses.field(default_factory=dict)
     inputs: dict[str, OpenInput] = dataclasses.field(default_factory=dict)
-    unreceived: set[str] = dataclasses.field(default_factory=set)
-    received: set[str] = dataclasses.field(default_factory=set)
-    turn_ids: set[str] = dataclasses.field(default_factory=set)
-    call_ids: set[str] = dataclasses.field(default_factory=set)
+    unreceived: RecentIds = dataclasses.field(default_factory=RecentIds)
+    received: RecentIds = dataclasses.field(default_factory=RecentIds)
+    turn_ids: RecentIds = dataclasses.field(default_factory=RecentIds)
+    call_ids: RecentIds = dataclasses.field(default_factory=RecentIds)
+    over: RecentIds = dataclasses.field(default_factory=RecentIds)
     block_ids: int = 0
     title: str | None = None
     archived_at: int | None = None
@@ -469,6 +516,8 @@ class LogState:
         open_ = self._open(event.request_id)
         del self.interactions[event.request_id]
         self.resolved[event.request_id] = event.outcome
+        if len(self.resolved) > RECENT_IDS:
+            del self.resolved[next(iter(self.resolved))]
         self._set_changed(open_.event)
 
     def _open(self, request_id: str) -> OpenInteraction:
@@ -488,6 +537,16 @@ class LogState:
         if thread.turn is not None:
             raise LawBroken(2, f"thread `{event.thread_id}` ends while its turn is open")
         thread.ended = True
+        self.over.add(event.thread_id)
+        if len(self.threads) > 2 * RECENT_IDS:
+            self._forget_threads()
+
+    def _forget_threads(self) -> None:
+        """Forget the threads that ended long ago, so that a repeated end of one is taken anew."""
+        for thread_id, thread in list(self.threads.items()):
+            idle = thread.turn is None and not thread.calls
+            if thread.ended and idle and thread_id not in self.over and thread_id != ev.MAIN:
+                del self.threads[thread_id]
 
 
 def _check_whole(block: OpenBlock | None, event: ev.TextCompleted | ev.ReasoningCompleted) -> None:
@@ -516,3 +575,8 @@ _APPLY: dict[str, Callable[[LogState, Thread, Any], None]] = {
 }
 
 _ADAPTER = TypeAdapter(LogState)
+
+SNAPSHOT_SHAPE = shape_of(
+    LogState, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds
+)
+"""Of the snapshots of a state: one of another shape is ignored."""

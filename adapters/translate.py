@@ -455,7 +455,7 @@ class _Reading:
     ) -> None:
         self._dialect = dialect
         self._session_id = session_id
-        self._codec = make({"task_id": named or session_id})
+        self._codec = make({"task_id": named or session_id, "single_stream": True})
         self._call = _CALLS.get(dialect, _STREAM)
         self._inputs = Inputs(inputs, session_id=session_id, face=dialect)
         self._normalizer = Normalizer(LogState())

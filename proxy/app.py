@@ -34,12 +34,21 @@ FACES: dict[str, Callable[[web.Application, str], None]] = {
 def _base(settings: Settings, sessions: Sessions) -> web.Application:
     app = web.Application(
         client_max_size=settings.server.max_body_bytes,
-        middlewares=() if settings.keys else (_only_from_here,),
+        middlewares=(_holding,) if settings.keys else (_only_from_here, _holding),
     )
     app[SETTINGS] = settings
     app[SESSIONS] = sessions
     app[KEYS] = Key.from_settings(settings.keys)
     return app
+
+
+@web.middleware
+async def _holding(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Keep the sessions that a request looks at in memory until it is answered."""
+    with request.app[SESSIONS].holding():
+        return await handler(request)
 
 
 @web.middleware

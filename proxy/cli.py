@@ -1,8 +1,9 @@
 """The command `dragoman`, and the only module that prints.
 
 The commands that serve run until they are told to stop. The others are clients of the control API
-of a running server. What a program reads goes to stdout, everything else to stderr. Exit status: 0
-done, 1 it could not be done or a check failed, 2 the command line or the configuration is wrong.
+of a running server; those for sessions work on a journal's file as well. What a program reads goes
+to stdout, everything else to stderr. Exit status: 0 done, 1 it could not be done or a check failed,
+2 the command line or the configuration is wrong.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import resource
 import signal
 import sys
@@ -39,7 +41,8 @@ from adapters.inputs import BadInput, read_inputs
 from adapters.mapping import DIALECT_OF_FOLDER
 from proxy import logs
 from proxy import matrix as tables
-from proxy.errors import ConfigError
+from proxy.errors import ConfigError, JournalUnavailable
+from proxy.journal.base import Journal
 from proxy.matrix import side_of
 from proxy.settings import Settings, load_settings
 
@@ -287,14 +290,45 @@ class _Server:
             ):
                 status, data = response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = "it does not answer" if isinstance(error, TimeoutError) else str(error)
-            if isinstance(error, aiohttp.ClientConnectorError):
-                why = "nobody listens there"
-            _fail(
-                f"no server can be reached at {self.url}: {_clean(why)}. "
-                "Start one with `dragoman serve`, or name the one that runs with --url."
-            )
+            self._unreachable(error)
         return self._read(status, data)
+
+    def copy(self, path: str, out: BinaryIO) -> None:
+        """Write the body of an answer, as it comes; a body that breaks off ends the program."""
+        asyncio.run(self._copy(path, out))
+
+    async def _copy(self, path: str, out: BinaryIO) -> None:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        last = b""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=REQUEST_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.get(self._url(path), allow_redirects=False) as response,
+            ):
+                if response.status != 200 or response.content_type != "application/x-ndjson":
+                    self._read(response.status, await response.read())
+                    _fail(f"what answers at {self.url} is no Dragoman. Name another with --url.")
+                async for data in response.content.iter_any():
+                    *lines, last = (last + data).split(b"\n")
+                    for line in lines:
+                        if line.startswith(b'{"version":'):
+                            # No entry begins so: the server says why it breaks off.
+                            self._read(500, line)
+                        out.write(line + b"\n")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self._unreachable(error)
+        if last:
+            _fail("the export broke off in the middle; try again.")
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        why = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            why = "nobody listens there"
+        _fail(
+            f"no server can be reached at {self.url}: {_clean(why)}. "
+            "Start one with `dragoman serve`, or name the one that runs with --url."
+        )
 
     def _url(self, path: str) -> URL:
         with contextlib.suppress(ValueError):
@@ -371,6 +405,16 @@ def _time(value: object) -> str:
     return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
 
 
+_COLOURS = {
+    "running": "green",
+    "paused": "yellow",
+    "ended": "dim",
+    "deleted": "red",
+    "expired": "dim",
+}
+"""The colours of states on a terminal."""
+
+
 def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table on a terminal, else a line for each row with tabs between its cells."""
     cells = [[_cell(value) for value in row] for row in rows]
@@ -383,7 +427,12 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         table.add_column(column, overflow="fold")
     for row in cells:
         # As text: rich would take square brackets for its markup.
-        table.add_row(*map(Text, row))
+        table.add_row(
+            *(
+                Text(cell, style=_COLOURS.get(cell, "") if column in {"state", "status"} else "")
+                for column, cell in zip(columns, row, strict=True)
+            )
+        )
     Console().print(table)
 
 
@@ -391,31 +440,133 @@ def _print_json(answer: JsonObject) -> None:
     click.echo(orjson.dumps({"version": 1, **answer}))
 
 
+@dataclass(frozen=True)
+class _File:
+    """The journal of a server, read and changed as a file; whose sessions they are does not
+    matter.
+    """
+
+    url: str
+    as_json: bool
+
+    def ask(
+        self, work: Callable[[Journal], Coroutine[Any, Any, T]], *, read_only: bool = True
+    ) -> T:
+        """Return what `work` gives; every other outcome ends the program."""
+        from proxy import offline
+
+        async def run() -> T:
+            async with offline.opened(self.url, read_only=read_only) as journal:
+                return await work(journal)
+
+        try:
+            return asyncio.run(run())
+        except ConfigError as error:
+            _fail(error.message, status=2)
+        except JournalUnavailable as error:
+            hint = "" if read_only else " Without --journal the running server is asked."
+            _fail(_clean(error.message) + "." + hint)
+        except DragomanError as error:
+            _fail(_clean(error.message))
+
+
+def _of_sessions(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a server or a journal's file; it gets a `source`."""
+
+    @click.option(
+        "--journal",
+        metavar="FILE",
+        help="Not a server but its journal: the file, or a URL like `sqlite:///dragoman.db`.",
+    )
+    @_of_a_server
+    @functools.wraps(command)
+    def wrapper(server: _Server, journal: str | None, **arguments: Any) -> None:
+        if journal is None:
+            command(source=server, **arguments)
+            return
+        url = journal if "://" in journal else f"sqlite:///{Path(journal).absolute()}"
+        command(source=_File(url, server.as_json), **arguments)
+
+    return wrapper
+
+
+class _Units(click.ParamType[float]):
+    """A number with one of some units."""
+
+    def __init__(self, name: str, units: Mapping[str, float], example: str) -> None:
+        self.name = name
+        self._units = units
+        self._example = example
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number in the smallest unit."""
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", str(value).strip())
+        factor = None if match is None else self._units.get(match[2])
+        if match is None or factor is None:
+            units = ", ".join(unit for unit in self._units if unit)
+            self.fail(f"`{value}` is none: write {self._example}; units are {units}.", param, ctx)
+        return float(match[1]) * factor
+
+
+_AGE = _Units(
+    "age", {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}, "a time like `30d` or `12h`"
+)
+_SIZE = _Units(
+    "size",
+    {
+        "": 1,
+        "kB": 10**3,
+        "MB": 10**6,
+        "GB": 10**9,
+        "KiB": 2**10,
+        "MiB": 2**20,
+        "GiB": 2**30,
+    },
+    "a size like `500MB`",
+)
+
+
 @main.group()
 def sessions() -> None:
-    """Look at the sessions of a running server."""
+    """Look at sessions, export and delete them: of a running server, or in a journal's file."""
 
 
 @sessions.command("list")
 @click.option(
     "--state",
-    type=click.Choice(["idle", "running", "paused", "ended"]),
+    type=click.Choice(["idle", "running", "paused", "ended", "deleted", "expired"]),
     help="Only sessions in this state.",
 )
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many."
 )
-@click.option("--before", metavar="KEY", help="Go on from the key that the last page ended with.")
-@_of_a_server
-def sessions_list(server: _Server, state: str | None, limit: int, before: str | None) -> None:
+@click.option(
+    "--before",
+    type=click.IntRange(0),
+    metavar="KEY",
+    help="Go on from the key that the last page ended with.",
+)
+@_of_sessions
+def sessions_list(
+    source: _Server | _File, state: str | None, limit: int, before: int | None
+) -> None:
     """List your sessions, newest first."""
-    query = {"limit": str(limit)}
-    if state is not None:
-        query["state"] = state
-    if before is not None:
-        query["before"] = before
-    answer = server.ask("GET", "/sessions", query=query)
-    if server.as_json:
+    if isinstance(source, _File):
+        from proxy import offline
+
+        answer = source.ask(
+            lambda journal: offline.listed(journal, state=state, limit=limit, before=before)
+        )
+    else:
+        query = {"limit": str(limit)}
+        if state is not None:
+            query["state"] = state
+        if before is not None:
+            query["before"] = str(before)
+        answer = source.ask("GET", "/sessions", query=query)
+    if source.as_json:
         _print_json(answer)
         return
     columns = ("id", "state", "dialect", "route", "owner", "updated", "title")
@@ -434,11 +585,16 @@ def sessions_list(server: _Server, state: str | None, limit: int, before: str | 
 
 @sessions.command("show")
 @click.argument("session")
-@_of_a_server
-def sessions_show(server: _Server, session: str) -> None:
+@_of_sessions
+def sessions_show(source: _Server | _File, session: str) -> None:
     """Show one session: what it waits for, its backends, its other names."""
-    answer = server.ask("GET", f"/sessions/{quote(session, safe='')}")
-    if server.as_json:
+    if isinstance(source, _File):
+        from proxy import offline
+
+        answer = source.ask(lambda journal: offline.shown(journal, session))
+    else:
+        answer = source.ask("GET", _session_path(session))
+    if source.as_json:
         _print_json(answer)
         return
     lists = {"open_interactions": "waits for", "legs": "backend", "aliases": "also called"}
@@ -451,6 +607,159 @@ def sessions_show(server: _Server, session: str) -> None:
         elif name != "version" and value is not None:
             rows.append([name, value])
     _print_rows(("what", "value"), rows)
+
+
+def _session_path(session: str) -> str:
+    return f"/sessions/{quote(session, safe='')}"
+
+
+@sessions.command("export")
+@click.argument("session")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write here and not to stdout.",
+)
+@_of_sessions
+def sessions_export(source: _Server | _File, session: str, output: Path | None) -> None:
+    """Print a session's canonical events as NDJSON, the form that `translate` reads."""
+    with contextlib.ExitStack() as stack:
+        out: BinaryIO = sys.stdout.buffer
+        try:
+            if output is not None:
+                out = stack.enter_context(output.open("wb"))
+            if isinstance(source, _File):
+                source.ask(lambda journal: _export(journal, session, out))
+            else:
+                source.copy(f"{_session_path(session)}/events", out)
+            out.flush()
+        except BrokenPipeError:
+            _reader_left()
+            sys.exit(1)
+        except OSError as error:
+            _fail(f"{output or 'stdout'}: {error.strerror or error}", status=2)
+
+
+async def _export(journal: Journal, session: str, out: BinaryIO) -> None:
+    from proxy import offline
+
+    async for lines in offline.exported(journal, session):
+        out.write(lines)
+
+
+def _agreed(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; elsewhere nobody could answer, and `--yes` must have said it."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and _on_terminal()):
+        raise click.UsageError("nothing is erased without a question: add --yes")
+    if not click.confirm(question, err=True):
+        _fail("nothing was erased.")
+
+
+@sessions.command("delete")
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@click.option(
+    "--local", is_flag=True, help="Erase it here and leave what its backend has, unasked."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@_of_sessions
+def sessions_delete(
+    source: _Server | _File, names: tuple[str, ...], local: bool, yes: bool
+) -> None:
+    """Delete sessions: at their backend where that can, and all that is stored of them.
+
+    In a journal's file their backends are not asked.
+    """
+    _agreed(f"Erase {len(names)} session(s) for ever?", yes=yes)
+    answers: list[JsonObject] = []
+    for name in names:
+        if isinstance(source, _File):
+            from proxy import offline
+
+            given = source.ask(
+                lambda journal, name=name: offline.deleted(journal, name),  # type: ignore[misc]
+                read_only=False,
+            )
+        else:
+            query = {"local": "1"} if local else {}
+            given = source.ask("DELETE", _session_path(name), query=query)
+        answers.append(given)
+        if not source.as_json:
+            _print_rows(("session", "status"), [[given.get("id"), given.get("status")]])
+    if source.as_json:
+        _print_json({"deleted": [given.get("id") for given in answers]})
+
+
+@sessions.command("prune")
+@click.option(
+    "--older-than", type=_AGE, metavar="AGE", help="Erase what had no event for so long: `30d`."
+)
+@click.option("--max-bytes", type=_SIZE, metavar="SIZE", help="Keep so much in all, like `10GB`.")
+@click.option(
+    "--max-bytes-per-backend", type=_SIZE, metavar="SIZE", help="Keep so much of each backend."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and erase nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@_of_sessions
+def sessions_prune(
+    source: _Server | _File,
+    older_than: float | None,
+    max_bytes: float | None,
+    max_bytes_per_backend: float | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Erase the sessions that the given limits do not keep, those with the oldest last event first.
+
+    One in which a turn or an interaction is open stays. Prints what went, and why.
+    """
+    if older_than is None and max_bytes is None and max_bytes_per_backend is None:
+        raise click.UsageError(
+            "say what is kept: --older-than, --max-bytes or --max-bytes-per-backend"
+        )
+    if not dry_run:
+        _agreed("Erase the sessions that these limits do not keep for ever?", yes=yes)
+    if isinstance(source, _File):
+        from proxy import offline
+        from proxy.retention import Limits
+
+        limits = Limits(
+            age=None if older_than is None else round(older_than * 1000),
+            bytes_per_backend=_whole(max_bytes_per_backend),
+            bytes=_whole(max_bytes),
+        )
+        answer = source.ask(
+            lambda journal: offline.pruned(journal, limits, dry_run=dry_run), read_only=dry_run
+        )
+    else:
+        body: JsonObject = {
+            "older_than_seconds": older_than,
+            "max_bytes": _whole(max_bytes),
+            "max_bytes_per_backend": _whole(max_bytes_per_backend),
+            "dry_run": dry_run,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        answer = source.ask("POST", "/prune", body=given)
+    if source.as_json:
+        _print_json(answer)
+        return
+    columns = ("id", "reason", "backend", "route", "updated", "bytes")
+    rows = [
+        [
+            *(entry.get(name) for name in columns[:4]),
+            _time(entry.get("updated_at")),
+            entry.get("bytes"),
+        ]
+        for entry in answer["sessions"]
+    ]
+    _print_rows(columns, rows)
+
+
+def _whole(size: float | None) -> int | None:
+    return None if size is None else round(size)
 
 
 @main.group()

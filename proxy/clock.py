@@ -26,9 +26,18 @@ guess one.
 class Clock:
     """Real time."""
 
+    # How far Unix time has been ahead of the monotonic time at most, in milliseconds.
+    _ahead: int | None = None
+
     def now(self) -> int:
-        """Return the time as Unix milliseconds; it steps back when somebody sets the clock."""
-        return time.time_ns() // 1_000_000
+        """Return the time as Unix milliseconds. When somebody sets the clock back it goes on from
+        where it was: what is due in a second must not wait for an hour.
+        """
+        passed = time.monotonic_ns() // 1_000_000
+        ahead = time.time_ns() // 1_000_000 - passed
+        if self._ahead is None or ahead > self._ahead:
+            self._ahead = ahead
+        return passed + self._ahead
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment; never steps back."""

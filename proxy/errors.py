@@ -7,7 +7,12 @@ dialect's answers.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from adapters.errors import DragomanError, ErrorCode
+
+if TYPE_CHECKING:
+    from proxy.journal.base import SessionRow
 
 
 class UpstreamError(DragomanError):
@@ -78,6 +83,14 @@ class CursorExpired(JournalError):
     """The events at the cursor were pruned."""
 
     code = ErrorCode.CURSOR_EXPIRED
+
+
+class SessionExpired(CursorExpired):
+    """The session was kept no longer: only its names are left. `row` is what is known of it."""
+
+    def __init__(self, row: SessionRow) -> None:
+        super().__init__(f"Session `{row.id}` is no longer kept; start a new one.")
+        self.row = row
 
 
 class InteractionConflict(DragomanError):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import aiohttp
 from aiohttp import web
 
+from proxy import descriptors
 from proxy.app import create_app, create_listener
 from proxy.clock import Clock, Ids
 from proxy.errors import ConfigError
@@ -18,12 +20,25 @@ from proxy.sessions import Sessions
 from proxy.settings import Address, Settings
 from proxy.tasks import Tasks
 
+_log = logging.getLogger(__name__)
+
 KEEPALIVE_SECONDS = 15.0
 """How long an unused connection to a backend is kept; aiohttp's own default."""
 
 GRACE_SECONDS = 0.5
-"""How long streams get to write their last bytes after they were told to end, before the server
-waits for handlers."""
+"""How long handlers get to end once the sessions are closed; streams were told to end before."""
+
+CLOSING_SECONDS = 2.0
+"""What is kept of `server.shutdown_seconds` for closing: handlers, tasks, the journal's last write.
+At most half of it."""
+
+WAITING_CONNECTIONS = 1024
+"""Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
+before it tries again, and asyncio's own 100 are fewer than come back after a restart."""
+
+IDLE_SECONDS = 75.0
+"""How long a connection may stay between two requests; also what finds those whose client vanished
+in between. aiohttp's own is an hour, in which thousands may gather."""
 
 
 @contextlib.asynccontextmanager
@@ -69,10 +84,13 @@ async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner
         handler_cancellation=True,
         access_log=None,
         shutdown_timeout=GRACE_SECONDS,
+        keepalive_timeout=IDLE_SECONDS,
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, address.host, address.port, reuse_address=True)
+        site = web.TCPSite(
+            runner, address.host, address.port, reuse_address=True, backlog=WAITING_CONNECTIONS
+        )
         await site.start()
     except OSError as error:
         await runner.cleanup()
@@ -106,6 +124,17 @@ async def serve(
     """
     stop = stop or asyncio.Event()
     _calm_collector()
+    descriptors.raise_limit()
+    unwatch = descriptors.watch(asyncio.get_running_loop())
+    try:
+        await _serve(settings, ready, stop)
+    finally:
+        unwatch()
+
+
+async def _serve(
+    settings: Settings, ready: Callable[[str], None] | None, stop: asyncio.Event
+) -> None:
     async with opened_sessions(settings) as sessions:
         runners: list[web.AppRunner] = []
         try:
@@ -120,10 +149,18 @@ async def serve(
                 ready(f"http://{host}:{port}")
             await stop.wait()
         finally:
-            # Streams end first, so that their clients reconnect; then the listeners close.
-            await sessions.aclose()
-            await asyncio.sleep(0)
-            # Who has not left by then is cut off: the process ends within the configured time.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(settings.server.shutdown_seconds):
-                    await asyncio.gather(*(runner.cleanup() for runner in runners))
+            await _stop(sessions, runners, settings.server.shutdown_seconds)
+
+
+async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: float) -> None:
+    """Stop within `seconds`: streams end first, so that their clients reconnect; while commands get
+    their answers new work is still taken, to be refused as its dialect does; then all is closed."""
+    end = asyncio.get_running_loop().time() + seconds
+    if not await sessions.drain(max(seconds - CLOSING_SECONDS, seconds / 2)):
+        _log.warning("commands on their way were cut off; the next start looks for their answers")
+    await sessions.aclose()
+    await asyncio.sleep(0)
+    # Who has not left by then is cut off: the process ends within the configured time.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(runner.cleanup() for runner in runners))

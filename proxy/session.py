@@ -35,10 +35,10 @@ from adapters.base import (
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import parse_json
+from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import Normalizer, Rule
 from adapters.registry import DIALECTS
-from adapters.state import LogState
+from adapters.state import SNAPSHOT_SHAPE, LogState
 from proxy.clock import Clock, Ids
 from proxy.errors import (
     InteractionConflict,
@@ -50,7 +50,16 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.hub import Feed, FeedKey, entries_of
-from proxy.journal.base import CommandRow, CommandStatus, Journal, LegRow, SessionRow, Write
+from proxy.journal.base import (
+    CodecRow,
+    CommandRow,
+    CommandStatus,
+    Journal,
+    LegRow,
+    SessionRow,
+    Snapshot,
+    Write,
+)
 from proxy.tasks import Tasks
 from proxy.upstream.client import Stream, Upstream
 from proxy.upstream.reconnect import Backoff
@@ -61,6 +70,17 @@ disk."""
 
 SLICE_FRAMES = 64
 """Frames that are decoded and stored at once: about a millisecond of work."""
+
+SNAPSHOT_ENTRIES = 128
+"""Entries between two snapshots of a session's state: loading folds at most about as many, 1.5
+ms."""
+
+SNAPSHOT_SHARE = 128
+"""Bytes of a snapshot of the state for each entry since the one before: a larger one, of a log that
+has used very many ids or has a long open block, is rarer. A log takes about 200 on disk."""
+
+STATE = "state"
+"""The kind of the snapshots of a session's state."""
 
 LEASE_MS = 30_000
 """A stream that lived this long and then ended in good order was on a lease, which eve gives for
@@ -79,12 +99,42 @@ answer."""
 
 _log = logging.getLogger(__name__)
 
+AGENT = "agent"
+"""The key in a fixed codec's settings of the name under which the backend was shown."""
+
+_TELLS = frozenset({"session.started", "session.updated", "session.ended"})
+
 _DELTAS = frozenset({"text.delta", "reasoning.delta"})
 
 _BEGINS = frozenset(
     {"turn.started", "turn.ended", "message.received", "guidance.received", "session.ended"}
 )
 """What shows that a backend has done something about the messages that it took."""
+
+
+def codec_of(dialect: str, backend: str, settings: Mapping[str, Any]) -> CodecRow:
+    """Return the newest codec of a dialect, as it is fixed for a session on a backend.
+
+    Raises:
+        NotSupported: the dialect has no encoder.
+    """
+    make = DIALECTS[dialect].encoder
+    if make is None:
+        raise NotSupported(f"`{dialect}` is not served yet.")
+    version = make(EncoderContext("", b"", settings=settings)).version
+    return CodecRow(dialect, version, format_json({AGENT: backend, **settings}))
+
+
+async def told(journal: Journal, row: SessionRow) -> tuple[list[int], int]:
+    """Return the seqs of the events up to some seq that say what a session is (made, updated,
+    ended), and that seq: what is after it is to be read."""
+    if row.last_seq <= SNAPSHOT_ENTRIES:
+        return [], 0
+    found = await journal.snapshot(row.key, STATE, SNAPSHOT_SHAPE)
+    if found is None:
+        return [], 0
+    value: Any = parse_json(found.data)
+    return list(value["told"]), found.seq
 
 
 class Session:
@@ -102,9 +152,11 @@ class Session:
         clock: Clock,
         ids: Ids,
         broken: Callable[[Session], None],
+        deleted: Callable[[Session], None],
         keep_frames: bool,
         patience: int | None,
         face_settings: Mapping[str, Mapping[str, Any]],
+        gate: asyncio.Semaphore | None = None,
     ) -> None:
         self.row = row
         self.leg = leg
@@ -115,10 +167,16 @@ class Session:
         self._clock = clock
         self._ids = ids
         self._broken = broken
+        self._deleted = deleted
         self._keep_frames = keep_frames
         self._patience = patience
         self._face_settings = face_settings
+        self._gate = gate
         self._normalizer = Normalizer(LogState())
+        self._codecs: dict[str, CodecRow] = {}
+        self._told: list[int] = []
+        self._snapshot_seq = 0
+        self._snapshot_due = SNAPSHOT_ENTRIES
         self._seq = 0
         self._at = 0
         self._stored_seq = 0
@@ -127,7 +185,7 @@ class Session:
         self._queue: list[tuple[str, cmd.AnyCommand]] = []
         self._outbox: dict[str, CommandRow] = {}
         self._next_number = 1
-        self._sending: str | None = None
+        self._sending: dict[str, str] = {}
         self._owed: set[str] = set()
         self._loaded = False
         self._streams: dict[str, asyncio.Task[None]] = {}
@@ -138,8 +196,12 @@ class Session:
         self._running: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._news: asyncio.Event | None = None
+        self._on_its_way: set[str] = set()
         self.closed = False
+        self.draining = False
         self.used_at = clock.monotonic()
+        self.holders = 0
+        """How many requests look at it: it stays in memory until they are answered."""
 
     # What others ask of it.
 
@@ -172,6 +234,13 @@ class Session:
     def quiet(self) -> bool:
         """Say whether the session could be put away: nothing runs, waits, reads or is on its way to
         the disk."""
+        return (
+            self.idle and self.holders == 0 and not any(feed.used for feed in self._feeds.values())
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Say whether nothing is under way but that somebody may read."""
         return not (
             self._seq != self._stored_seq
             or self.state.busy
@@ -179,8 +248,12 @@ class Session:
             or self._queue
             or self._outbox
             or self._running - set(self._streams.values())
-            or any(feed.used for feed in self._feeds.values())
         )
+
+    @property
+    def sending(self) -> bool:
+        """Say whether a command is on its way to the backend and its answer not here yet."""
+        return bool(self._on_its_way) and not self.closed
 
     @property
     def forgot_its_message(self) -> bool:
@@ -214,36 +287,79 @@ class Session:
         Raises:
             NotSupported: the dialect has no encoder.
         """
-        settings = self._face_settings.get(dialect, {})
-        key = FeedKey(dialect, str(settings.get("form", "")), thread_id)
+        key = FeedKey(dialect, thread_id)
         feed = self._feeds.get(key)
         if feed is None:
-            make = DIALECTS[dialect].encoder
-            if make is None:
-                raise NotSupported(f"`{dialect}` is not served yet.")
-            context = EncoderContext(
-                session_id=self.id,
-                secret=self.row.secret,
-                thread_id=thread_id,
-                agent=self.leg.backend,
-                settings=settings,
-            )
-
-            def make_encoder() -> Encoder:
-                assert make is not None
-                return make(context)
-
+            make_encoder = self._encoders(dialect, thread_id)
             feed = Feed(
-                self._journal, self.row.key, self.id, make_encoder, lambda: self._stored_seq
+                self._journal,
+                self.row.key,
+                self.id,
+                make_encoder,
+                lambda: self._stored_seq,
+                name=f"{dialect}/{thread_id}",
+                prepare=None if dialect in self._codecs else lambda: self._fix(dialect),
+                gate=self._gate,
             )
             self._feeds[key] = feed
+            if self.draining:
+                feed.close()
         return feed
+
+    def _encoders(self, dialect: str, thread_id: str) -> Callable[[], Encoder]:
+        """Return what makes encoders of a dialect, in the version that is fixed for the session.
+
+        Raises:
+            NotSupported: the dialect has no encoder, or none of this version.
+        """
+        known = DIALECTS[dialect]
+        make = known.encoder
+        if make is None:
+            raise NotSupported(f"`{dialect}` is not served yet.")
+        codec = self._codecs.get(dialect) or codec_of(
+            dialect, self.leg.backend, self._face_settings.get(dialect, {})
+        )
+        settings: Any = parse_json(codec.settings)
+        context = EncoderContext(
+            session_id=self.id,
+            secret=self.row.secret,
+            thread_id=thread_id,
+            agent=settings.pop(AGENT),
+            settings=settings,
+        )
+        if codec.version != make(context).version:
+            make = known.older.get(codec.version)
+            if make is None:
+                raise NotSupported(
+                    f"Session `{self.id}` was shown by version {codec.version} of `{dialect}`, "
+                    "which this Dragoman does not have."
+                )
+        return functools.partial(make, context)
+
+    def settings_of(self, dialect: str) -> Mapping[str, Any]:
+        """Return the settings that shape the session's frames in a dialect: those that were
+        configured when it was first read there."""
+        codec = self._codecs.get(dialect)
+        if codec is None:
+            return self._face_settings.get(dialect, {})
+        settings: Any = parse_json(codec.settings)
+        return {name: value for name, value in settings.items() if name != AGENT}
+
+    async def _fix(self, dialect: str) -> None:
+        """Fix how a dialect shows the session, before it shows anything."""
+        if dialect not in self._codecs:
+            codec = codec_of(dialect, self.leg.backend, self._face_settings.get(dialect, {}))
+            self._codecs[dialect] = await self._journal.fix_codec(self.row.key, codec)
 
     # Loading.
 
-    def begin(self, first: ev.Entry) -> None:
-        """Start a session that was just made with its first entry; its own face reads it next."""
+    def begin(self, first: ev.Entry, codec: CodecRow | None) -> None:
+        """Start a session that was just made with its first entry; its own face reads it next, with
+        the codec `codec`."""
+        if codec is not None:
+            self._codecs[codec.dialect] = codec
         self._hear_of(first)
+        self._told.append(first.seq)
         self.state.apply_entry(first)
         self._seq = self._stored_seq = first.seq
         self._at = first.at
@@ -254,14 +370,27 @@ class Session:
             self._codec.started(entry.event)
 
     async def load(self) -> None:
-        """Fold the log, put the codec back where it was, take up what was under way."""
+        """Fold the log from its newest snapshot on, put the codec back where it was, take up what
+        was under way."""
         self._loaded = True
-        async for chunk in self._journal.scan(self.row.key):
+        if self.row.last_seq > SNAPSHOT_ENTRIES:
+            codecs, _ = await asyncio.gather(self._journal.codecs(self.row.key), self._skip())
+        else:
+            codecs = await self._journal.codecs(self.row.key)
+        self._codecs = {codec.dialect: codec for codec in codecs}
+        begun = self._snapshot_seq = self.state.seq
+        async for chunk in self._journal.scan(self.row.key, after=begun):
             for entry in entries_of(chunk.body, self.id):
+                if entry.seq <= self.state.seq:
+                    continue
                 self._hear_of(entry)
                 self.state.apply_entry(entry)
                 self._watch(entry.event)
+                self._hear_told(entry.seq, entry.event)
         self._seq = self._stored_seq = self.state.seq
+        self._snapshot_due = begun + SNAPSHOT_ENTRIES
+        if (snapshot := self._snapshot()) is not None:
+            self._journal.add_snapshot(self.row.key, snapshot)
         self._at = self.state.at
         self._codec.restore(self.leg.state, self.leg.position)
         for row in await self._journal.commands(self.row.key):
@@ -272,6 +401,8 @@ class Session:
             command = cmd.decode_command(value)
             if row.status == "accepted" and isinstance(command, cmd.SendMessage):
                 self._queue.append((row.command_id, command))
+            elif row.status == "accepted" and self.draining:
+                continue
             elif row.status == "accepted":
                 self._start(self._send(row.command_id, command), f"send {row.command_id}")
             else:
@@ -286,15 +417,67 @@ class Session:
         )
         self._go_on()
 
+    async def _skip(self) -> None:
+        """Begin at the newest snapshot of the state."""
+        key = self.row.key
+        found, begin = await asyncio.gather(
+            self._journal.snapshot(key, STATE, SNAPSHOT_SHAPE),
+            # How the session was made is the first entry.
+            self._journal.read(key, limit_rows=1),
+        )
+        if found is None:
+            return
+        try:
+            value: Any = parse_json(found.data)
+            state = LogState.restore(format_json(value["state"]))
+            owed, told = set(value["owed"]), list(value["told"])
+        except (ValueError, TypeError, KeyError) as error:
+            _log.warning("session `%s`: a snapshot is of no use: %s", self.id, error)
+            return
+        self._hear_of(entries_of(begin[0].body, self.id)[0])
+        self._normalizer = Normalizer(state)
+        self._owed, self._told = owed, told
+
+    def _snapshot(self) -> Snapshot | None:
+        """Return a snapshot of the state when it is time for one; it is stored when the entries
+        are."""
+        if self._seq < self._snapshot_due:
+            return None
+        data = b'{"owed":%b,"told":%b,"state":%b}' % (
+            format_json(sorted(self._owed)),
+            format_json(self._told),
+            self.state.snapshot(),
+        )
+        due = self._snapshot_seq + len(data) // SNAPSHOT_SHARE
+        if self._seq < due:
+            self._snapshot_due = due
+            return None
+        self._snapshot_seq = self._seq
+        self._snapshot_due = self._seq + SNAPSHOT_ENTRIES
+        return Snapshot(STATE, SNAPSHOT_SHAPE, 0, self._seq, data)
+
+    def _hear_told(self, seq: int, event: ev.Event) -> None:
+        if event.TYPE in _TELLS:
+            self._told.append(seq)
+
+    async def _keep_up(self) -> None:
+        """Let the feeds of those who have read the session, and do not now, catch up, so that their
+        snapshots do."""
+        for dialect in list(self._codecs):
+            try:
+                await self.feed(dialect).catch_up()
+            except Exception:  # noqa: BLE001 - whoever reads hears of what is wrong
+                _log.exception("session `%s`: no snapshots for `%s`", self.id, dialect)
+
     def _recover(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Look for evidence of a command that a crash may have cut off; never send it again."""
         call = self._codec.recover(command_id, command)
         if call is not None:
             if isinstance(command, cmd.SendMessage):
-                self._sending = command_id
+                self._sending[command_id] = command.policy
             self._start(self._look_up(call, command_id), f"recover {command_id}")
         elif self._codec.streams():
-            self._sending = command_id
+            self._sending[command_id] = getattr(command, "policy", "")
         else:
             self._emit([_unknown(command_id)])
 
@@ -322,18 +505,18 @@ class Session:
         now = self._at = max(self._at, self._clock.now())
         first = self._seq + 1
         entries = []
-        rows = bytearray()
+        rows = []
         plain = True
         changes = list(commands)
         for event in events:
             self._seq += 1
             entry = ev.Entry(self._seq, now, self.id, event)
             entries.append(entry)
-            rows += entry.encode_row()
-            rows += b"\n"
+            rows.append(entry.encode_row())
             if event.TYPE not in _DELTAS:
                 plain = False
                 self._watch(event)
+                self._hear_told(self._seq, event)
                 if isinstance(event, ev.InputSettled):
                     changes += self._settle(event, now)
         self.state.seq, self.state.at = self._seq, now
@@ -344,7 +527,7 @@ class Session:
             self.row.key,
             first=first,
             count=len(entries),
-            body=bytes(rows),
+            body=b"\n".join([*rows, b""]),
             position=self._codec.position if upstream or whole else None,
             leg=self.leg.number,
             leg_state=self._codec.snapshot() if whole else None,
@@ -368,7 +551,7 @@ class Session:
             stored = asyncio.get_running_loop().create_future()
             self._waiters.append(stored)
 
-        write.done = functools.partial(self._written, entries, stored)
+        write.done = functools.partial(self._written, entries, stored, self._snapshot())
         self._journal.submit(write)
         self._alarm()
         return stored
@@ -377,6 +560,7 @@ class Session:
         self,
         entries: Sequence[ev.Entry],
         stored: asyncio.Future[None] | None,
+        snapshot: Snapshot | None,
         error: JournalError | None,
     ) -> None:
         """Hear from the journal what became of a write; only now others may see its events."""
@@ -395,6 +579,11 @@ class Session:
             self._tell()
             for feed in self._feeds.values():
                 feed.publish(entries)
+            if snapshot is not None:
+                self._journal.add_snapshot(self.row.key, snapshot)
+                self._start(self._keep_up(), "keep snapshots up")
+            if self.state.ended == "deleted" and self._stored_seq == self._seq:
+                self._deleted(self)
 
     def _new_native_id(self, upstream: bool) -> str | None:
         native_id = self._codec.native_id if upstream else None
@@ -426,8 +615,8 @@ class Session:
 
     def _settle(self, event: ev.InputSettled, now: int) -> list[CommandRow]:
         row = self._outbox.pop(event.command_id, None)
-        if self._sending == event.command_id:
-            self._sending = None
+        self._on_its_way.discard(event.command_id)
+        self._sending.pop(event.command_id, None)
         if row is None:
             return []
         return [_moved(row, "settled", now)]
@@ -438,6 +627,14 @@ class Session:
         if not self.closed:
             self.close()
             self._broken(self)
+
+    def drain(self) -> None:
+        """End all readers and send no further message; what is on its way to the backend goes on,
+        and so does what it says."""
+        self.draining = True
+        self._tell()
+        for feed in self._feeds.values():
+            feed.close()
 
     def close(self) -> None:
         """Stop all that runs, end all readers; what was under way is taken up by the next
@@ -490,6 +687,16 @@ class Session:
             self._from_backend(self._codec.tick(self._clock.now()))
             self._go_on()
             self._alarm()
+
+    async def tell(self, events: Sequence[ev.Event]) -> None:
+        """Write events of our own; durable on return.
+
+        Raises:
+            JournalError: they could not be stored.
+        """
+        stored = self._emit(events)
+        if stored is not None:
+            await stored
 
     # Commands.
 
@@ -551,8 +758,14 @@ class Session:
             rows.append(self._row(command_id, command, now))
             followups.append((command_id, command))
         # Sealed values live in `followups` only; messages queue in order, the rest goes at once.
-        at_once = [pair for pair in followups if not self._waits(pair[1])]
-        self._queue.extend(pair for pair in followups if pair not in at_once)
+        at_once = []
+        for pair in followups:
+            if self._waits(pair[1]):
+                self._queue.append(pair)
+                continue
+            at_once.append(pair)
+            if isinstance(pair[1], cmd.SendMessage):
+                self._sending[pair[0]] = pair[1].policy
         stored = self._emit(events, commands=rows, blobs=hashes)
         if stored is not None:
             await stored
@@ -574,13 +787,14 @@ class Session:
 
     def _waits(self, command: cmd.AnyCommand) -> bool:
         """Say whether a command waits for its turn; what steers or withdraws by the backend's own
-        rule does not."""
+        rule does not. Nothing withdraws while the fate of a message before it is open."""
         if not isinstance(command, cmd.SendMessage):
             return False
         if self._codec.abilities["steer"].support is not Support.NATIVE or not self.state.busy:
             return True
         if self.state.interactions:
-            return command.policy != "withdraw"
+            first = all(policy == "steer" for policy in self._sending.values())
+            return command.policy != "withdraw" or not first
         return command.policy != "steer"
 
     def _check(self, command: cmd.AnyCommand) -> cmd.AnyCommand | None:
@@ -764,9 +978,10 @@ class Session:
         """Do what is due: send the next message, or open the backend's stream."""
         if self.closed or self.state.ended is not None:
             return
-        if self._queue and not (self.state.busy or self._sending or self._owed):
+        waits = self.draining or self._sending or self._owed
+        if self._queue and not waits and (not self.state.busy or self._withdraws_now()):
             command_id, command = self._queue.pop(0)
-            self._sending = command_id
+            self._sending[command_id] = getattr(command, "policy", "")
             self._start(self._send(command_id, command), f"send {command_id}")
         for call in self._codec.take_calls():
             self._start(self._run_step(call), call.name)
@@ -775,6 +990,12 @@ class Session:
                 task = self._start(self._follow(call.thread_id), f"follow {call.thread_id}")
                 self._keep_stream(call.thread_id, task)
         self._alarm()
+
+    def _withdraws_now(self) -> bool:
+        """Say whether the next message withdraws what is asked, and waited only for the fate of one
+        before it."""
+        command = self._queue[0][1]
+        return getattr(command, "policy", None) == "withdraw" and not self._waits(command)
 
     def _keep_stream(self, thread_id: str, task: asyncio.Task[None]) -> None:
         self._streams[thread_id] = task
@@ -789,6 +1010,7 @@ class Session:
 
     async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Carry one accepted command to the backend, at most once."""
+        self._on_its_way.add(command_id)
         blobs = await self._blobs(command)
         try:
             call = self._codec.submit(command_id, command, blobs)
@@ -826,6 +1048,10 @@ class Session:
         try:
             response = await self._upstream.call(call)
         except UpstreamError as error:
+            if command_id not in self.state.inputs:
+                # The backend's stream was faster than its answer, and has told what came of it.
+                self._go_on()
+                return
             if _sent(error) and (look := self._codec.recover(command_id, command)) is not None:
                 await self._look_up(look, command_id)
                 return
@@ -908,7 +1134,7 @@ class Session:
                 give_up = because or UpstreamUnavailable(
                     "The backend's stream ends without anything new.", sent=True
                 )
-                self._from_backend(self._codec.give_up(give_up, now))
+                self._from_backend(self._codec.give_up(give_up, now, thread_id=thread_id))
                 return
             await self._clock.sleep(backoff.next_wait(now) / 1000)
 

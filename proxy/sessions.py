@@ -4,8 +4,12 @@ when quiet."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import hmac
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import aiohttp
@@ -15,9 +19,11 @@ from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.registry import DIALECTS
 from proxy.clock import Clock, Ids
-from proxy.errors import JournalError, SessionNotFound
+from proxy.errors import CursorExpired, JournalError, SessionExpired, SessionNotFound
+from proxy.hub import entries_of
 from proxy.journal.base import Journal, LegRow, SessionRow
-from proxy.session import Session
+from proxy.retention import Doomed, Limits, choose
+from proxy.session import Session, codec_of
 from proxy.settings import BackendSettings, Settings
 from proxy.tasks import Tasks
 from proxy.upstream.client import Upstream
@@ -25,11 +31,29 @@ from proxy.upstream.client import Upstream
 QUIET_SECONDS = 30.0
 """How long a session that nobody uses stays in memory: long enough for a client that reconnects."""
 
+WORK_AT_ONCE = 6
+"""Sessions that are loaded, and readers that are given a piece of history, at the same time: each
+takes some milliseconds between two looks at what else there is to do."""
+
+ATTACH_PAGE = 256
+"""Sessions with work that are looked for at once after a start: the first of them before anybody is
+served, so that a journal which cannot be read ends the start."""
+
+DRAIN_LOOK_SECONDS = 0.02
+"""How often it is looked whether the last command has been answered while the server stops."""
+
 RELOAD_SECONDS = 1.0
 """How long a session with work waits before it is loaded again after the journal failed."""
 
 PRUNE_SECONDS = 600.0
 """How often source frames past their retention are erased; retention is hours."""
+
+RETENTION_SECONDS = 60.0
+"""How often it is looked whether sessions are kept no longer; looking costs 1 ms for 1,000 of
+them."""
+
+SETTLE_SECONDS = 5.0
+"""How long a command that its sender waits for is given for the backend's own answer."""
 
 HANDLE = "handle"
 """The kind of alias under which faces find a session by a name of their own, such as half a
@@ -39,6 +63,23 @@ TASK = "task"
 """The kind of alias that a frontend chose: an Engine `task_id`."""
 
 T = TypeVar("T")
+
+
+def handle_of(secret: bytes) -> str:
+    """Return the 16 digits that all tokens of a session have in common, whatever dialect made
+    it."""
+    return hmac.digest(secret, b"handle", "sha256")[:8].hex()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Request:
+    """What a request has looked at until it is answered."""
+
+    sessions: set[Session] = dataclasses.field(default_factory=set)
+    answered: bool = False
+
+
+_request: contextvars.ContextVar[_Request | None] = contextvars.ContextVar("request", default=None)
 
 _log = logging.getLogger(__name__)
 
@@ -65,28 +106,114 @@ class Sessions:
         self._live: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Task[Session]] = {}
         self._upstreams: dict[str, Upstream] = {}
+        self._requests: set[asyncio.Task[Any]] = set()
+        self._gate = asyncio.Semaphore(WORK_AT_ONCE)
         self.stopping = False
+        self._closed = False
         self.faces: Mapping[str, Mapping[str, Any]] = {
             "eve": {"form": settings.eve.form, "token_rotation": settings.eve.token_rotation}
         }
 
     async def open(self) -> None:
-        """Load the sessions that have work under way, and attach to their backends."""
-        for row in await self.journal.sessions(states=("running", "paused"), limit=1_000_000):
-            try:
-                await self._load(row)
-            except DragomanError as error:
-                _log.warning("session `%s` stays closed: %s", row.id, error.message)
+        """Begin to load the sessions that have work under way, and to attach to their backends; who
+        asks for one of them before has it loaded at once.
+
+        Raises:
+            JournalError: the journal cannot be read.
+        """
+        rows = await self._at_work(None)
+        if rows:
+            self._tasks.start(self._attach(rows), name="attach to backends")
         self._tasks.start(self._put_away(), name="put quiet sessions away")
         if self.settings.journal.frames:
             self._tasks.start(self._prune_frames(), name="prune source frames")
+        if Limits.of(self.settings.retention):
+            self._tasks.start(self._retain(), name="retention")
+
+    async def _at_work(self, before: int | None) -> list[SessionRow]:
+        return await self.journal.sessions(
+            states=("running", "paused"), before=before, limit=ATTACH_PAGE
+        )
+
+    async def _attach(self, rows: Sequence[SessionRow]) -> None:
+        # As many again as the gate lets through: it is never idle, and who asks waits for few.
+        room = asyncio.Semaphore(2 * WORK_AT_ONCE)
+
+        async def attach(session_id: str) -> None:
+            try:
+                # It may have gone on, or be gone, since it was found.
+                await self.get(session_id, owner=None, route=None)
+            except (SessionNotFound, CursorExpired):
+                return
+            except JournalError:
+                self._tasks.start(self._reload(session_id), name=f"reload {session_id}")
+            except DragomanError as error:
+                _log.warning("session `%s` stays closed: %s", session_id, error.message)
+            finally:
+                room.release()
+
+        while rows and not self.stopping:
+            for row in rows:
+                await room.acquire()
+                if self.stopping:
+                    return
+                self._tasks.start(attach(row.id), name=f"attach {row.id}")
+            rows = await self._following(rows)
+
+    async def _following(self, rows: Sequence[SessionRow]) -> Sequence[SessionRow]:
+        """Return the next sessions with work, however long the journal cannot be read."""
+        if len(rows) < ATTACH_PAGE:
+            return ()
+        wait = RELOAD_SECONDS
+        while True:
+            try:
+                return await self._at_work(rows[-1].key)
+            except JournalError as error:
+                _log.warning("sessions with work are not loaded yet: %s", error.message)
+            await self.clock.sleep(wait)
+            wait = min(wait * 2, 30.0)
+
+    async def drain(self, seconds: float) -> bool:
+        """Refuse new work and end all streams; wait, at most `seconds`, until the requests that
+        were taken are answered and so is what they sent to backends. Say whether all was.
+        """
+        self.stopping = True
+        for session in list(self._live.values()):
+            session.drain()
+        due = self.clock.monotonic() + seconds
+        while self._requests or any(session.sending for session in self._live.values()):
+            if self.clock.monotonic() >= due:
+                return False
+            await self.clock.sleep(DRAIN_LOOK_SECONDS)
+        return True
 
     async def aclose(self) -> None:
         """Close all sessions; what is under way is taken up at the next start."""
-        self.stopping = True
+        self.stopping = self._closed = True
         for session in list(self._live.values()):
             session.close()
         self._live.clear()
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Keep in memory what is got or made in this context, until its end."""
+        request = _Request()
+        token = _request.set(request)
+        try:
+            yield
+        finally:
+            _request.reset(token)
+            request.answered = True
+            for session in request.sessions:
+                session.holders -= 1
+
+    def _hold(self, session: Session) -> Session:
+        request = _request.get()
+        # A task that a request began has its context still when the request is over.
+        if request is not None and not request.answered and session not in request.sessions:
+            request.sessions.add(session)
+            session.holders += 1
+        return session
 
     def backend_of(self, route: str) -> BackendSettings:
         """Return the backend that a new session of a route goes to.
@@ -143,6 +270,11 @@ class Sessions:
             upstream = self._upstreams[backend.name] = Upstream(self._http, backend.url, auth)
         return upstream
 
+    def public_upstream(self, backend: BackendSettings) -> Upstream:
+        """Return connections to a backend that carry no credential of ours: for its routes which
+        are open to everybody, whose callers must not get rights by passing through here."""
+        return Upstream(self._http, backend.url, {})
+
     async def create(
         self,
         *,
@@ -152,17 +284,22 @@ class Sessions:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
-        handle: str | None = None,
         secret: bytes | None = None,
         aliases: Sequence[tuple[str, str]] = (),
+        succeeds: SessionRow | None = None,
     ) -> Session:
         """Make a session on a route's backend; durable on return.
+
+        `succeeds` is an expired session whose names it takes over. It begins with a gap, and an
+        Engine goes on with the same task: that has a memory of its own.
 
         Raises:
             DragomanError: there is no such route, or its backend cannot be driven.
             JournalError: it could not be stored, or a name is taken.
         """
-        backend = self.backend_of(route)
+        backend, native_id = self.backend_of(route), None
+        if succeeds is not None:
+            backend, native_id = await self._last_of(succeeds, backend)
         session_id = self.ids.mint("dgs")
         now = self.clock.now()
         started = ev.SessionStarted(
@@ -173,25 +310,54 @@ class Sessions:
             options=dict(options) if options else None,
             synthetic=True,
         )
-        names = list(aliases)
-        if handle is not None:
-            names.append((HANDLE, handle))
+        if secret is None:
+            secret = self.ids.bytes(32)
+        # Also a session of another dialect is found by the tokens that the eve face shows of it.
+        codec = codec_of(dialect, backend.name, self.faces.get(dialect, {}))
+        names = [*aliases, (HANDLE, handle_of(secret))]
         row = await self.journal.create_session(
             id=session_id,
             owner=owner,
             route=route,
             dialect=dialect,
             backend=backend.name,
-            secret=secret if secret is not None else self.ids.bytes(32),
+            secret=secret,
             at=now,
             body=ev.Entry(1, now, session_id, started).encode_row() + b"\n",
             aliases=names,
+            codec=codec,
+            native_id=native_id,
+            succeeds=None if succeeds is None else succeeds.key,
         )
-        task_id = self._task_id(row, backend.name, names)
-        session = self._make(row, LegRow(row.key, 0, backend.name), backend, task_id)
-        session.begin(ev.Entry(1, now, session_id, started))
-        self._live[row.id] = session
+        task_id = native_id or self._task_id(row, backend.name, names)
+        leg = LegRow(row.key, 0, backend.name, native_id)
+        session = self._make(row, leg, backend, task_id)
+        session.begin(ev.Entry(1, now, session_id, started), codec)
+        self._live[row.id] = self._hold(session)
+        if succeeds is not None:
+            await session.tell(
+                [
+                    ev.SessionUpdated(thread_id=ev.MAIN, predecessor=succeeds.id, synthetic=True),
+                    ev.Gap(
+                        thread_id=ev.MAIN,
+                        reason="What was said before is no longer kept.",
+                        synthetic=True,
+                    ),
+                ]
+            )
         return session
+
+    async def _last_of(
+        self, row: SessionRow, backend: BackendSettings
+    ) -> tuple[BackendSettings, str | None]:
+        """Return the backend of an expired session, where it is still configured, and the name of
+        the task that an Engine knows it by."""
+        leg = (await self.journal.legs(row.key))[-1]
+        known = self.settings.backend(leg.backend)
+        if known is None or known.dialect != "engine":
+            return known or backend, None
+        names = await self.journal.aliases(row.key)
+        return known, leg.native_id or self._task_id(row, known.name, names)
 
     async def get(self, name: str, *, owner: str | None, route: str | None) -> Session:
         """Return the session that `name` stands for: its public id, or an alias in its owner's
@@ -202,15 +368,17 @@ class Sessions:
 
         Raises:
             SessionNotFound: there is none, or it was deleted.
+            SessionExpired: it is no longer kept; only its owner hears that, or who may see all.
         """
         live = self._live.get(name)
         if live is not None and not live.closed:
             if live.state.ended == "deleted":
                 raise SessionNotFound(f"There is no session `{name}`.")
             live.used_at = self.clock.monotonic()
-            return live
+            return self._hold(live)
         try:
-            row = await self.journal.session(name)
+            async with self._gate:
+                row = await self.journal.session(name)
         except SessionNotFound:
             if owner is None or route is None:
                 raise
@@ -226,7 +394,11 @@ class Sessions:
             return await self.get(found, owner=owner, route=route)
         if row.state == "deleted":
             raise SessionNotFound(f"There is no session `{name}`.")
-        return await self._load(row)
+        if row.state == "expired":
+            if owner not in (None, row.owner) or route not in (None, row.route):
+                raise SessionNotFound("There is no such session.")
+            raise SessionExpired(row)
+        return self._hold(await self._load(row))
 
     async def keep(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work that goes on when the client leaves: what is half accepted must not stay half.
@@ -241,10 +413,47 @@ class Sessions:
             except DragomanError as error:
                 return None, error
 
-        result, error = await asyncio.shield(self._tasks.start(outcome(), name="request"))
+        task = self._tasks.start(outcome(), name="request")
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        result, error = await asyncio.shield(task)
         if error is not None:
             raise error
         return cast(T, result)
+
+    async def carry_out(
+        self, session: Session, command: cmd.AnyCommand, *, by: str, face: str
+    ) -> None:
+        """Submit a command and wait for what comes of it.
+
+        Raises:
+            DragomanError: the backend refused, or did not answer in time.
+        """
+        after = session.last_seq
+        (command_id,) = await session.submit([command], by=by, face=face)
+        due = self.clock.monotonic() + SETTLE_SECONDS
+        while True:
+            news = session.news()
+            if command_id not in session.state.inputs:
+                break
+            left = due - self.clock.monotonic()
+            if left <= 0 or session.closed or not await self.clock.wait(news, left):
+                text = "The backend has not answered yet; look again later."
+                raise DragomanError(text, code=ErrorCode.BACKEND_TIMEOUT)
+        if session.state.ended == "deleted":
+            # What is stored of it is being erased.
+            return
+        async for chunk in self.journal.scan(session.row.key, after=after):
+            for entry in entries_of(chunk.body, session.id):
+                event = entry.event
+                if (
+                    isinstance(event, ev.InputSettled)
+                    and event.command_id == command_id
+                    and event.outcome != "taken"
+                ):
+                    raise DragomanError(
+                        event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
+                    )
 
     async def _load(self, row: SessionRow) -> Session:
         """Return the session in memory, loading it once however many ask."""
@@ -259,6 +468,10 @@ class Sessions:
         return await asyncio.shield(loading)
 
     async def _read(self, row: SessionRow) -> Session:
+        async with self._gate:
+            return await self._read_now(row)
+
+    async def _read_now(self, row: SessionRow) -> Session:
         legs = await self.journal.legs(row.key)
         leg = legs[-1]
         backend = self.settings.backend(leg.backend)
@@ -270,7 +483,16 @@ class Sessions:
         names = await self.journal.aliases(row.key)
         task_id = leg.native_id or self._task_id(row, backend.name, names)
         session = self._make(row, leg, backend, task_id)
+        if self.stopping:
+            session.drain()
         await session.load()
+        if self._closed:
+            # Whoever waits for it finds it closed; what was under way is the next start's.
+            session.close()
+            return session
+        if self.stopping:
+            session.drain()
+        session.used_at = self.clock.monotonic()
         self._live[row.id] = session
         return session
 
@@ -287,9 +509,11 @@ class Sessions:
             clock=self.clock,
             ids=self.ids,
             broken=self._lost,
+            deleted=self._erase_soon,
             keep_frames=self.settings.journal.frames,
             patience=_milliseconds(backend.settings.patience_seconds),
             face_settings=self.faces,
+            gate=self._gate,
         )
 
     def _task_id(self, row: SessionRow, backend: str, names: Sequence[tuple[str, str]]) -> str:
@@ -320,7 +544,7 @@ class Sessions:
             wait = min(wait * 2, 30.0)
             try:
                 await self.get(session_id, owner=None, route=None)
-            except SessionNotFound:
+            except (SessionNotFound, CursorExpired):
                 return
             except JournalError as error:
                 _log.warning("session `%s` is not loaded again yet: %s", session_id, error.message)
@@ -335,6 +559,84 @@ class Sessions:
                 if session.used_at < limit and session.quiet:
                     self._live.pop(session.id, None)
                     session.close()
+
+    def _erase_soon(self, session: Session) -> None:
+        """Hear that a session was deleted: what is stored of it goes. A stop in between is made
+        good by the journal itself when it is opened."""
+        if not self.stopping:
+            self._tasks.start(self._erase(session.row), name=f"erase {session.id}")
+
+    async def _erase(self, row: SessionRow) -> None:
+        wait = RELOAD_SECONDS
+        while not self.stopping:
+            try:
+                await self.erase(row)
+            except JournalError as error:
+                _log.warning("session `%s` is not erased yet: %s", row.id, error.message)
+                await self.clock.sleep(wait)
+                wait = min(wait * 2, 30.0)
+            else:
+                return
+
+    async def erase(self, row: SessionRow) -> None:
+        """Erase what is stored of a session, whatever its backend has; durable on return.
+
+        Raises:
+            JournalError: it could not be done.
+        """
+        self._forget(row.id)
+        await self.journal.delete(row.key, at=self.clock.now())
+
+    def _forget(self, session_id: str) -> None:
+        live = self._live.pop(session_id, None)
+        if live is not None:
+            live.close()
+
+    async def prune(
+        self,
+        limits: Limits,
+        *,
+        owner: str | None = None,
+        may: Callable[[SessionRow], bool] = lambda _: True,
+        dry_run: bool = False,
+    ) -> list[Doomed]:
+        """Erase the sessions that the limits do not keep, of one owner or of all, and return them.
+
+        One in which something begins meanwhile is kept. With `dry_run` they are returned only.
+
+        Raises:
+            JournalError: it could not be done.
+        """
+        gone: list[Doomed] = []
+        for doomed in await choose(
+            self.journal, limits, now=self.clock.now(), owner=owner, may=may
+        ):
+            row = doomed.row
+            live = self._live.get(row.id)
+            if row.id in self._loading or (live is not None and not live.idle):
+                continue
+            if not dry_run:
+                now = self.clock.now()
+                if not await self.journal.expire(row.key, unless_after=row.updated_at, at=now):
+                    continue
+                # Its readers have all there was; who comes back is told.
+                self._forget(row.id)
+            gone.append(doomed)
+        return gone
+
+    async def _retain(self) -> None:
+        """Keep to the limits of the configuration."""
+        limits = Limits.of(self.settings.retention)
+        while True:
+            try:
+                gone = await self.prune(limits)
+            except JournalError as error:
+                _log.warning("retention waits: %s", error.message)
+            else:
+                if gone:
+                    size = sum(doomed.row.bytes for doomed in gone)
+                    _log.info("retention erased %d sessions of %d bytes", len(gone), size)
+            await self.clock.sleep(RETENTION_SECONDS)
 
     async def _prune_frames(self) -> None:
         """Erase source frames that are older than the configuration keeps them."""

@@ -187,6 +187,14 @@ class JournalSettings(Table):
         return None if self.url == "memory:" else Path(self.url.removeprefix("sqlite:///"))
 
 
+class RetentionSettings(Table):
+    """`[retention]`: how long sessions are kept in which nothing is open; None is for ever."""
+
+    max_age_days: Annotated[float, Field(gt=0)] | None = None
+    max_bytes_per_backend: Annotated[int, Field(gt=0)] | None = None
+    max_bytes: Annotated[int, Field(gt=0)] | None = None
+
+
 class AuthSettings(Table):
     """A backend's credential, by reference: the file never holds the value."""
 
@@ -347,6 +355,7 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
     journal: JournalSettings = JournalSettings()
+    retention: RetentionSettings = RetentionSettings()
     backends: tuple[BackendSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
     keys: tuple[KeySettings, ...] = ()

@@ -4,12 +4,15 @@ end."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import socket
 from collections.abc import Callable, Sequence
 
 from aiohttp import HttpVersion11, hdrs, web
 
 from adapters.base import Frame
+from adapters.errors import DragomanError, ErrorCode
 from proxy.hub import Feed, Reader
 
 
@@ -57,7 +60,13 @@ async def write_stream(
 
     `first` is written before any frame. Returns when the body is ended, by us or because the reader
     has left or does not read.
+
+    Raises:
+        DragomanError: no head is sent yet, and the session is about to leave memory.
     """
+    if feed.closed and plan.stop is None and not response.prepared:
+        # A refusal makes every client wait before it comes back; an empty body might count as read.
+        raise DragomanError("The session is closed here; try again.", code=ErrorCode.STOPPING)
     await send_head(request, response)
     if request.method == hdrs.METH_HEAD:
         # A body would be taken for the head of the next answer.
@@ -65,6 +74,7 @@ async def write_stream(
     transport = request.transport
     if transport is None or transport.is_closing():
         return
+    _limit_silence(transport, plan.write_timeout)
     loop = asyncio.get_running_loop()
     started = loop.time()
     reader = Reader(
@@ -106,6 +116,19 @@ async def write_stream(
         raise
     finally:
         feed.readers.discard(reader)
+
+
+def _limit_silence(transport: asyncio.BaseTransport, seconds: float) -> None:
+    """Let the kernel end a connection whose other end has confirmed nothing for `seconds`.
+
+    A client that vanished without a word still takes heartbeats: they fill buffers of megabytes,
+    and the kernel by itself tries for a quarter of an hour. Where it has no such limit it stays so.
+    """
+    sock = transport.get_extra_info("socket")
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if sock is not None and option is not None and sock.family != socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, option, max(1, round(seconds * 1000)))
 
 
 async def _write_backlog(

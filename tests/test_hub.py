@@ -217,6 +217,9 @@ class Wire:
     def get_write_buffer_size(self) -> int:
         return len(self.waiting)
 
+    def get_extra_info(self, name: str) -> None:
+        """Nothing is known of the socket: there is none."""
+
     def is_closing(self) -> bool:
         return self.gone
 
@@ -726,3 +729,99 @@ def test_every_reader_gets_every_frame_once_and_in_order_whatever_happens_when(
 ) -> None:
     with limits():
         asyncio.run(_play(actions))
+
+
+# Snapshots.
+
+
+class Heavy(Counting):
+    """Has a state that is larger than a snapshot's share."""
+
+    def snapshot(self) -> bytes:
+        return super().snapshot().rjust(4 * hub.SNAPSHOT_BYTES, b"0")
+
+
+async def taken(log: Log) -> list[int]:
+    """Return the seqs of a feed's snapshots, found by their cursors."""
+    version = Feed._version(Counting())
+    seqs = set()
+    for cursor in range(log.frames[-1].cursor + 2):
+        found = await log.journal.snapshot(log._key, "frames/", version, cursor=cursor)
+        if found is not None:
+            seqs.add(found.seq)
+    return sorted(seqs)
+
+
+async def test_snapshots_are_taken_at_intervals_by_whoever_encodes(
+    log: Log, readers: Readers
+) -> None:
+    live = readers.join()
+    await rest()
+    for _ in range(2 * hub.SNAPSHOT_ENTRIES):
+        log.say(Step())
+    assert await taken(log) == [hub.SNAPSHOT_ENTRIES, 2 * hub.SNAPSHOT_ENTRIES]
+    assert live.cursors == log.cursors()
+
+
+async def test_a_feed_begins_at_the_newest_snapshot_and_reads_older_cursors_from_theirs(
+    log: Log, readers: Readers
+) -> None:
+    readers.join()
+    await rest()
+    for _ in range(5 * hub.SNAPSHOT_ENTRIES + 7):
+        log.say(Step())
+    fed: list[Counting] = []
+
+    def make() -> Counting:
+        fed.append(Counting())
+        return fed[-1]
+
+    feed = Feed(log.journal, log._key, "s", make, lambda: log.stored)
+    await feed.catch_up()
+    assert feed.next_cursor == log.feed.next_cursor
+    assert 0 < fed[-1].fed < hub.SNAPSHOT_ENTRIES
+    wanted = log.frames[100]
+    found = [frame async for frames in feed.read(wanted.cursor) for frame in frames]
+    assert found == log.frames[100:]
+    assert fed[-1].next_cursor - wanted.cursor + hub.SNAPSHOT_ENTRIES >= fed[-1].fed
+
+
+async def test_the_end_of_a_session_is_behind_every_snapshot(log: Log, readers: Readers) -> None:
+    for _ in range(2 * hub.SNAPSHOT_ENTRIES - 2):
+        log.say(Step())
+    log.say(Step(end="session"))
+    await log.feed.catch_up()
+    feed = Feed(log.journal, log._key, "s", Counting, lambda: log.stored)
+    await feed.catch_up()
+    assert feed.ended
+    assert max(await taken(log)) < log.seq
+
+
+async def test_a_large_state_is_stored_less_often(log: Log) -> None:
+    for _ in range(8 * hub.SNAPSHOT_ENTRIES):
+        log.say(Step())
+    feed = Feed(log.journal, log._key, "s", Heavy, lambda: log.stored)
+    await feed.catch_up()
+    assert await taken(log) == [4 * hub.SNAPSHOT_ENTRIES, 8 * hub.SNAPSHOT_ENTRIES]
+
+
+async def test_a_feed_is_prepared_before_it_reads_and_once(log: Log) -> None:
+    calls: list[int] = []
+
+    async def prepare() -> None:
+        calls.append(feed.next_cursor)
+
+    feed = Feed(log.journal, log._key, "s", Counting, lambda: log.stored, prepare=prepare)
+    log.say(Step())
+    await feed.catch_up()
+    await feed.catch_up()
+    assert calls == [0]
+
+
+async def test_history_comes_in_pieces_of_a_write_each(log: Log) -> None:
+    for _ in range(300):
+        log.say(Step())
+    await log.feed.catch_up()
+    pieces = [frames async for frames in log.feed.read(0)]
+    assert [frame for frames in pieces for frame in frames] == log.frames
+    assert all(sum(len(f.data) for f in frames[:-1]) < WRITE for frames in pieces)

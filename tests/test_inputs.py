@@ -241,3 +241,15 @@ def test_the_bytes_of_a_file_are_not_in_the_command() -> None:
         json.dumps({"input": [{"content": [{"type": "image", "source": source}]}]}).encode()
     )
     assert data not in repr(command)
+
+
+@pytest.mark.parametrize("name", ["user.tool_result", "user.custom_tool_result"])
+def test_a_result_of_a_custom_tool_is_an_answer_in_both_spellings(name: str) -> None:
+    said = {"type": name, "tool_use_id": "r", "content": [{"type": "text", "text": "12"}]}
+    (command,) = read_inputs(json.dumps([said]).encode())
+    assert isinstance(command, cmd.AnswerInteraction)
+    assert (command.request_id, command.content, command.is_error) == (
+        "r",
+        (ev.Text(text="12"),),
+        False,
+    )

@@ -10,7 +10,7 @@ import pytest
 from adapters import events as ev
 from adapters.base import BlockEnded
 from adapters.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
-from adapters.state import REPAIRED, LogState
+from adapters.state import RECENT_IDS, REPAIRED, LogState
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)
@@ -630,3 +630,14 @@ def test_threads_have_turns_of_their_own() -> None:
         "turn.ended t1=completed",
     ]
     assert normalizer.repairs == {Rule.CLOSE_BLOCK: 1}
+
+
+def test_a_call_id_that_every_turn_uses_is_a_new_one_each_time() -> None:
+    normalizer = Normalizer()
+    made: list[str] = []
+    for number in range(3 * RECENT_IDS):
+        turn = f"t{number}"
+        events = normalizer.feed([start(turn), called("c1", turn), end(turn)])
+        made += [e.call_id for e in events if isinstance(e, ev.ToolCalled)]
+    assert made[:3] == ["c1", "c1~2", "c1~3"]
+    assert len(set(made)) == 3 * RECENT_IDS

@@ -65,6 +65,17 @@ ASKS: dict[tuple[str, str], Ask] = {
 
 # A path that is no route is answered 404, with or without a key: there is nothing behind it.
 NOTHING_THERE = {401, 404, 405, 501}
+CALLBACKS = frozenset(
+    f"/eve/v1/{path}"
+    for path in (
+        "connections/{name}/callback/{token}",
+        "connections/{name}/callback/{attempt}/{token}",
+        "callback/{token}",
+        "task-input/{token}",
+    )
+)
+"""Below the prefix: what is open because its token is the credential (eve page, section 2.1)."""
+
 ANY_METHOD = "PROPFIND"
 NO_ROUTE = "nowhere"
 
@@ -103,6 +114,13 @@ class Walk:
         if below in OPEN and method in ("GET", "HEAD"):
             if (await self._ask(method, path, below)).status != 200:
                 self.faults.append(f"{where}: is to be open")
+            return
+        if below in CALLBACKS:
+            answers = [await self._ask(method, path, below)]
+            if "{route}" in path:
+                answers.append(await self._ask(method, path, below, route=NO_ROUTE))
+            if answers != answers[:1] * len(answers) or answers[0].status != 404:
+                self.faults.append(f"{where}: tells what there is, {answers}")
             return
         for key in (None, WRONG):
             answer = await self._ask(method, path, below, key=key)
@@ -157,6 +175,11 @@ class Walk:
             "route": route,
             "agent": "engine",
             "tail": "x",
+            "parent": "dgs_0",
+            "call": "c-1",
+            "name": "n",
+            "attempt": "a-1",
+            "token": "t-1",
         }
 
         def filled(text: str) -> str:

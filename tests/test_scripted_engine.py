@@ -372,6 +372,8 @@ async def test_an_undocumented_event_and_field_come_when_asked_for(serve: Serve)
         ("child", "child agents"),
         ("childask", "child agents"),
         ("structured", "structured results"),
+        ("signin", "sign-in to ask for"),
+        ("limit", "limit to ask about"),
     ],
 )
 async def test_what_the_engine_lacks_is_said_in_text(

@@ -101,6 +101,7 @@ SCRIPTS = (
     ("askopen", ("text:Ada",), "The ticket carries the name Ada."),
     ("child", (), "The researcher says: 84 m."),
     ("structured", (), '{"title":"Towers","count":2}'),
+    ("limit", ("continue",), "I go on within the new budget."),
     ("custom", (), "This eve has no tools that the application runs."),
     ("secret", (), "This eve has no secrets to ask for."),
     ("sudo", (), "This eve has no passwords to ask for."),

@@ -117,6 +117,8 @@ def test_the_pages_examples_are_the_templates(template: str, name: str) -> None:
         ("child", [], "The researcher says: 84 m."),
         ("childask", [ALLOW], "The cleaner is done."),
         ("structured", [], "Herm has no structured results."),
+        ("signin", [], "Herm has no sign-in to ask for."),
+        ("limit", [], "Herm has no limit to ask about."),
         ("long 50", [], "tick 49 "),
         ("slow 3", [], "tick 2 "),
         ("compact", [], "I have shortened my notes."),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
-from adapters.state import TURN_TABLE, LawBroken, LogState, Turn
+from adapters.state import RECENT_IDS, TURN_TABLE, LawBroken, LogState, RecentIds, Turn
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)
@@ -247,3 +247,62 @@ def test_a_snapshot_keeps_exact_numbers_and_what_is_nested() -> None:
     assert again == state
     assert again.threads[M].calls["c"].input == {"n": 2**70, "x": [None]}
     assert again.threads[M].state is Turn.RUNNING
+
+
+def turn(number: int, call_id: str) -> list[ev.Event]:
+    """A whole turn that calls a tool and asks something."""
+    turn_id = f"t-{number}"
+    return [
+        event("turn.started", turn_id=turn_id, cause="message"),
+        event("tool.called", turn_id=turn_id, call_id=call_id, name="run"),
+        event("tool.returned", turn_id=turn_id, call_id=call_id, status="completed"),
+        event(
+            "interaction.requested",
+            turn_id=turn_id,
+            request_id=f"r-{number}",
+            kind="question",
+            prompt="?",
+        ),
+        event(
+            "interaction.resolved", turn_id=turn_id, request_id=f"r-{number}", outcome="answered"
+        ),
+        event("turn.ended", turn_id=turn_id, outcome="completed"),
+    ]
+
+
+def test_a_state_stays_small_however_long_the_log_is() -> None:
+    state = LogState()
+    sizes = []
+    for number in range(6 * RECENT_IDS):
+        for one in turn(number, f"call-{number}"):
+            state.apply(one)
+        if number % (2 * RECENT_IDS) == RECENT_IDS:
+            sizes.append(len(state.snapshot()))
+    assert max(sizes) < min(sizes) * 1.1
+    assert max(sizes) < 32_000
+    # What is recent is recognised, and what is long over is not.
+    for kept in (state.turn_ids, state.call_ids):
+        assert len(kept) == RECENT_IDS
+        assert kept.total == 6 * RECENT_IDS
+    assert f"r-{6 * RECENT_IDS - 1}" in state.resolved
+    assert "r-0" not in state.resolved
+    assert LogState.restore(state.snapshot()) == state
+
+
+def test_a_name_that_comes_back_stays_known() -> None:
+    ids = RecentIds()
+    ids.add("call")
+    for number in range(2, 3 * RECENT_IDS):
+        ids.add(f"call~{number}")
+    assert "call" in ids
+    assert "call~2" not in ids
+
+
+def test_threads_that_ended_long_ago_are_forgotten() -> None:
+    state = LogState()
+    for number in range(5 * RECENT_IDS):
+        name = f"child-{number}"
+        state.apply(ev.ThreadStarted(thread_id=name, parent=M, kind="agent"))
+        state.apply(ev.ThreadEnded(thread_id=name, status="completed"))
+    assert RECENT_IDS < len(state.threads) <= 2 * RECENT_IDS + 1
+    assert state.threads[f"child-{5 * RECENT_IDS - 1}"].ended

@@ -1,18 +1,34 @@
 """Finds the place in a replay up to which a stream was read (engine page, section 11.2).
 
 Replay is by time and deltas carry none, so a replay repeats some of what was streamed, or much of
-it. `Reached` describes in a few bytes what was read: the **anchor**, which is the newest frame with
-a time of its own or that began a turn, how many frames came from it on, a running checksum of them,
-and the prints of the last few. `Alignment` reads a replay against that. Three things are evidence
-that a place in the replay is the one that was reached, the first being the best:
+it. `Reached` describes in a few bytes what was read, as **trails**: an anchor, how many frames came
+from it on, and a running checksum of them. The far trail begins with the newest frame that has a
+time of its own, or with the session where none had; the near one with the newest turn that tells no
+time. `Alignment` reads a replay against that, and what stands behind the place is new.
 
-* from a frame equal to the anchor on, as many frames as were read, with the same checksum;
+Evidence for the place, the best first:
+
+* the far trail, as many frames with the same checksum: turns that look alike are counted with it;
+* the near trail, the last time that it fits: what came before may have expired;
 * the last frames that were read, in their order, anywhere;
 * the replay begins with some of the last frames that were read.
 
-What stands behind the place is new. Without evidence nothing is known to be missing or not, so that
-is told as a `gap` and all that may be new is taken. When to decide is a question of its own: a
-frame that is certainly new, the end of the replay, or a while after the evidence was found.
+A frame that could not be decoded has no content to compare. It is no part of a trail, only a
+**hole** at its place: what was garbled there may be a frame of the replay, or nothing of it. The
+same holds for a garbled frame of a replay.
+
+What cannot be decided is told as a `gap`, and all that may be new is taken:
+
+* nothing of the above was found: frames were lost, or came back otherwise;
+* a hole stands before a run of equal frames: how many of them were read is not known.
+
+And what is not known to be undecidable, because the Engine tells no times (section 8.1 does): where
+frames expire or another client runs turns of the same task, and turns look alike up to the place,
+the last of them is taken for ours; where turns are equal to their ends, none is new.
+
+When to decide is a question of its own: a replay that ends without the place, or would leave a gap,
+is read again, and believed when it has been the same three times; one that does not end is waited
+for.
 """
 
 from __future__ import annotations
@@ -30,28 +46,46 @@ import orjson
 TAIL = 8
 """Prints of the last frames that are kept: enough to be unlikely twice, few enough to store."""
 
+HOLES = 16
+"""Garbled places of a trail that are kept: more, and nothing can be trusted anyway."""
+
+READINGS = 64
+"""Ways to read the holes that are followed at once; ours, as `HOLES` is."""
+
 SETTLE_MS = 300
 """How long a place that may not be the last one waits: what a server has buffered comes at once."""
 
 LACKING_MS = 1_000
 """How long a replay without anything that we know may be silent before it is taken as it is."""
 
+SHORT_MS = 5_000
+"""The same for one that may only have come to a halt before the place: no network is as slow."""
+
 KEPT = 50_000
 """Frames of a replay that wait for a decision; a buffer of three hours has fewer (section 11.1)."""
+
+DIFFERS = "the replay differs from what was streamed"
+LACKS = "the replay does not hold the last event that was streamed"
+UNCLEAR = "a garbled frame hides how many of several equal events were streamed"
 
 _MASK = 0xFFFFFFFF
 _SEEDS: dict[str, int] = {}
 
 
 class Known(NamedTuple):
-    """A frame with what alignment needs of it; `payload` is None where it is no JSON object."""
+    """A frame with what alignment needs of it.
+
+    `payload` is None where the frame is garbled; `reason` says why where framing could not even
+    make a frame of it.
+    """
 
     name: str
     payload: dict[str, Any] | None
     data: bytes
     mark: int
-    time: int | None
-    begins: bool
+    time: int | None = None
+    begins: bool = False
+    reason: str | None = None
 
 
 def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
@@ -75,15 +109,53 @@ def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
 
 
 @dataclasses.dataclass(slots=True)
+class Trail:
+    """Frames that were read one after the other: `since` of them with the checksum `sum`.
+
+    `anchor` is the print of the first, None where the trail begins with the session. A hole is how
+    many frames were counted before it, and the print of what stood there.
+    """
+
+    anchor: int | None = None
+    since: int = 0
+    sum: int = 0
+    holes: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def of(cls, mark: int) -> Trail:
+        """Return the trail that a frame begins."""
+        return cls(mark, 1, mark)
+
+    def add(self, mark: int) -> None:
+        """Count the next frame."""
+        self.since += 1
+        self.sum = (self.sum * 31 + mark) & _MASK
+
+    def add_hole(self, mark: int) -> None:
+        """Note a garbled frame."""
+        self.holes = [*self.holes[1 - HOLES :], (self.since, mark)]
+
+    def dump(self) -> list[Any]:
+        """Return the fields as JSON values."""
+        return [self.anchor, self.since, self.sum, self.holes]
+
+    @classmethod
+    def load(cls, value: list[Any] | None) -> Trail | None:
+        """Return what `dump` gave; None for None."""
+        if value is None:
+            return None
+        anchor, since, sum_, holes = value
+        return cls(anchor, since, sum_, [(at, mark) for at, mark in holes])
+
+
+@dataclasses.dataclass(slots=True)
 class Reached:
     """How far a stream was read. `frames` is their number; `time` the newest seen, Unix ms."""
 
     frames: int = 0
     time: int | None = None
-    timed: bool = False
-    anchor: int = 0
-    since: int = 0
-    sum: int = 0
+    far: Trail | None = dataclasses.field(default_factory=Trail)
+    near: Trail | None = None
     tail: collections.deque[int] = dataclasses.field(
         default_factory=lambda: collections.deque(maxlen=TAIL)
     )
@@ -94,33 +166,42 @@ class Reached:
         self.tail.append(mark)
         if time is not None and (self.time is None or time >= self.time):
             self.time = time
-            self.timed = True
-        elif begins or self.since == 0:
-            self.timed = False
-        else:
-            self.since += 1
-            self.sum = (self.sum * 31 + mark) & _MASK
+            self.far, self.near = Trail.of(mark), None
             return
-        self.anchor = self.sum = mark
-        self.since = 1
+        if self.far is not None:
+            self.far.add(mark)
+        if begins or (self.far is None and self.near is None):
+            self.near = Trail.of(mark)
+        elif self.near is not None:
+            self.near.add(mark)
+
+    def count_garbled(self, mark: int, *, framed: bool) -> None:
+        """Take a frame that cannot be decoded; not `framed` where it is none at all."""
+        self.frames += framed
+        for trail in (self.far, self.near):
+            if trail is not None:
+                trail.add_hole(mark)
+
+    def last_holes(self) -> list[int]:
+        """Return the prints of the garbled frames behind the last good one."""
+        trail = self.far or self.near
+        return [] if trail is None else [mark for at, mark in trail.holes if at == trail.since]
+
+    def part(self) -> None:
+        """Hear that what comes next does not follow on what was read: trails begin anew."""
+        self.far = self.near = None
+        self.tail.clear()
 
     def dump(self) -> list[Any]:
         """Return the fields as JSON values."""
-        return [
-            self.frames,
-            self.time,
-            self.timed,
-            self.anchor,
-            self.since,
-            self.sum,
-            list(self.tail),
-        ]
+        far, near = (None if trail is None else trail.dump() for trail in (self.far, self.near))
+        return [self.frames, self.time, far, near, list(self.tail)]
 
     @classmethod
     def load(cls, value: list[Any]) -> Reached:
         """Return what `dump` gave."""
-        frames, time, timed, anchor, since, sum_, tail = value
-        return cls(frames, time, timed, anchor, since, sum_, collections.deque(tail, TAIL))
+        frames, time, far, near, tail = value
+        return cls(frames, time, Trail.load(far), Trail.load(near), collections.deque(tail, TAIL))
 
 
 class Verdict(enum.Enum):
@@ -128,9 +209,6 @@ class Verdict(enum.Enum):
 
     WAIT = enum.auto()
     """Read on: the frame is known, or kept until it is decided."""
-
-    HERE = enum.auto()
-    """The place is right behind this frame: what follows is new."""
 
     DECIDE = enum.auto()
     """Decide about the kept frames now, this one among them."""
@@ -144,6 +222,102 @@ class Decision(NamedTuple):
 
     frames: list[Known]
     gap: str | None
+
+
+class _Reading(NamedTuple):
+    """One way to read a replay along a trail: `hole` is the next one of the trail.
+
+    `total` is the checksum, None where a garbled frame was counted in, whose content is not known.
+    """
+
+    number: int
+    total: int | None
+    hole: int
+
+
+class _Follower:
+    """Follows a trail through a replay; places are numbers of frames of it."""
+
+    def __init__(self, trail: Trail, tail: Iterable[int]) -> None:
+        self._trail = trail
+        self._tail = list(tail)
+        self._readings: dict[_Reading, None] = {}
+        # The readings are of a later anchor than the places.
+        self._later = False
+        self.begun = False
+        self.places: list[int] = []
+        self.likely: int | None = None
+        self.differs: int | None = None
+        if trail.anchor is None and trail.since:
+            self._go_on(_Reading(0, 0, 0))
+
+    @property
+    def going(self) -> bool:
+        """Say whether the place may still come."""
+        return any(reading.total is not None for reading in self._readings)
+
+    @property
+    def over(self) -> bool:
+        """Say whether it was followed to its end, whether it fits there or not."""
+        known = self.likely is not None or self.differs is not None
+        return not self.going and (bool(self.places) or known)
+
+    def take(self, frame: Known, number: int) -> None:
+        """Take the next frame of the replay."""
+        readings, self._readings = self._readings, {}
+        if frame.payload is None:
+            for reading in readings:
+                self._take_garbled(reading, frame.mark, number)
+            return
+        if frame.mark == self._trail.anchor:
+            self.begun = self._later = True
+            readings = {_Reading(0, 0, 0): None}
+        for reading in readings:
+            if reading.total is not None:
+                self._count(reading, (reading.total * 31 + frame.mark) & _MASK, number)
+            elif self._fits(reading.number + 1, frame.mark):
+                self._count(reading, None, number)
+            if self._hole(reading) is not None:
+                self._go_on(reading._replace(hole=reading.hole + 1))
+
+    def _hole(self, reading: _Reading) -> int | None:
+        """Return the print of the hole where a reading is."""
+        holes = self._trail.holes
+        if reading.hole < len(holes) and holes[reading.hole][0] == reading.number:
+            return holes[reading.hole][1]
+        return None
+
+    def _fits(self, count: int, mark: int) -> bool:
+        """Say whether a frame may have that number in the trail, as far as the tail tells."""
+        back = self._trail.since - count + 1
+        return back > len(self._tail) or self._tail[-back] == mark
+
+    def _take_garbled(self, reading: _Reading, mark: int, number: int) -> None:
+        if self._hole(reading) == mark:
+            # It was garbled then as it is now.
+            self._go_on(reading._replace(hole=reading.hole + 1))
+            return
+        self._go_on(reading)
+        self._count(reading, None, number)
+
+    def _count(self, reading: _Reading, total: int | None, number: int) -> None:
+        """Read a frame of the replay as the next one of the trail."""
+        trail, count, hole = self._trail, reading.number + 1, reading.hole
+        while hole < len(trail.holes) and trail.holes[hole][0] < count:
+            hole += 1
+        if count < trail.since:
+            self._go_on(_Reading(count, total, hole))
+        elif total is None:
+            self.likely = number
+        elif total == trail.sum:
+            self.places = [number] if self._later else [*self.places, number]
+            self._later = False
+        else:
+            self.differs = number
+
+    def _go_on(self, reading: _Reading) -> None:
+        if len(self._readings) < READINGS:
+            self._readings[reading] = None
 
 
 def _of_turn(begin: Known, frames: Iterable[Known]) -> list[Known]:
@@ -163,16 +337,24 @@ class Alignment:
     """
 
     def __init__(self, reached: Reached, *, idle: bool) -> None:
-        self._known = dataclasses.replace(reached, tail=reached.tail.copy())
         self._idle = idle
-        # Where the anchor may have been: frames and checksum since.
-        self._candidates: list[list[int]] = []
-        self._recent: collections.deque[int] = collections.deque(maxlen=len(reached.tail))
-        self._aligned = False
-        self._counted = False
-        self._differs = False
+        self._time = reached.time
+        far, near = reached.far, reached.near
+        self._timed = far is not None and far.anchor is not None
+        if not idle and far is not None and near is not None and far.since == near.since:
+            # The first turn of a session: its task may have had others, so the last that fits is
+            # taken.
+            far = None
+        self._tail = reached.tail.copy()
+        self._far, self._near = (
+            None if trail is None else _Follower(dataclasses.replace(trail), self._tail)
+            for trail in (far, near)
+        )
+        self._recent: collections.deque[int] = collections.deque(maxlen=len(self._tail))
+        self._tail_at: int | None = None
         self._before = False
-        self._kept: collections.deque[Known] = collections.deque(maxlen=KEPT)
+        self._place: int | None = None
+        self._kept: collections.deque[tuple[int, Known]] = collections.deque(maxlen=KEPT)
         self.seen = 0
         self.sum = 0
         self.decide_at: int | None = None
@@ -180,118 +362,140 @@ class Alignment:
     @property
     def found(self) -> bool:
         """Say whether the replay has shown something that we know."""
-        return self._aligned or bool(self._candidates)
+        return (
+            any(
+                follower is not None and (follower.begun or bool(follower.places))
+                for follower in (self._far, self._near)
+            )
+            or self._tail_at is not None
+        )
+
+    @property
+    def doubtful(self) -> bool:
+        """Say whether another reading may tell more: it ended too soon, or leaves a gap."""
+        place, decision = self._find(), self.decide(over=True)
+        if place is None and (self._short or (self._tail and decision.frames)):
+            return True
+        return decision.gap is not None
+
+    @property
+    def _short(self) -> bool:
+        """Say whether the replay would have to go on to come to the place."""
+        return any(follower is not None and follower.going for follower in (self._far, self._near))
 
     def take(self, frame: Known, now: int) -> Verdict:
         """Take the next frame of the replay."""
-        known = self._known
         self.seen += 1
         self.sum = (self.sum * 31 + frame.mark) & _MASK
         if self._is_new(frame):
             return Verdict.NEW
         self._look_back(frame)
-        matched = self._count(frame)
-        self._recent.append(frame.mark)
-        if matched:
-            self._aligned = self._counted = True
-            self._kept.clear()
-            # A frame with a time of its own comes once; without one, turns may look the same.
-            if known.timed:
-                return Verdict.HERE
-            self.decide_at = now + SETTLE_MS
-            return Verdict.WAIT
-        if not self._counted and self._recent and self._recent == known.tail:
-            self._aligned = True
-            self._kept.clear()
-            self.decide_at = now + SETTLE_MS
-            return Verdict.HERE if self._differs else Verdict.WAIT
-        return self._keep(frame, now)
+        for follower in (self._far, self._near):
+            if follower is not None:
+                follower.take(frame, self.seen)
+        if frame.payload is not None:
+            self._recent.append(frame.mark)
+            if self._tail and self._recent == self._tail:
+                self._tail_at = self.seen
+        self._kept.append((self.seen, frame))
+        return self._judge(frame, now)
 
     def _is_new(self, frame: Known) -> bool:
         """Say whether a frame is certainly new: nothing that we know has so late a time."""
-        if frame.time is None or self._known.time is None:
+        if frame.time is None or self._time is None:
             return False
-        return frame.time > self._known.time and (not self._idle or frame.begins)
+        return frame.time > self._time and (not self._idle or frame.begins)
 
     def _look_back(self, frame: Known) -> None:
         """Forget what was kept where a frame shows that all up to it is older than the anchor."""
-        known = self._known
-        if frame.time is None or known.time is None or frame.time >= known.time:
+        if frame.time is None or self._time is None or frame.time >= self._time:
             return
-        if not (known.timed and self._candidates):
+        if self._far is None or not self._far.begun:
             self._before = True
             self._kept.clear()
-            self._candidates.clear()
 
-    def _count(self, frame: Known) -> bool:
-        """Follow the candidates; say whether one has just come to the place that was reached."""
-        known = self._known
-        matched = False
-        going: list[list[int]] = []
-        for count, sum_ in self._candidates:
-            sum_ = (sum_ * 31 + frame.mark) & _MASK
-            if count + 1 < known.since:
-                going.append([count + 1, sum_])
-            elif sum_ == known.sum:
-                matched = True
-            elif known.timed:
-                self._differs = True
-        if known.since and frame.mark == known.anchor:
-            self._before = False
-            if known.timed:
-                self._kept.clear()
-            if known.since == 1:
-                matched = True
-            else:
-                going.append([1, frame.mark])
-        self._candidates = going
-        return matched
+    def _find(self, *, forced: bool = False) -> tuple[int, str | None] | None:
+        """Return the place and, where it is not certain, why; `forced` when no more will come."""
+        far = self._far
+        if far is not None:
+            if far.places:
+                return far.places[0], None if len(far.places) == 1 else UNCLEAR
+            if far.likely is not None:
+                return far.likely, None
+            if far.going and not forced:
+                return None
+        near = self._near
+        if near is not None:
+            if near.going and not forced:
+                return None
+            if near.places:
+                return near.places[0], None if len(near.places) == 1 else UNCLEAR
+            if near.likely is not None:
+                return near.likely, None
+        return None if self._tail_at is None else (self._tail_at, None)
 
-    def _keep(self, frame: Known, now: int) -> Verdict:
-        """Keep what may be new until it is decided."""
-        if self._idle and frame.begins and not self._aligned:
-            # The last turn that the replay has is the one that may be ours.
-            before = _of_turn(frame, self._kept)
-            self._kept.clear()
-            self._kept.extend(before)
-            self.decide_at = now + SETTLE_MS
-        if self._aligned:
-            self._kept.append(frame)
-            if self._differs:
+    def _judge(self, frame: Known, now: int) -> Verdict:
+        far, place = self._far, self._find()
+        if place is not None:
+            if place[1] is None and far is not None and far.over:
                 return Verdict.DECIDE
-            if not self._counted:
-                # What a server has buffered comes without pauses.
+            self._wait(now + SETTLE_MS, place[0])
+        elif self._short:
+            # It has more to tell, unless what it lacks shows elsewhere.
+            self.decide_at = None if self._find(forced=True) is None else now + SHORT_MS
+        elif self._idle:
+            if frame.begins:
                 self.decide_at = now + SETTLE_MS
-        elif self._differs and not self._kept and self.decide_at is None:
-            # The last frame of a count that was right, of frames that were not.
+        elif not self._before:
             self.decide_at = now + LACKING_MS
-        elif not (self._known.timed and self._candidates):
-            self._kept.append(frame)
-            if not self._idle and not self._before and not self._candidates:
-                self.decide_at = now + LACKING_MS
         return Verdict.WAIT
 
-    def decide(self, *, over: bool = False, new: Known | None = None) -> Decision:
+    def _wait(self, until: int, place: int) -> None:
+        """Wait for another place; what goes on behind this one is not waited for."""
+        if place != self._place or self.decide_at is None:
+            self._place = place
+            self.decide_at = until
+
+    def decide(
+        self, *, over: bool = False, last: bool = False, new: Known | None = None
+    ) -> Decision:
         """Say what of the kept frames is new.
 
-        `over` when the replay has come to its end, `new` is a frame that is certainly new and comes
-        next.
+        `over` when the replay has come to its end, `last` when there is no more to come from
+        another one either; `new` is a frame that is certainly new and comes next.
         """
-        kept = list(self._kept)
-        if self._aligned:
-            return Decision(kept, None)
+        place = self._find(forced=last or not over)
+        if place is not None:
+            return Decision(self._behind(place[0]), place[1])
+        short = self._short
+        kept = [frame for _, frame in self._kept]
         if self._idle:
             if new is not None:
                 return Decision(_of_turn(new, kept), None)
-            return Decision(kept if any(frame.begins for frame in kept) else [], None)
-        if over and (self._before or self._candidates or not self.seen):
+            return Decision([] if short and not last else _last_turn(kept), None)
+        if over and (self._before or short or not self.seen):
             # It ended before it came to what we have.
             return Decision([], None)
-        if self._differs or self._candidates:
-            return Decision(kept, "the replay differs from what was streamed")
-        tail = list(self._known.tail)
+        if short:
+            return Decision([], DIFFERS)
+        for follower in (self._far, self._near):
+            if follower is not None and follower.differs is not None:
+                return Decision(self._behind(follower.differs), DIFFERS)
+        tail = list(self._tail)
         marks = [frame.mark for frame in kept[: len(tail)]]
         for length in range(min(len(tail), len(marks)), 0, -1):
             if marks[:length] == tail[-length:]:
                 return Decision(kept[length:], None)
-        return Decision(kept, "the replay does not hold the last event that was streamed")
+        return Decision(kept, LACKS)
+
+    def _behind(self, place: int) -> list[Known]:
+        return [frame for number, frame in self._kept if number > place]
+
+
+def _last_turn(frames: list[Known]) -> list[Known]:
+    """Return the last turn that frames begin: it is the one that may be ours."""
+    begins = [number for number, frame in enumerate(frames) if frame.begins]
+    if not begins:
+        return []
+    at = begins[-1]
+    return _of_turn(frames[at], frames[:at]) + frames[at:]

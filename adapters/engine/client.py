@@ -22,6 +22,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import orjson
 from multidict import CIMultiDict, MultiDict
 
 from adapters import commands as cmd
@@ -40,7 +41,7 @@ from adapters.engine import wire
 from adapters.engine.alignment import Alignment, Decision, Known, Reached, Verdict, mark_of
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.jsonvalue import JsonError, compact, format_json, parse_json
 
 HOLD_MS = 250
 """How long a tool call waits for evidence of its permission (design section 3)."""
@@ -145,6 +146,8 @@ class EngineClient(ClientCodec):
         self._live = False
         self._may_begin = False
         self._alignment: Alignment | None = None
+        self._torn = False
+        self._echoes: list[int] = []
         self._lost: tuple[int, int, int] | None = None
         self._confirmed = False
         self._denied = False
@@ -276,7 +279,7 @@ class EngineClient(ClientCodec):
         headers = CIMultiDict({"Content-Type": "application/json"})
         if stream:
             headers["Accept"] = "text/event-stream"
-        request = Request("POST", path, headers=headers, body=format_json(body))
+        request = Request("POST", path, headers=headers, body=compact(format_json(body)))
         return Call(name, request, stream=stream, command_id=command_id)
 
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
@@ -308,10 +311,8 @@ class EngineClient(ClientCodec):
         if s.ending is not None and s.ending.get("error") is not None:
             # All is known; the turn's end only waits for `tick`.
             return ()
-        after = self._reached.time or 0
-        if s.turn is not None:
-            # From just before what we know, so that it is repeated whatever the boundary is (11.2).
-            after = max(0, after - 1)
+        # From just before what we know, so that it is repeated whatever the boundary is (11.2).
+        after = max(0, (self._reached.time or 0) - 1)
         query = MultiDict({"after": str(after), "task_id": self._task})
         headers = CIMultiDict({"Accept": "text/event-stream"})
         return (Call("replay", Request("GET", wire.REPLAY, query, headers), stream=True),)
@@ -321,12 +322,13 @@ class EngineClient(ClientCodec):
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._touched = True
         self._live = True
-        self._alignment = None
+        self._torn = False
+        self._alignment = self._last = None
+        self._echoes = []
         if call.name == "replay":
-            idle = self._s.turn is None
+            self._echoes = self._reached.last_holes()
             self._may_begin = False
-            if idle or self._reached.since:
-                self._alignment = Alignment(self._reached, idle=idle)
+            self._alignment = Alignment(self._reached, idle=self._s.turn is None)
             return []
         assert call.command_id is not None
         self._may_begin = True
@@ -456,14 +458,17 @@ class EngineClient(ClientCodec):
         alignment, self._alignment = self._alignment, None
         if reason is CloseReason.STOPPED:
             return out
+        # A half frame at the end is no end, however orderly it came.
+        whole = reason is CloseReason.ENDED and not self._torn
         if alignment is not None:
             # A broken replay is read again; one that breaks at the same place is all there is.
             seen, sum_, times = alignment.seen, alignment.sum, 1
             if self._lost is not None and self._lost[:2] == (seen, sum_):
                 times = self._lost[2] + 1
-            if reason is CloseReason.ENDED or times == SAME_BREAKS:
+            if whole:
                 self._denied = self._denied or not alignment.found
-                out += self._decided(alignment.decide(over=True), now)
+            if times == SAME_BREAKS or (whole and not alignment.doubtful):
+                out += self._decided(alignment.decide(over=True, last=times == SAME_BREAKS), now)
                 self._lost = None
             else:
                 self._lost = seen, sum_, times
@@ -473,7 +478,9 @@ class EngineClient(ClientCodec):
         self._set_alarm()
         return out
 
-    def give_up(self, error: DragomanError, now: int) -> list[ev.Event]:
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
         self._touched = True
         self._alignment = None
         info = ev.ErrorInfo(code=SESSION_LOST, message=error.message)
@@ -545,13 +552,14 @@ class EngineClient(ClientCodec):
 
     def _place(self) -> bytes:
         block = self._block
-        return format_json(
+        # Once for each event, and of our own numbers only: nothing in it needs a check.
+        return orjson.dumps(
             [self._reached.dump(), [block.kind, block.over, block.number, block.index]]
         )
 
     def _state(self) -> bytes:
         self._s.held = [_raw_dump(event) for event in self._held]
-        return format_json({name: getattr(self._s, name) for name in _STATE_FIELDS})
+        return compact(format_json({name: getattr(self._s, name) for name in _STATE_FIELDS}))
 
     def snapshot(self) -> bytes:
         self._saved = self._state()
@@ -600,6 +608,7 @@ class EngineClient(ClientCodec):
             and type(text := payload.get("text")) is str
             and self._alignment is None
         ):
+            self._torn = False
             self._reached.count(mark_of(name, payload, frame.data))
             return [ev.next_delta(last, text, self._reached.frames)]
         if type(payload) is not dict:
@@ -615,7 +624,11 @@ class EngineClient(ClientCodec):
             _time_of(payload),
             name == "thread_lifecycle" and (payload or {}).get("phase") == "started",
         )
-        out = self._align(known, now) if self._alignment is not None else self._take(known, now)
+        self._torn = False
+        return self._read(known, now)
+
+    def _read(self, frame: Known, now: int) -> list[ev.Event]:
+        out = self._align(frame, now) if self._alignment is not None else self._take(frame, now)
         self._set_alarm()
         return out
 
@@ -626,11 +639,8 @@ class EngineClient(ClientCodec):
         match alignment.take(frame, now):
             case Verdict.WAIT:
                 return []
-            case Verdict.HERE:
-                self._alignment = None
-                self._confirmed, self._denied = True, False
-                return []
             case Verdict.DECIDE:
+                self._confirmed, self._denied = True, False
                 return self._decided(alignment.decide(), now)
             case Verdict.NEW:
                 out = self._decided(alignment.decide(new=frame), now)
@@ -641,6 +651,7 @@ class EngineClient(ClientCodec):
         out: list[ev.Event] = []
         if decision.gap is not None:
             after = self._reached.time
+            self._reached.part()
             out.append(
                 ev.Gap(
                     thread_id=ev.MAIN,
@@ -660,11 +671,11 @@ class EngineClient(ClientCodec):
         """Make events of a frame that is new."""
         touched, self._touched = self._touched, True
         self._last = None
-        self._reached.count(frame.mark, frame.time, frame.begins)
         name, payload = frame.name, frame.payload
         if payload is None:
-            quoted = f"event `{name or 'message'}`: the payload is no JSON object"
-            return self._hold(self._broken(frame.data, quoted), name, now)
+            return self._take_garbled(frame, now)
+        self._echoes = []
+        self._reached.count(frame.mark, frame.time, frame.begins)
         if self._is_late(frame):
             return self._late(name, payload, now)
         handler = _HANDLERS.get(name)
@@ -716,8 +727,21 @@ class EngineClient(ClientCodec):
             self._s, self._block, self._held = kept
         return [event for event in events if not isinstance(event, ev.StepStarted)]
 
+    def _take_garbled(self, frame: Known, now: int) -> list[ev.Event]:
+        if frame.mark in self._echoes:
+            # It was garbled when it was streamed, and that was told then.
+            self._echoes.remove(frame.mark)
+            return []
+        self._reached.count_garbled(frame.mark, framed=frame.reason is None)
+        reason = frame.reason
+        if reason is None:
+            reason = f"event `{frame.name or 'message'}`: the payload is no JSON object"
+        return self._hold(self._broken(frame.data, reason), frame.name, now)
+
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
-        return self._broken(offending, reason)
+        self._torn = True
+        mark = mark_of("", None, offending)
+        return self._read(Known("", None, offending, mark, reason=reason), now)
 
     def _broken(self, offending: bytes, reason: str) -> list[ev.Event]:
         return [
@@ -950,6 +974,9 @@ class EngineClient(ClientCodec):
             out += self._infer_resolved()
         if completed:
             out += self._end_step(None, None, synthetic=True)
+        elif self._block.over:
+            # The Engine itself has closed this text: it is whole.
+            out += self._end_block()
         error = ending.get("error")
         if not completed and error is None:
             error = {"code": "errored", "message": "The turn failed; the Engine gave no reason."}
@@ -1133,6 +1160,8 @@ class EngineClient(ClientCodec):
         options = _options(payload.get("options"))
         if approval and payload.get("options") is not None:
             extra["options"] = payload["options"]
+        if payload.get("kind") not in ("permission", "question"):
+            extra |= {"kind": payload["kind"]} if "kind" in payload else {}
         s.interaction, s.interaction_kind = request_id, "approval" if approval else "question"
         s.interaction_call, s.answer = call_id, None
         out.append(
@@ -1374,7 +1403,7 @@ def _error_of(payload: dict[str, Any]) -> ev.ErrorInfo:
     return ev.ErrorInfo(
         code=code,
         message=message if isinstance(message, str) else code,
-        details=details if isinstance(details, dict) and details else None,
+        details=details if isinstance(details, dict) else None,
     )
 
 

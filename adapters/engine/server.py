@@ -19,12 +19,12 @@ import datetime
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from adapters import events as ev
-from adapters.base import Encoder, EncoderContext, Frame
+from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.engine import wire
 from adapters.engine.requests import offered, stated_code
 from adapters.errors import ErrorCode
@@ -75,6 +75,7 @@ class EngineEncoder(Encoder):
 
     dialect = wire.DIALECT
     version = 1
+    shape = shape_of(_State)
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
@@ -149,10 +150,10 @@ class EngineEncoder(Encoder):
         return out
 
     def snapshot(self) -> bytes:
-        return format_json(dataclasses.asdict(self._s))
+        return format_json(fields_of(self._s))
 
     def restore(self, snapshot: bytes) -> None:
-        value = orjson.loads(snapshot)
+        value = cast("dict[str, Any]", parse_json(snapshot))
         self._s = _State(**value)
         self.next_cursor = self._s.stamp + 1 if self._s.stamp else 0
 
@@ -332,11 +333,12 @@ class EngineEncoder(Encoder):
 
     def _fail(self, error: ev.ErrorInfo, outcome: str, event: ev.Event | None = None) -> None:
         """End the turn with `error` and `errored`, in the order that serves every reader (9.3)."""
-        payload = {
+        payload: dict[str, Any] = {
             "error": stated_code(error.code) or "LLM_PROVIDER_ERROR",
             "message": error.message or "The turn failed.",
-            "details": error.details or {},
         }
+        if error.details is not None or event is None or not _is_native(event):
+            payload["details"] = error.details or {}
         self._write("error", payload)
         more = {} if outcome == "failed" else {"outcome": outcome}
         self._lifecycle("errored", more, event, end=True)
@@ -502,6 +504,9 @@ class EngineEncoder(Encoder):
             "question": _question(event),
             "created_at": self._time(asked["at"]),
         }
+        if _is_native(event) and "kind" in (event.extra or {}):
+            # A kind that the page does not list.
+            record["kind"] = (event.extra or {})["kind"]
         options = offered(event)
         if options:
             record["options"] = options
@@ -522,8 +527,12 @@ class EngineEncoder(Encoder):
 
     def _interaction_answered(self, event: ev.InteractionAnswered) -> None:
         asked = self._s.requests.get(event.request_id)
-        if asked is not None:
-            asked["claimed"] = event.state == "claimed"
+        if asked is None:
+            return
+        claimed, asked["claimed"] = asked["claimed"], event.state == "claimed"
+        if claimed and not asked["claimed"] and self._s.shown == event.request_id:
+            # The answer came to nothing: whoever reads is told once more that it is open.
+            self._write("hitl_request", self._record(asked), _event_of(asked))
 
     def _interaction_updated(self, event: ev.InteractionUpdated) -> None:
         asked = self._s.requests.get(event.request_id)
@@ -537,11 +546,10 @@ class EngineEncoder(Encoder):
             # Answered elsewhere before it was shown: it never is.
             return
         s.shown = None
-        payload = {
-            "request_id": event.request_id,
-            "task_id": self.task_id,
-            "outcome": event.outcome,
-        }
+        payload = {"request_id": event.request_id, "task_id": self.task_id}
+        if event.outcome != "unknown" or not _is_native(event):
+            # An Engine tells none (section 8.9): where nobody of ours answered, nor do we.
+            payload["outcome"] = event.outcome
         self._write("hitl_resolved", payload, event)
         self._show_next()
 

@@ -44,18 +44,29 @@ from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve import wire
 from adapters.framing.sse import SseFrame
 from adapters.interactions import decision_of, option_for
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.jsonvalue import JsonError, compact, format_json, parse_json
 
 HOLD_MS = 250
 """How long a tool call waits for evidence of its permission (design section 3)."""
 
 END_HOLD_MS = 2_000
-"""How long the end of a turn waits for its boundary, and that of a child for its stream (design
-section 3).
+"""How long the end of a turn waits for its boundary (design section 3)."""
+
+CHILD_HOLD_MS = 15_000
+"""How long the end of a child waits for its own stream, what it said being there and nowhere else;
+ours: a busy 0.30.8 has needed seconds to show it.
 """
 
 RECOVER_MS = 10_000
 """How long the stream may take to show a command that a crash or a lost answer left in doubt."""
+
+CATCH_UP_MS = 1_000
+"""How long a stream that was opened again is read until its silence counts: what it holds already
+comes at once. Ours."""
+
+FIRST_MOST = 262_144
+"""Bytes of a first message that are kept while its session is made; larger ones go with the create.
+Ours."""
 
 CANCEL_MS = 5_000
 """How long a cancel waits for the turn that the negative answers open (section 8.2); ours."""
@@ -103,7 +114,7 @@ _STEER_QUEUED = Ability(
 )
 
 ABILITIES: dict[str, Ability] = {
-    "create_session": Ability(Support.EMULATED, "a session begins with its first message"),
+    "create_session": Ability(Support.EMULATED, "made with or before its first message"),
     "send_message": Ability(Support.NATIVE),
     "steer": _STEER_QUEUED,
     "interrupt": Ability(Support.NATIVE),
@@ -167,6 +178,9 @@ class _Line:
     agent: dict[str, Any] | None = None
     ending: dict[str, Any] | None = None
     ending_at: int = 0
+    # An approval of which only `approval.settled` has come.
+    settled: dict[str, Any] | None = None
+    settled_at: int = 0
     held: list[Any] = dataclasses.field(default_factory=list)
     held_at: int = 0
     # A child that is over: `outcome` waits for its own stream, then it is `done`.
@@ -193,6 +207,9 @@ class _State:
     resolved: list[str] = dataclasses.field(default_factory=list)
     answers: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    # The message that a session is being made for: its command, the bodies of the create with it
+    # and of the follow-up.
+    first: dict[str, Any] | None = None
     retries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     cancel: dict[str, Any] | None = None
     reset_at: int | None = None
@@ -211,7 +228,9 @@ class _Record(NamedTuple):
 
 
 class EveClient(ClientCodec):
-    """The client codec. `settings` may have the `session_id` of a session that exists."""
+    """The client codec. `settings` may have the `session_id` of a session that exists, and
+    `single_stream` where the streams of children are not read.
+    """
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "ndjson"
@@ -221,6 +240,8 @@ class EveClient(ClientCodec):
         self._s.lines[ev.MAIN] = _Line(ev.MAIN)
         self._s.session = settings.get("session_id")
         self.abilities: Mapping[str, Ability] = ABILITIES
+        # A recorded body is one stream: nothing else is read.
+        self._reads_children: bool = not settings.get("single_stream", False)
         self._frames = 0
         self._counts: dict[str, int] = {ev.MAIN: 0}
         # The revision counts changes: the newer one of snapshot and position is the state.
@@ -228,6 +249,7 @@ class EveClient(ClientCodec):
         self._dirty = True
         self._recent: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._todo: list[Call] = []
+        self._opened_at: int | None = None
         self._refused: set[str] = set()
         self.wake_at = None
 
@@ -394,12 +416,64 @@ class EveClient(ClientCodec):
             body[name] = options[name]
         self._expect(command_id, command.content, kind, creates=creates)
         if creates:
-            return self._post("create", wire.SESSION_PATH, body, command_id)
+            return self._create(command_id, command, body)
         if s.generation == "T":
             body["continuationToken"] = s.token
         elif self._at_least(_STEER_FROM):
             body["turnPolicy"] = "steer" if command.policy in ("steer", "withdraw") else "queue"
         return self._post("message", self._path(), body, command_id)
+
+    def _create(self, command_id: str, command: cmd.SendMessage, body: dict[str, Any]) -> Call:
+        """Make the session without its first message, so that no lost answer hides where it went; a
+        server that makes no session without one (before 0.59, section 4.1) says so."""
+        follow_up = {name: body[name] for name in body if name not in _CREATE_ONLY}
+        follow_up["turnPolicy"] = "queue"
+        first = {
+            "command_id": command_id,
+            "create": compact(format_json(body)).decode(),
+            "message": compact(format_json(follow_up)).decode(),
+        }
+        if _WITH_MESSAGE & body.keys() or len(first["create"]) > FIRST_MOST:
+            return self._post("create", wire.SESSION_PATH, body, command_id)
+        self._s.first = first
+        return self._prewarm(command_id)
+
+    def _prewarm(self, command_id: str) -> Call:
+        first: dict[str, Any] = {}
+        if self._s.first is not None:
+            whole = cast(dict[str, Any], parse_json(self._s.first["create"].encode()))
+            first = {name: whole[name] for name in _CREATE_ONLY & whole.keys()}
+        return self._post("prewarm", wire.SESSION_PATH, first or None, command_id)
+
+    def _prewarmed(
+        self, call: Call, response: Response, ok: bool, body: dict[str, Any]
+    ) -> list[ev.Event]:
+        """Post the first message into its session, or with the create where that needs it."""
+        s = self._s
+        command_id = call.command_id
+        assert command_id is not None
+        first, s.first = s.first, None
+        if first is None:
+            return []
+        if ok:
+            self._learn(response, body)
+        if ok and s.session is not None:
+            follow_up = cast(dict[str, Any], parse_json(first["message"].encode()))
+            if s.generation == "T":
+                follow_up = {**follow_up, "continuationToken": s.token}
+            self._todo.append(self._post("message", self._path(), follow_up, command_id))
+        elif response.status == 400:
+            call = self._raw_post("create", wire.SESSION_PATH, first["create"], command_id)
+            self._todo.append(call)
+        else:
+            error = refusal(response)
+            if ok:
+                error = ev.ErrorInfo(
+                    code=str(ErrorCode.BACKEND_PROTOCOL),
+                    message="eve: a create answer without session id",
+                )
+            return self._not_sent(command_id, error)
+        return []
 
     def _expect(
         self, command_id: str, content: tuple[Any, ...], kind: str, *, creates: bool = False
@@ -572,13 +646,21 @@ class EveClient(ClientCodec):
         headers: CIMultiDict[str] = CIMultiDict()
         if body is not None:
             headers["Content-Type"] = "application/json"
-        data = None if body is None else format_json(body)
+        data = None if body is None else compact(format_json(body))
         return Call(name, Request("POST", path, headers=headers, body=data), command_id=command_id)
+
+    def _raw_post(self, name: str, path: str, body: str, command_id: str | None) -> Call:
+        headers = CIMultiDict({"Content-Type": "application/json"})
+        request = Request("POST", path, headers=headers, body=body.encode())
+        return Call(name, request, command_id=command_id)
 
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         """Look for a command in the stream: nothing else of an eve tells (section 5)."""
         self._touch()
         s = self._s
+        if s.first is not None and s.first["command_id"] == command_id:
+            # Nothing was said yet: a session that was perhaps made is empty, and another is made.
+            return self._prewarm(command_id)
         if s.session is None:
             # A create without an answer leaves no name to look under.
             s.pending = [item for item in s.pending if item["command_id"] != command_id]
@@ -654,9 +736,21 @@ class EveClient(ClientCodec):
         if version is not None and version != 21 and self._s.version is None:
             self._know("T" if version < 21 else "S1" if version < 26 else "S2")
         if call.thread_id == ev.MAIN:
-            for item in self._s.doubtful.values():
-                if item["at"] is None:
-                    item["at"] = now + RECOVER_MS
+            self._opened_at = now
+            new = [item for item in self._s.doubtful.values() if item["at"] is None]
+            for item in new:
+                item["at"] = now + RECOVER_MS
+            if new:
+                # The time is stored with this: a restart goes on waiting, and does not begin again.
+                out.append(
+                    ev.ErrorReported(
+                        thread_id=ev.MAIN,
+                        code="input_in_doubt",
+                        message="eve: the stream will show what became of an input.",
+                        retry="retrying",
+                        synthetic=True,
+                    )
+                )
         self._touch()
         self._set_alarm()
         return out
@@ -675,6 +769,8 @@ class EveClient(ClientCodec):
                     return self._acknowledged(call)
                 case "early":
                     return self._awaited(now)
+                case "prewarm":
+                    return self._prewarmed(call, response, ok, body)
                 case "create" | "message":
                     return self._sent(call, response, ok, body, now)
                 case "answer" | "negative":
@@ -740,7 +836,7 @@ class EveClient(ClientCodec):
         if code == wire.SESSION_NOT_READY and self._again(call, now):
             return [_retried("The session is not ready yet; the message will be sent again.")]
         if response.status >= 500 and call.name == "message":
-            return self._in_doubt(command_id, refusal(response))
+            return self._in_doubt(command_id, refusal(response), now)
         if response.status >= 500:
             # A create that failed may have made a session, but nobody knows its name.
             s.pending = [p for p in s.pending if p["command_id"] != command_id]
@@ -808,9 +904,12 @@ class EveClient(ClientCodec):
                 )
         return out
 
-    def _in_doubt(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
+    def _in_doubt(self, command_id: str, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """The backend may have it: the stream will show (section 2: a 500 says nothing)."""
         self._doubt(command_id)
+        doubt = self._s.doubtful[command_id]
+        if doubt["at"] is None and self._opened_at is not None:
+            doubt["at"] = now + RECOVER_MS
         return [
             ev.ErrorReported(
                 thread_id=ev.MAIN,
@@ -858,7 +957,7 @@ class EveClient(ClientCodec):
             if self._again(call, now):
                 return [_retried("The session is not ready yet; the answer will be sent again.")]
         elif response.status >= 500 and call.name == "answer":
-            return self._in_doubt(command_id, error)
+            return self._in_doubt(command_id, error, now)
         if call.name == "negative":
             s.cancel = None
             s.answers = {k: a for k, a in s.answers.items() if a["command_id"] is not None}
@@ -920,6 +1019,8 @@ class EveClient(ClientCodec):
         try:
             if call.name == "stream":
                 self._refused.add(call.thread_id)
+                if call.thread_id == ev.MAIN:
+                    self._opened_at = None
                 return []
             command_id = call.command_id
             if command_id is None:
@@ -930,10 +1031,13 @@ class EveClient(ClientCodec):
                 return self._awaited(now)
             if call.name == "negative" and not sent:
                 self._s.cancel = None
+            if call.name == "prewarm":
+                self._s.first = None
+                return self._not_sent(command_id, info)
             if not sent:
                 return self._not_sent(command_id, info)
             if call.name in ("message", "answer") and self._s.session is not None:
-                return self._in_doubt(command_id, info)
+                return self._in_doubt(command_id, info, now)
             self._s.pending = [p for p in self._s.pending if p["command_id"] != command_id]
             self._s.doubtful.pop(command_id, None)
             if call.name == "negative":
@@ -945,24 +1049,26 @@ class EveClient(ClientCodec):
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         self._touch()
         line = self._s.lines.get(call.thread_id)
+        if call.thread_id == ev.MAIN:
+            self._opened_at = None
         out: list[ev.Event] = []
         if line is not None and reason is CloseReason.ENDED:
+            if line.settled is not None:
+                out += self._settle(line, line.settled)
             out += self._decide_and_release(line, "unknown")
             out += self._flush(line)
         self._set_alarm()
         return out
 
-    def give_up(self, error: DragomanError, now: int) -> list[ev.Event]:
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
         self._touch()
-        s = self._s
-        children = [s.lines[t] for t in self._refused if t != ev.MAIN and t in s.lines]
-        if children and ev.MAIN not in self._refused:
-            out: list[ev.Event] = []
-            for line in children:
-                line.closed_stream = True
-                self._refused.discard(line.thread)
-                out += self._end_child(line)
-            return out
+        line = self._s.lines.get(thread_id)
+        if thread_id != ev.MAIN and line is not None:
+            line.closed_stream = True
+            self._refused.discard(thread_id)
+            return self._end_child(line)
         out = self._lost(ev.ErrorInfo(code=SESSION_LOST, message=error.message))
         self._set_alarm()
         return out
@@ -970,7 +1076,18 @@ class EveClient(ClientCodec):
     def _lost(self, error: ev.ErrorInfo) -> list[ev.Event]:
         s = self._s
         error = ev.ErrorInfo(code=SESSION_LOST, message=error.message, details=error.details)
+        taken = [item["command_id"] for item in s.pending if item["settled"]]
         out = self._close_inputs(error)
+        if taken and s.lines[ev.MAIN].turn is None:
+            # Nothing came of what was taken, and whoever said it waits for an end.
+            turn_id = f"lost_{taken[0]}"
+            begin = ev.TurnStarted(
+                thread_id=ev.MAIN, turn_id=turn_id, cause="message", synthetic=True
+            )
+            end = ev.TurnEnded(
+                thread_id=ev.MAIN, turn_id=turn_id, outcome="failed", error=error, synthetic=True
+            )
+            out = [begin, *out, end]
         for line in s.lines.values():
             out += self._decide_and_release(line, "unknown")
             if line.turn is not None:
@@ -1015,16 +1132,19 @@ class EveClient(ClientCodec):
         for line in list(s.lines.values()):
             if line.held and now >= line.held_at + HOLD_MS:
                 out += self._decide_and_release(line, "unknown")
+            if line.settled is not None and now >= line.settled_at + HOLD_MS:
+                out += self._settle(line, line.settled)
             if line.ending is not None and now >= line.ending_at + END_HOLD_MS:
                 out += self._flush(line)
-            if line.outcome is not None and now >= line.outcome_at + END_HOLD_MS:
+            if line.outcome is not None and now >= line.outcome_at + CHILD_HOLD_MS:
                 out += self._end_child(line)
         for retry in s.retries:
             if retry["at"] is not None and now >= retry["at"]:
                 retry["at"] = None
                 self._retry(retry)
         for command_id, item in list(s.doubtful.items()):
-            if item["at"] is not None and now >= item["at"]:
+            due = self._decided_at(item)
+            if due is not None and now >= due:
                 out += self._nothing_shows(command_id)
         out += self._overdue(now)
         self._set_alarm()
@@ -1035,6 +1155,12 @@ class EveClient(ClientCodec):
         body = None if retry["body"] is None else retry["body"].encode()
         request = Request("POST", retry["path"], headers=headers, body=body)
         self._todo.append(Call(retry["name"], request, command_id=retry["command_id"]))
+
+    def _decided_at(self, item: dict[str, Any]) -> int | None:
+        """Return when silence is evidence: the time is over, and the stream has been read."""
+        if item["at"] is None or self._opened_at is None:
+            return None
+        return max(cast(int, item["at"]), self._opened_at + CATCH_UP_MS)
 
     def _nothing_shows(self, command_id: str) -> list[ev.Event]:
         s = self._s
@@ -1084,12 +1210,15 @@ class EveClient(ClientCodec):
         for line in s.lines.values():
             if line.held:
                 times.append(line.held_at + HOLD_MS)
+            if line.settled is not None:
+                times.append(line.settled_at + HOLD_MS)
             if line.ending is not None:
                 times.append(line.ending_at + END_HOLD_MS)
             if line.outcome is not None:
-                times.append(line.outcome_at + END_HOLD_MS)
+                times.append(line.outcome_at + CHILD_HOLD_MS)
         times += [retry["at"] for retry in s.retries if retry["at"] is not None]
-        times += [item["at"] for item in s.doubtful.values() if item["at"] is not None]
+        dues = [self._decided_at(item) for item in s.doubtful.values()]
+        times += [due for due in dues if due is not None]
         times += [at for at in (s.reset_at, s.orphans_at) if at is not None]
         if s.cancel is not None and s.cancel["at"] is not None:
             times.append(s.cancel["at"])
@@ -1149,6 +1278,7 @@ class EveClient(ClientCodec):
                 self._counts[thread] = max(self._counts.get(thread, 0), count)
         self._recent.clear()
         self._todo, self._refused, self._dirty = [], set(), True
+        self._opened_at = None
         if self._s.generation is not None:
             self._set_abilities()
         self._set_alarm()
@@ -1203,6 +1333,7 @@ class EveClient(ClientCodec):
             and type_ == "message.appended"
             and not line.held
             and line.ending is None
+            and line.settled is None
             and line.paused is None
         ):
             piece = data.get("messageDelta")
@@ -1222,7 +1353,7 @@ class EveClient(ClientCodec):
         deliveries = meta.get("deliveryIds")
         ids = [d for d in deliveries if isinstance(d, str)] if isinstance(deliveries, list) else []
         record = _Record(type_, data, ids, native, now)
-        out = self._flush(line) if line.ending is not None and type_ != "session.waiting" else []
+        out = self._overtaken(line, type_)
         handler = _HANDLERS.get(type_, EveClient._unknown)
         out += handler(self, line, record)
         out = self._hold(line, out, now)
@@ -1230,10 +1361,23 @@ class EveClient(ClientCodec):
             self._set_alarm()
         return out
 
+    def _overtaken(self, line: _Line, type_: str) -> list[ev.Event]:
+        """Return what waited for a record that has not come: another one has."""
+        out: list[ev.Event] = []
+        if line.settled is not None and type_ != "input.resolved":
+            out += self._settle(line, line.settled)
+        if line.ending is not None and type_ != "session.waiting":
+            if type_ in ("session.completed", "session.failed"):
+                # The session ends with the turn: nothing says that it waits.
+                line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: False}
+            out += self._flush(line)
+        return out
+
     def _waits(self) -> bool:
         s = self._s
         return s.orphans_at is not None or any(
-            line.ending is not None or line.outcome is not None for line in s.lines.values()
+            line.ending is not None or line.outcome is not None or line.settled is not None
+            for line in s.lines.values()
         )
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
@@ -1389,7 +1533,8 @@ class EveClient(ClientCodec):
                 same = line.step_turn == native_id
                 line.step_base = line.step_base if same else line.step_top + 1
                 if line.thread == ev.MAIN and self._s.cancel is not None:
-                    out += self._cancel_now()
+                    # By its name: a late cancel must not hit the turn of the next message.
+                    out += self._cancel_now(native_id)
                 return [
                     *out,
                     ev.TurnResumed(
@@ -1453,7 +1598,11 @@ class EveClient(ClientCodec):
     def _flush(self, line: _Line, usage: ev.Usage | None = None) -> list[ev.Event]:
         """Write the end of a turn that was held: an end, or in the closed form a pause."""
         ending, line.ending = line.ending, None
-        if ending is None or line.turn is None:
+        if ending is None:
+            return []
+        if "control" in ending:
+            return [_raw_load(ending["control"])]
+        if line.turn is None:
             return []
         native = ev.NativeRef(**ending["native"]) if ending.get("native") else None
         outcome = ending["outcome"]
@@ -1510,7 +1659,7 @@ class EveClient(ClientCodec):
                 out += self._cancelled(s.cancel)
                 s.cancel = None
             if any(child.thread != ev.MAIN and not child.done for child in s.lines.values()):
-                s.orphans_at = line.ending_at + END_HOLD_MS
+                s.orphans_at = line.ending_at + CHILD_HOLD_MS
         elif line.outcome is not None:
             out += self._end_child(line)
         return out
@@ -1560,14 +1709,11 @@ class EveClient(ClientCodec):
             # A retried first step says it again (section 8.1).
             return []
         line.agent = agent
-        extra = _rest(data, frozenset({"runtime", "predecessor", "invocation"})) or {}
+        extra = _rest(data, frozenset({"runtime", "predecessor"})) or {}
         rest = _rest(runtime, frozenset({"agentId", "agentName", "modelId"}))
         if rest:
             extra["runtime"] = rest
         if line.thread != ev.MAIN:
-            invocation = data.get("invocation")
-            if isinstance(invocation, dict):
-                extra["invocation"] = _clean(invocation)
             return [
                 ev.ThreadUpdated(
                     thread_id=line.thread,
@@ -1600,9 +1746,11 @@ class EveClient(ClientCodec):
             token = record.data.get("continuationToken")
             if isinstance(token, str) and token and s.generation in (None, "T"):
                 s.token = token
-            if line.ending is None:
+            if line.ending is None or "control" in line.ending:
                 s.control = max(0, s.control - 1)
-        if line.ending is not None:
+        if line.ending is not None and "control" not in line.ending:
+            if rest := _rest(record.data, _BOUNDARY_KEYS):
+                line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: rest}
             return out + self._flush(line, usage)
         if line.thread != ev.MAIN and line.outcome is not None and line.turn is None:
             out += self._end_child(line)
@@ -1616,7 +1764,11 @@ class EveClient(ClientCodec):
                     native=record.native,
                 )
             )
-        return out
+        if line.ending is None:
+            # It says that an input, or a control, came to nothing.
+            out += self._unknown(line, record)
+        # What has changed the context outside of turns comes after the usage that it led to.
+        return out + self._flush(line)
 
     def _session_completed(self, line: _Line, record: _Record) -> list[ev.Event]:
         reset = self._s.reset_at is not None
@@ -1637,7 +1789,8 @@ class EveClient(ClientCodec):
                 )
             )
         if line.turn is not None and error is not None:
-            line.ending = {"outcome": "failed", "error": _dump(error), "native": None}
+            native = _dump(record.native)
+            line.ending = {"outcome": "failed", "error": _dump(error), "native": native}
             out += self._flush(line)
         if line.thread != ev.MAIN:
             line.closed_stream = True
@@ -1684,28 +1837,33 @@ class EveClient(ClientCodec):
         tokens = data.get("usageInputTokens")
         model = data.get("modelId")
         number = isinstance(tokens, int | float) and not isinstance(tokens, bool)
-        return [
-            ev.ContextCompacted(
-                thread_id=line.thread,
-                # Its coordinates name the next turn when none is open (section 6).
-                turn_id=line.turn,
-                phase="started" if record.type == "compaction.requested" else "completed",
-                before_tokens=tokens if number else None,
-                model=model if isinstance(model, str) else None,
-                native=record.native,
-                extra=_rest(data, _COMPACTION_KEYS),
-            )
-        ]
+        compacted = ev.ContextCompacted(
+            thread_id=line.thread,
+            # Its coordinates name the next turn when none is open (section 6).
+            turn_id=line.turn,
+            phase="started" if record.type == "compaction.requested" else "completed",
+            before_tokens=tokens if number else None,
+            model=model if isinstance(model, str) else None,
+            native=record.native,
+            extra=_rest(data, _COMPACTION_KEYS),
+        )
+        return self._controls(line, record, compacted)
+
+    def _controls(self, line: _Line, record: _Record, event: ev.Event) -> list[ev.Event]:
+        """Hold a change outside of turns until its boundary tells the usage."""
+        if line.turn is not None or record.type == "compaction.requested":
+            return [event]
+        line.ending, line.ending_at = {"control": _raw_dump(event)}, record.now
+        return []
 
     def _context_cleared(self, line: _Line, record: _Record) -> list[ev.Event]:
-        return [
-            ev.ContextCleared(
-                thread_id=line.thread,
-                turn_id=line.turn,
-                native=record.native,
-                extra=_rest(record.data, _CLEARED_KEYS),
-            )
-        ]
+        cleared = ev.ContextCleared(
+            thread_id=line.thread,
+            turn_id=line.turn,
+            native=record.native,
+            extra=_rest(record.data, _CLEARED_KEYS),
+        )
+        return self._controls(line, record, cleared)
 
     def _unknown(self, line: _Line, record: _Record) -> list[ev.Event]:
         return [
@@ -2040,10 +2198,12 @@ class EveClient(ClientCodec):
             rest = _rest(action, _ACTION_KEYS) or {}
             if native_kind not in _ACTION_KINDS:
                 rest["kind"] = native_kind
+            if extra is not None:
+                rest[wire.FRAME] = extra
             label = None
             if isinstance(shown, dict) and isinstance(shown.get(call_id), dict):
                 label = shown[call_id].get("label")
-            line.calls[call_id] = {"permission": None, "step": line.steps}
+            line.calls[call_id] = {"permission": None, "step": line.steps, "kind": kind}
             out.append(
                 ev.ToolCalled(
                     thread_id=line.thread,
@@ -2055,7 +2215,7 @@ class EveClient(ClientCodec):
                     input_known="input" in action,
                     label=label if isinstance(label, str) else None,
                     native=record.native,
-                    extra={**rest, **(extra or {})} or None,
+                    extra=rest or None,
                 )
             )
         return out
@@ -2073,7 +2233,7 @@ class EveClient(ClientCodec):
                 call_id=call_id,
                 output=result.get("output"),
                 native=record.native,
-                extra=_rest(record.data, _PARTIAL_KEYS),
+                extra=_beside(record.data, _PARTIAL_KEYS, _rest(result, _TOOL_RESULT_KEYS)),
             )
         ]
 
@@ -2106,10 +2266,11 @@ class EveClient(ClientCodec):
                 message=str(source.get("message") or "The tool failed."),
                 details=details or None,
             )
-        extra = _rest(data, _ACTION_RESULT_KEYS) or {}
-        extra.update(_rest(result, _TOOL_RESULT_KEYS) or {})
-        if result.get("kind") not in _RESULT_KINDS:
-            extra["kind"] = result.get("kind")
+        extra = _beside(data, _ACTION_RESULT_KEYS, _rest(result, _TOOL_RESULT_KEYS)) or {}
+        native_kind, called = result.get("kind"), line.calls.get(call_id, {}).get("kind")
+        receipt = native_kind == "tool-result" and called in ("skill", "subagent", "remote")
+        if native_kind not in _RESULT_KINDS or receipt:
+            extra["kind"] = native_kind
         if call_id not in line.calls:
             name = result.get("toolName") or result.get("name") or result.get("subagentName")
             if isinstance(name, str):
@@ -2193,7 +2354,7 @@ class EveClient(ClientCodec):
                 details["input"] = action["input"]
         options = _options(request.get("options"))
         freeform = request.get("allowFreeform") is True or (kind == "question" and not options)
-        extra = _rest(request, _REQUEST_KEYS) or {}
+        extra = _beside(record.data, _REQUESTED_KEYS, _rest(request, _REQUEST_KEYS)) or {}
         if native_kind not in _REQUEST_KINDS:
             extra["kind"] = native_kind
         # Section 10: whoever asks, it appears on the session's own stream and is answered there.
@@ -2318,7 +2479,12 @@ class EveClient(ClientCodec):
         if not isinstance(resolutions, list):
             return self._unknown(line, record)
         out: list[ev.Event] = []
-        extra = _rest(record.data, _RESOLVED_KEYS)
+        settled, line.settled = line.settled, None
+        if settled is not None and settled["data"].get("requestId") not in [
+            item.get("requestId") for item in resolutions if isinstance(item, dict)
+        ]:
+            out += self._settle(line, settled)
+            settled = None
         for item in resolutions:
             if not isinstance(item, dict) or not isinstance(item.get("requestId"), str):
                 continue
@@ -2344,13 +2510,17 @@ class EveClient(ClientCodec):
             known = self._s.answers.get(item["requestId"])
             if outcome == "answered" and known is not None and known["outcome"] == "skipped":
                 outcome = "skipped"
-            rest = _rest(item, _RESOLUTION_KEYS)
+            extra = _beside(record.data, _RESOLVED_KEYS, _rest(item, _RESOLUTION_KEYS)) or {}
+            native, by = record.native, None
+            if settled is not None and settled["data"]["requestId"] == item["requestId"]:
+                native = ev.NativeRef(**settled["native"])
+                if outcome == "answered":
+                    outcome = _settlement(settled["data"])
+                by = _text(settled["data"].get("responderPrincipalId"))
+                if rest := _rest(settled["data"], _SETTLED_KEYS):
+                    extra[wire.SETTLED] = rest
             out += self._resolve(
-                item["requestId"],
-                outcome,
-                record.native,
-                answer=answer,
-                extra={**(extra or {}), **(rest or {})} or None,
+                item["requestId"], outcome, native, answer=answer, by=by, extra=extra or None
             )
         return out
 
@@ -2362,16 +2532,28 @@ class EveClient(ClientCodec):
         return "answered"
 
     def _approval_settled(self, line: _Line, record: _Record) -> list[ev.Event]:
-        data = record.data
-        request_id, by = data.get("requestId"), data.get("responderPrincipalId")
-        if not isinstance(request_id, str):
+        if not isinstance(record.data.get("requestId"), str):
             return self._unknown(line, record)
+        settled = {"data": record.data, "native": _dump(record.native)}
+        request = self._s.requests.get(record.data["requestId"])
+        if request is None or request["thread"] != line.thread:
+            # A child works on at once, on a stream of its own.
+            return self._settle(line, settled)
+        # What was answered follows at once with `input.resolved` (section 8.2).
+        line.settled, line.settled_at = settled, record.now
+        return []
+
+    def _settle(self, line: _Line, settled: dict[str, Any]) -> list[ev.Event]:
+        """Resolve an approval by `approval.settled` alone."""
+        line.settled = None
+        data = settled["data"]
+        rest = _rest(data, _SETTLED_KEYS)
         return self._resolve(
-            request_id,
-            "approved" if data.get("outcome") == "approved" else "denied",
-            record.native,
-            by=by if isinstance(by, str) else None,
-            extra=_rest(data, _SETTLED_KEYS),
+            data["requestId"],
+            _settlement(data),
+            ev.NativeRef(**settled["native"]),
+            by=_text(data.get("responderPrincipalId")),
+            extra=None if rest is None else {wire.SETTLED: rest},
         )
 
     def _approval_candidate(self, line: _Line, record: _Record) -> list[ev.Event]:
@@ -2456,6 +2638,11 @@ class EveClient(ClientCodec):
             return attempt
         return f"sign-in:{data.get('name')}:{data.get('turnId')}:{data.get('stepIndex')}"
 
+    def webhook(self, request_id: str) -> str | None:
+        request = self._s.requests.get(request_id)
+        hook = None if request is None else request.get("webhook")
+        return hook if isinstance(hook, str) else None
+
     def _authorization_required(self, line: _Line, record: _Record) -> list[ev.Event]:
         s = self._s
         data = record.data
@@ -2486,6 +2673,9 @@ class EveClient(ClientCodec):
             if theirs in told:
                 details[ours] = told[theirs]
         extra = _rest(data, _REQUIRED_KEYS) or {}
+        hook = data.get("webhookUrl")
+        if isinstance(hook, str):
+            extra[wire.WEBHOOK] = True
         rest = _rest(told, frozenset(_SIGN_IN_KEYS))
         if rest:
             extra["authorization"] = rest
@@ -2499,6 +2689,7 @@ class EveClient(ClientCodec):
             "turn": asking.native,
             "shown_turn": line.native if asking is not line else None,
             "name": data.get("name"),
+            "webhook": hook if isinstance(hook, str) else None,
         }
         out.append(
             ev.InteractionRequested(
@@ -2694,7 +2885,7 @@ class EveClient(ClientCodec):
         """Hear that a child is over: its end waits until its own stream has told how."""
         child.outcome = {**outcome, "native": _dump(record.native), "extra": extra}
         child.outcome_at = record.now
-        unread = child.session is not None and not child.closed_stream
+        unread = child.session is not None and not child.closed_stream and self._reads_children
         if unread and (child.turn is not None or child.turns == 0 or child.ending is not None):
             return []
         return self._end_child(child)
@@ -2791,6 +2982,10 @@ _OVERTAKING = frozenset(
 """What may pass a call whose permission is not known yet; the rest waits behind it."""
 
 _CREATE_OPTIONS = frozenset({"mode", "capabilities", "callback", "protocolVersion"})
+_CREATE_ONLY = frozenset({"mode", "capabilities"})
+_WITH_MESSAGE = frozenset({"callback", "protocolVersion"})
+"""Of these: what makes a session, and what a session is made with only beside a message."""
+
 _FOLLOW_UP_OPTIONS = frozenset({"callback", "clientContext", "outputSchema"})
 """Members that only an eve frontend can name (sections 4.1 and 5)."""
 
@@ -2834,6 +3029,7 @@ _SIGN_IN_KEYS = {
 
 _LIMIT_CODES = frozenset({"SESSION_TOKEN_LIMIT_REACHED", "SESSION_TOKEN_COST_LIMIT_REACHED"})
 
+_BOUNDARY_KEYS = frozenset({"wait", "usage"})
 _C_KEYS = frozenset({"sequence", "turnId"})
 _CS_KEYS = _C_KEYS | {"stepIndex"}
 _WAITING_KEYS = _C_KEYS | {"on", "usage"}
@@ -2863,6 +3059,7 @@ _ACTION_RESULT_KEYS = _CS_KEYS | {"result", "status", "error"}
 _TOOL_RESULT_KEYS = frozenset(
     {"kind", "callId", "toolName", "name", "output", "isError", "errorName"}
 )
+_REQUESTED_KEYS = _CS_KEYS | {"requests"}
 _REQUEST_KEYS = frozenset({"requestId", "kind", "prompt", "action", "allowFreeform", "options"})
 _RESOLVED_KEYS = _CS_KEYS | {"resolutions"}
 _RESOLUTION_KEYS = frozenset({"requestId", "kind", "outcome", "response"})
@@ -2953,6 +3150,18 @@ def _clean(value: Any) -> Any:
 def _rest(data: dict[str, Any], known: Iterable[str]) -> dict[str, Any] | None:
     rest = {k: _clean(v) for k, v in data.items() if k not in known and k not in _SENSITIVE}
     return rest or None
+
+
+def _beside(
+    frame: dict[str, Any], known: Iterable[str], rest: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the unknown members of an object in a frame, and those of the frame."""
+    outer = _rest(frame, known)
+    return rest if outer is None else {**(rest or {}), wire.FRAME: outer}
+
+
+def _settlement(data: dict[str, Any]) -> str:
+    return "approved" if data.get("outcome") == "approved" else "denied"
 
 
 def _error(data: dict[str, Any]) -> ev.ErrorInfo:

@@ -881,6 +881,11 @@ _LIMIT = (
 )
 
 
+_TERMINAL_WORDS = {"approve": "allow", "deny": "deny", "cancel": "deny"}
+"""What eve's terminal programs answer an approval with (0.30.8: `approve`, `deny`; 0.80.1:
+`approve`, `cancel`), whatever options the request has."""
+
+
 def offered_options(request: InteractionRequested) -> tuple[Option, ...]:
     """Return the options that this face shows for a request, and takes.
 
@@ -949,10 +954,7 @@ def to_command(
     offered = offered_options(request)
     chosen = next((option for option in offered if option.id == response.option_id), None)
     if chosen is None and response.option_id is not None:
-        # Without options of its own an approval takes the words of both generations.
-        if request.options or polarity(response.option_id)[0] is None or request.kind != "approval":
-            _refuse_option(request, offered)
-        chosen = Option(id=response.option_id, label=response.option_id)
+        chosen = _approval_word(response.option_id, request, offered)
     if request.kind in ("approval", "limit", "authorization"):
         if chosen is None:
             _refuse_option(request, offered)
@@ -980,6 +982,25 @@ def to_command(
         text=response.text or None,
         options=options,
     )
+
+
+def _approval_word(word: str, request: InteractionRequested, offered: tuple[Option, ...]) -> Option:
+    """Return the option that a word means which is not the id of one.
+
+    The terminal programs answer every approval with the ids of their own generation, whatever the
+    request offers: the first option that allows once, or the first that denies, is meant. Without
+    options of its own an approval takes the words of both generations.
+    """
+    if request.kind == "approval" and not request.options and polarity(word)[0] is not None:
+        return Option(id=word, label=word)
+    decision = _TERMINAL_WORDS.get(word)
+    if request.kind == "approval" and decision is not None:
+        for option in offered:
+            said, scope = decision_of(option)
+            # A plain yes never reaches further than this once.
+            if said == decision and (said == "deny" or scope in (None, "once")):
+                return option
+    _refuse_option(request, offered)
 
 
 def _declined(response: InputResponse, request: InteractionRequested) -> AnswerInteraction:
@@ -1366,6 +1387,25 @@ def make_token(secret: bytes, wait: int) -> str:
     return wire.TOKEN_PREFIX + "-".join(
         (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
     )
+
+
+def webhook_token(secret: bytes, session_id: str, request_id: str) -> str:
+    """Return our token for the return of a sign-in: the session, and a digest that only we make."""
+    digest = hmac.digest(secret, f"webhook:{request_id}".encode(), "sha256")[:16]
+    return f"{session_id}.{digest.hex()}"
+
+
+def webhook_path(
+    secret: bytes, session_id: str, name: str, request_id: str, attempt: str | None
+) -> str:
+    """Return where the provider of a sign-in may return to, below the address of the face (section
+    9.4): S names the attempt, T does not.
+
+    It is a path, as a record is the same for every address at which it is read.
+    """
+    token = webhook_token(secret, session_id, request_id)
+    parts = (name, "callback", *(() if attempt is None else (attempt,)), token)
+    return "/".join((wire.CONNECTIONS_PATH, *(urllib.parse.quote(part, safe="") for part in parts)))
 
 
 def token_handle(token: str) -> str | None:

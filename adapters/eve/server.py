@@ -20,15 +20,15 @@ import dataclasses
 import datetime
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from adapters import events as ev
-from adapters.base import Encoder, EncoderContext, Frame
+from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.eve import wire
-from adapters.eve.requests import make_token, offered_options
-from adapters.jsonvalue import format_json
+from adapters.eve.requests import make_token, offered_options, webhook_path
+from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import ABANDONED
 
 MERGE_FROM = 4096
@@ -77,6 +77,11 @@ QUESTION_TOOL = "ask_question"
 """The model's tool for questions (section 9.4): the action of a question that has no call of its
 own."""
 
+_SESSION_ENDS = frozenset({"session.completed", "session.failed"})
+
+_LIMIT_MEMBERS = {"limit_kind": "kind", "used_tokens": "usedTokens"}
+"""Key of a limit's `details` -> member of the action's input (section 9.4)."""
+
 _SIGN_IN_MEMBERS = {
     "url": "url",
     "user_code": "userCode",
@@ -84,6 +89,10 @@ _SIGN_IN_MEMBERS = {
     "display_name": "displayName",
 }
 """Key of a sign-in's `details` -> member of `authorization` (section 9.4)."""
+
+
+UNKNOWN_MODEL = "unknown"
+"""The `modelId` of a step whose backend does not say which model it calls."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -95,9 +104,13 @@ class _State:
     used: int = -1
     sequence: int = 0
     turn: int | None = None
+    turn_at: int = 0
     step: int | None = None
     steps: int = 0
+    first_step: int = 0
     held: bool = False
+    relayed: bool = False
+    relayed_text: str | None = None
     deliveries: list[str] = dataclasses.field(default_factory=list)
     unsettled: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     taken: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
@@ -110,6 +123,8 @@ class _State:
     requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     threads: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     model: str | None = None
+    step_native: bool = False
+    intro: dict[str, Any] = dataclasses.field(default_factory=dict)
     compacting: bool = False
     control: bool = False
     usage: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -121,6 +136,7 @@ class EveEncoder(Encoder):
 
     dialect = wire.DIALECT
     version = 1
+    shape = shape_of(_State)
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
@@ -158,6 +174,11 @@ class EveEncoder(Encoder):
         return None if self._s.turn is None else f"turn_{self._s.turn}"
 
     @property
+    def turn_at(self) -> int:
+        """Return the index of the record that starts the open turn, else the last one."""
+        return self._s.turn_at
+
+    @property
     def token(self) -> str:
         """Return the newest continuation token of the session."""
         return make_token(self._context.secret, self.waits)
@@ -185,17 +206,27 @@ class EveEncoder(Encoder):
         return out
 
     def snapshot(self) -> bytes:
-        return format_json(dataclasses.asdict(self._s) | {"next_cursor": self.next_cursor})
+        return format_json(fields_of(self._s) | {"next_cursor": self.next_cursor})
 
     def restore(self, snapshot: bytes) -> None:
-        value = orjson.loads(snapshot)
+        value = cast("dict[str, Any]", parse_json(snapshot))
         self.next_cursor = value.pop("next_cursor")
         self._s = _State(**value)
         self._deliveries_changed()
 
     # Records.
 
-    def _write(self, type_: str, data: dict[str, Any] | None, *, end: bool = False) -> None:
+    def _write(
+        self,
+        type_: str,
+        data: dict[str, Any] | None,
+        event: ev.Event | None = None,
+        *,
+        end: bool = False,
+    ) -> None:
+        """Write a record; members of the source that the model does not know come back."""
+        if event is not None and event.extra is not None and _is_native(event):
+            data = {**_frame_members(event), **(data or {})}
         if not self._s.started:
             self._start_session()
         if self._s.unwritten_kind is not None:
@@ -254,16 +285,55 @@ class EveEncoder(Encoder):
 
     def _start_session(self) -> None:
         self._s.started = True
+        intro = self._s.intro
         runtime: dict[str, Any] = {
             "agentId": self._context.agent,
             "agentName": self._context.agent,
+            **intro.get("runtime", {}),
             "eveVersion": EVE_VERSIONS[self._form],
         }
         if self._form != "newest" and self._s.model is not None:
-            runtime["modelId"] = self._s.model
-        self._append("session.started", format_json({"runtime": runtime}))
+            runtime.setdefault("modelId", self._s.model)
+        elif self._form == "newest":
+            runtime.pop("modelId", None)
+        self._append("session.started", format_json({**intro, "runtime": runtime}))
 
-    def _open_turn(self) -> None:
+    def _session_updated(self, event: ev.SessionUpdated | ev.ThreadUpdated) -> None:
+        """Keep how an eve introduces the session, for the record that introduces it here."""
+        native = event.native
+        if native is None or native.dialect != wire.DIALECT or self._s.started:
+            return
+        if native.type != "session.started":
+            return
+        extra = dict(event.extra or {})
+        agent = event.agent or {}
+        runtime = {
+            theirs: agent[ours]
+            for ours, theirs in (("id", "agentId"), ("name", "agentName"), ("model", "modelId"))
+            if ours in agent
+        }
+        intro = {**extra, "runtime": {**extra.get("runtime", {}), **runtime}}
+        if isinstance(event, ev.SessionUpdated) and event.predecessor is not None:
+            intro["predecessor"] = {"sessionId": event.predecessor}
+        if self._context.thread_id != ev.MAIN and isinstance(intro.get("invocation"), dict):
+            # The parent is the session that we serve.
+            parent = {"parentSessionId": self._context.session_id}
+            intro["invocation"] = {**intro["invocation"], **parent}
+        self._s.intro = intro
+
+    def _thread_updated(self, event: ev.ThreadUpdated) -> None:
+        native = event.native
+        if event.thread_id == self._context.thread_id:
+            self._session_updated(event)
+        elif (
+            self._form == "newest"
+            and event.thread_id in self._s.threads
+            and native is not None
+            and (native.dialect, native.type) == (wire.DIALECT, "agent.started")
+        ):
+            self._agent_started(event.thread_id, event)
+
+    def _open_turn(self, event: ev.Event | None = None) -> None:
         s = self._s
         if s.control:
             # A compaction that was begun and never ended: its readers wait for this (section 6).
@@ -271,30 +341,42 @@ class EveEncoder(Encoder):
         s.turn = s.sequence
         s.sequence += 1
         s.step, s.steps = None, 0
-        self._write("turn.started", self._c())
+        self._write("turn.started", self._c(), event)
+        # The first one comes with what introduces the session.
+        s.turn_at = 0 if s.turn == 0 else s.records - 1
 
-    def _in_turn(self) -> None:
+    def _in_turn(self, event: ev.Event | None = None) -> None:
         if self._s.turn is None:
-            self._open_turn()
+            self._open_turn(event)
 
     def _in_step(self) -> None:
         self._in_turn()
         if self._s.step is None:
             self._start_step(None)
 
-    def _start_step(self, model: str | None) -> None:
+    def _start_step(self, model: str | None, event: ev.Event | None = None) -> None:
         s = self._s
         s.step = s.steps
-        s.steps += 1
+        s.step_native = event is not None and _is_native(event) and not event.synthetic
+        if isinstance(event, ev.StepStarted) and s.step_native and self._form == "tokens":
+            # The steps of a token server may count from 0 again in a turn; later clients would take
+            # such a step for the first one, tried again.
+            if s.steps == 0:
+                s.first_step = event.step_index
+            s.step = max(event.step_index - s.first_step, 0)
+        s.steps = s.step + 1
         data = self._cs()
-        if self._form != "tokens" and (model or s.model):
-            data["modelId"] = model or s.model
-        self._write("step.started", data)
+        if self._form != "tokens":
+            # Not optional (section 9.2): the terminal program of S fails on a step without it.
+            data["modelId"] = model or s.model or UNKNOWN_MODEL
+        self._write("step.started", data, event)
         # A block that goes on in the next model call begins anew for readers.
         s.text = s.reasoning = ""
         s.text_open = False
 
     def _close_step(self, finish_reason: str = "other") -> None:
+        if self._s.step_native:
+            self._s.step = None
         if self._s.step is not None:
             reason = self._finish_reason(finish_reason)
             self._write("step.completed", {**self._cs(), "finishReason": reason})
@@ -304,7 +386,11 @@ class EveEncoder(Encoder):
         """Return why a step is over; one whose text has no end was cut (section 5.1)."""
         return reason if reason in FINISH_REASONS and not self._s.text_open else "other"
 
-    def _wait(self) -> None:
+    def _usage_reported(self, event: ev.UsageReported) -> None:
+        if event.scope == "session" and _is_native(event):
+            self._s.usage = _usage(event.usage)
+
+    def _wait(self, event: ev.Event | None = None) -> None:
         s = self._s
         s.turn = None
         s.control = False
@@ -313,6 +399,8 @@ class EveEncoder(Encoder):
         data: dict[str, Any] = {"continuationToken": token, "wait": "next-user-message"}
         if self._form != "tokens" and s.usage:
             data["usage"] = self._session_usage()
+        if event is not None and event.extra is not None:
+            data = {**event.extra.get(wire.BOUNDARY, {}), **data}
         self._write("session.waiting", data)
 
     def _session_usage(self) -> dict[str, Any]:
@@ -328,16 +416,21 @@ class EveEncoder(Encoder):
             s.deliveries = list(s.taken)
             self._deliveries_changed()
         # A message or a child that came before the turn has opened it here already.
-        self._in_turn()
+        self._in_turn(event)
 
     def _turn_resumed(self, event: ev.TurnResumed) -> None:
         self._s.held = False
         if self._closed_form:
-            self._in_turn()
+            self._in_turn(event)
 
     def _turn_paused(self, event: ev.TurnPaused) -> None:
         if event.on == "retry":
             # The agent goes on by itself; no record says that it rests (section 9.1).
+            return
+        if event.usage is not None:
+            self._s.usage = _usage(event.usage)
+        if event.native is not None and event.native.type == "authorization.required":
+            # T and S1 have no boundary at a sign-in (section 8.2).
             return
         if self._closed_form:
             if event.on == "tasks":
@@ -350,34 +443,49 @@ class EveEncoder(Encoder):
                     self._deliver(command_id)
             self._in_turn()
             self._close_step()
-            self._write("turn.completed", self._c())
-            self._wait()
+            self._write("turn.completed", self._c(), event)
+            self._wait(event)
             self._s.held = True
             return
         self._close_step()
         data: dict[str, Any] = {**self._c(), "on": event.on}
         if self._s.usage:
             data["usage"] = self._session_usage()
-        self._write("turn.waiting", data)
+        self._write("turn.waiting", data, event)
 
     def _turn_ended(self, event: ev.TurnEnded) -> None:
-        self._s.held = False
+        s = self._s
+        s.held = False
+        if event.usage is not None:
+            s.usage = _usage(event.usage)
+        if event.native is not None and event.native.type in _SESSION_ENDS:
+            # An eve whose session fails says no more of the turn.
+            s.turn = s.step = None
+            return
         self._in_turn()
         self._close_step("stop" if event.outcome == "completed" else "other")
-        self._end_turn(event.outcome, event.error)
+        self._end_turn(event.outcome, event.error, event)
 
-    def _end_turn(self, outcome: str, error: ev.ErrorInfo | None) -> None:
+    def _end_turn(
+        self, outcome: str, error: ev.ErrorInfo | None, event: ev.TurnEnded | None = None
+    ) -> None:
         if outcome == "completed":
-            self._write("turn.completed", self._c())
+            self._write("turn.completed", self._c(), event)
         elif outcome == "interrupted":
-            self._write("turn.cancelled", self._c())
+            self._write("turn.cancelled", self._c(), event)
         else:
             data = {**self._c(), **_failure(error, outcome)}
             if self._form != "tokens":
                 data["terminal"] = False
-            self._write("turn.failed", data)
+                if event is not None and _is_native(event):
+                    data["terminal"] = (event.extra or {}).get("terminal", False)
+            self._write("turn.failed", data, event)
         self._s.text = self._s.reasoning = ""
-        self._wait()
+        if event is not None and (event.extra or {}).get(wire.BOUNDARY) is False:
+            # The session ends with this turn, and nothing waits.
+            self._s.turn = None
+            return
+        self._wait(event)
 
     # Inputs.
 
@@ -428,6 +536,7 @@ class EveEncoder(Encoder):
                 "message": _flat(event.content),
                 "parts": _parts(event.content, self._form),
             },
+            event,
         )
 
     def _guidance_received(self, event: ev.GuidanceReceived) -> None:
@@ -442,6 +551,7 @@ class EveEncoder(Encoder):
                 "message": event.text,
                 "parts": [{"type": "text", "text": event.text}],
             },
+            event,
         )
 
     # Steps and text.
@@ -451,7 +561,7 @@ class EveEncoder(Encoder):
             self._s.model = event.model
         self._in_turn()
         self._close_step()
-        self._start_step(event.model)
+        self._start_step(event.model, event)
 
     def _step_ended(self, event: ev.StepEnded) -> None:
         s = self._s
@@ -459,14 +569,18 @@ class EveEncoder(Encoder):
             self._count(event.usage)
         if s.step is None:
             return
+        if event.synthetic and s.step_native:
+            # An eve leaves a step open that is cut off.
+            s.step = None
+            return
         data = self._cs()
         if event.error is not None:
-            self._write("step.failed", {**data, **_failure(event.error, "failed")})
+            self._write("step.failed", {**data, **_failure(event.error, "failed")}, event)
         else:
             data["finishReason"] = self._finish_reason(event.finish_reason)
             if event.usage is not None:
                 data["usage"] = _usage(event.usage)
-            self._write("step.completed", data)
+            self._write("step.completed", data, event)
         s.step = None
 
     def _count(self, usage: ev.Usage) -> None:
@@ -543,6 +657,7 @@ class EveEncoder(Encoder):
                 "message": event.text,
                 "finishReason": reason if reason in FINISH_REASONS else "stop",
             },
+            event,
         )
 
     def _reasoning_completed(self, event: ev.ReasoningCompleted) -> None:
@@ -552,11 +667,15 @@ class EveEncoder(Encoder):
         if event.status != "complete":
             return
         self._in_step()
-        self._write("reasoning.completed", {**self._cs(), "reasoning": event.text})
+        self._write("reasoning.completed", {**self._cs(), "reasoning": event.text}, event)
 
     def _result_produced(self, event: ev.ResultProduced) -> None:
-        self._in_step()
-        self._write("result.completed", {**self._cs(), "result": event.value})
+        if _is_native(event):
+            # An eve tells it after its step.
+            self._in_turn()
+        else:
+            self._in_step()
+        self._write("result.completed", {**self._cs(), "result": event.value}, event)
 
     # Tools.
 
@@ -572,15 +691,17 @@ class EveEncoder(Encoder):
                     "toolName": event.name or "unknown",
                     "inputTextDelta": event.text,
                 },
+                event,
             )
 
     def _tool_called(self, event: ev.ToolCalled) -> None:
         self._in_step()
         self._s.calls[event.call_id] = {"name": event.name, "kind": event.kind}
-        data: dict[str, Any] = {**self._cs(), "actions": [self._action(event)]}
+        action = {**self._action(event), **_object_members(event)}
+        data: dict[str, Any] = {**self._cs(), "actions": [action]}
         if event.label is not None and self._form != "tokens":
             data["presentation"] = {event.call_id: {"label": event.label}}
-        self._write("actions.requested", data)
+        self._write("actions.requested", data, event)
 
     def _action(self, event: ev.ToolCalled) -> dict[str, Any]:
         input_ = _input(event)
@@ -621,8 +742,9 @@ class EveEncoder(Encoder):
             "callId": event.call_id,
             "toolName": call["name"],
             "output": event.output,
+            **_object_members(event),
         }
-        self._write("action.partial", {**self._cs(), "result": result})
+        self._write("action.partial", {**self._cs(), "result": result}, event)
 
     def _tool_returned(self, event: ev.ToolReturned) -> None:
         call = self._s.calls.pop(event.call_id, None) or {"name": "unknown", "kind": "builtin"}
@@ -635,7 +757,12 @@ class EveEncoder(Encoder):
                 block.model_dump(mode="json", exclude_defaults=True) for block in event.content
             ]
         result: dict[str, Any] = {"callId": event.call_id, "output": output}
-        match call["kind"]:
+        told = _object_members(event)
+        kind = call["kind"]
+        if told.get("kind") == "tool-result":
+            # An S2 reports a task's receipt as a tool's (section 9.3).
+            kind = "builtin"
+        match kind:
             case "subagent" | "remote":
                 result |= {
                     "kind": "subagent-result",
@@ -649,15 +776,23 @@ class EveEncoder(Encoder):
         status = event.status
         if status == "interrupted" or (status == "completed" and event.is_error):
             status = "failed"
+        # A result of a call that was denied comes with the old turn's coordinates (section 8.2);
+        # any other is work, which a closed pause has none of.
+        if not self._s.held or event.status != "rejected":
+            self._in_turn()
         if event.is_error or status == "failed":
             result["isError"] = True
         data: dict[str, Any] = {**self._cs(), "result": result, "status": status}
         if status != "completed":
             data["error"] = _result_error(event, status)
-        # A result of a call that was denied comes with the old turn's coordinates (section 8.2).
-        if not self._s.held:
-            self._in_turn()
-        self._write("action.result", data)
+            if _is_native(event) and event.error is not None and event.error.details:
+                details = dict(event.error.details)
+                if "errorName" in details:
+                    result["errorName"] = details.pop("errorName")
+                data["error"] = {**details, **data["error"]}
+        told.pop("name", None)
+        data["result"] = {**result, **told}
+        self._write("action.result", data, event)
 
     # Interactions.
 
@@ -671,7 +806,7 @@ class EveEncoder(Encoder):
         data: dict[str, Any] = {**self._cs(), "requests": [request]}
         if self._form == "newest" and event.thread_id != self._context.thread_id:
             data["callId"] = request["action"]["callId"]
-        self._write("input.requested", data)
+        self._write("input.requested", data, event)
 
     def _request(self, event: ev.InteractionRequested) -> dict[str, Any]:
         details = event.details or {}
@@ -686,6 +821,8 @@ class EveEncoder(Encoder):
         else:
             name = details.get("tool") or (QUESTION_TOOL if kind == "question" else "permission")
         input_ = details.get("input", details)
+        if event.kind == "limit":
+            input_ = {_LIMIT_MEMBERS.get(name, name): value for name, value in details.items()}
         if not isinstance(input_, dict):
             input_ = {"value": input_}
         if not input_ and event.kind != "approval":
@@ -703,7 +840,7 @@ class EveEncoder(Encoder):
             request["display"] = "select" if options else "text"
         if options:
             request["options"] = [_option(option) for option in options]
-        return request
+        return {**request, **_object_members(event)}
 
     def _sign_in(self, event: ev.InteractionRequested) -> None:
         details = event.details or {}
@@ -718,36 +855,56 @@ class EveEncoder(Encoder):
         if event.expires_at is not None:
             moment = datetime.datetime.fromtimestamp(event.expires_at / 1000, datetime.UTC)
             shown["expiresAt"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told = _object_members(event)
+        if _is_native(event) and "expires_at" in details:
+            shown["expiresAt"] = details["expires_at"]
+        shown |= told.pop("authorization", {})
         if shown:
             data["authorization"] = shown
         if self._form != "tokens":
             data["attemptId"] = event.request_id
-        for member in ("webhookUrl", "principalId", "candidateId"):
-            if event.extra is not None and member in event.extra:
-                data[member] = event.extra[member]
-        self._write("authorization.required", data)
+        extra = event.extra or {}
+        if extra.get(wire.WEBHOOK) is True:
+            attempt = None if self._form == "tokens" else event.request_id
+            secret, session_id = self._context.secret, self._context.session_id
+            data["webhookUrl"] = webhook_path(secret, session_id, name, event.request_id, attempt)
+        told.pop(wire.WEBHOOK, None)
+        self._write("authorization.required", {**told, **data})
 
     def _interaction_resolved(self, event: ev.InteractionResolved) -> None:
         request = self._s.requests.pop(event.request_id, None)
         if request is None:
             return
         if request["kind"] == "authorization":
-            self._write(
-                "authorization.completed",
-                {
-                    **self._cs(),
-                    "name": request["name"],
-                    "outcome": _SIGN_IN_OUTCOMES[event.outcome],
-                },
-            )
+            completed: dict[str, Any] = {
+                **_object_members(event),
+                **self._cs(),
+                "name": request["name"],
+                "outcome": _SIGN_IN_OUTCOMES[event.outcome],
+            }
+            if event.reason is not None:
+                completed["reason"] = event.reason
+            if self._form != "tokens":
+                completed["attemptId"] = event.request_id
+                if event.by is not None:
+                    completed["principalId"] = event.by
+            self._write("authorization.completed", completed)
             return
         # The token generation proves an answer by its effects only (section 14).
         if self._form == "tokens":
             return
-        if self._form == "newest" and request["kind"] == "tool-approval":
+        told = _object_members(event)
+        settled = told.pop(wire.SETTLED, {})
+        native = event.native if _is_native(event) else None
+        if (
+            self._form == "newest"
+            and request["kind"] == "tool-approval"
+            and (native is None or native.type != "input.resolved")
+        ):
             self._write(
                 "approval.settled",
                 {
+                    **settled,
                     **self._cs(),
                     "requestId": event.request_id,
                     "outcome": "approved" if event.outcome == "approved" else "cancelled",
@@ -759,6 +916,9 @@ class EveEncoder(Encoder):
             "kind": request["kind"],
             "outcome": _OUTCOMES[event.outcome],
         }
+        if request["kind"] == "session-limit" and event.outcome in ("approved", "denied"):
+            # What was chosen is in the response (section 9.4).
+            resolution["outcome"] = "answered"
         if event.answer is not None:
             response: dict[str, Any] = {"requestId": event.request_id}
             if event.answer.option_ids:
@@ -767,7 +927,8 @@ class EveEncoder(Encoder):
             if words is not None:
                 response["text"] = words
             resolution["response"] = response
-        self._write("input.resolved", {**self._cs(), "resolutions": [resolution]})
+        data = {**self._cs(), "resolutions": [{**told, **resolution}]}
+        self._write("input.resolved", data, event)
 
     # The session.
 
@@ -796,20 +957,25 @@ class EveEncoder(Encoder):
         coordinates = self._control()
         data = {
             **coordinates,
-            "modelId": event.model or s.model or "unknown",
+            "modelId": event.model or s.model or UNKNOWN_MODEL,
             "sessionId": self._context.session_id,
         }
         if event.phase == "started" or not s.compacting:
-            self._write("compaction.requested", {**data, "usageInputTokens": event.before_tokens})
+            requested = {**data, "usageInputTokens": event.before_tokens}
+            started = event.phase == "started"
+            self._write("compaction.requested", requested, event if started else None)
         s.compacting = event.phase == "started"
         if event.phase == "completed":
-            self._write("compaction.completed", data)
+            self._write("compaction.completed", data, event)
             if not inside:
                 self._wait()
 
     def _context_cleared(self, event: ev.ContextCleared) -> None:
         inside = self._s.turn is not None
-        self._write("context.cleared", {**self._control(), "sessionId": self._context.session_id})
+        data = {**self._control(), "sessionId": self._context.session_id}
+        # It has no step (section 9.1).
+        data.pop("stepIndex", None)
+        self._write("context.cleared", data, event)
         if not inside:
             self._wait()
 
@@ -831,6 +997,23 @@ class EveEncoder(Encoder):
             data["to"] = event.cursor_to
         # Unknown types pass through every client untouched (section 7.5).
         self._write("dragoman.gap", data)
+
+    def _native(self, event: ev.Native) -> None:
+        """Write what only an eve says, with our coordinates."""
+        frame = event.frame
+        if event.dialect != wire.DIALECT or not isinstance(frame, dict):
+            return
+        if not (self._s.started or self._s.intro):
+            # Nothing comes before the first turn.
+            return
+        if event.name == "session.waiting":
+            self._wait(event)
+            return
+        data = frame.get("data")
+        if isinstance(data, dict):
+            ours = {**self._cs(), "sessionId": self._context.session_id}
+            data = {**data, **{name: ours[name] for name in ours if name in data}}
+        self._write(event.name or "unknown", data)
 
     # Child threads.
 
@@ -854,33 +1037,88 @@ class EveEncoder(Encoder):
                     "name": name,
                     "kind": kind,
                 },
+                event,
             )
-            self._write(
-                "agent.started",
-                {
-                    "callId": call_id,
-                    **_turn_only(self._c()),
-                    "taskId": task_id,
-                    "name": name,
-                    "sessionId": event.thread_id,
-                    "streamPath": f"/eve/v1/session/{event.thread_id}/stream",
-                },
-            )
+            s.threads[event.thread_id]["task"] = task_id
+            if event.native is None or event.native.type != "task.started":
+                self._agent_started(event.thread_id)
             return
+        told = (event.extra or {}) if _is_native(event) else {}
         self._write(
             "subagent.called",
             {
+                "toolName": name,
+                "workflowId": name,
+                **told,
                 "callId": call_id,
                 "childSessionId": event.thread_id,
                 "sessionId": self._context.session_id,
                 **self._c(),
                 "name": name,
-                "toolName": name,
-                "workflowId": name,
             },
         )
 
+    def _agent_started(self, thread_id: str, event: ev.Event | None = None) -> None:
+        """Say where the stream of a child is; a tool that runs as a task has none (section 10)."""
+        child = self._s.threads[thread_id]
+        self._write(
+            "agent.started",
+            {
+                "callId": child["call"],
+                **_turn_only(self._c()),
+                "taskId": child["task"],
+                "name": child["name"],
+                "sessionId": thread_id,
+                "streamPath": f"/eve/v1/session/{thread_id}/stream",
+            },
+            event,
+        )
+
+    def _thread_message(self, event: ev.ThreadMessage) -> None:
+        """Show on a child's own stream what its parent and it say to each other, where its backend
+        tells nothing else of it: an unmodified client follows that stream (section 10)."""
+        s = self._s
+        own = self._context.thread_id
+        if own not in (event.sender, event.recipient) or own == ev.MAIN:
+            return
+        if s.sequence and not s.relayed:
+            # It has turns of its own, and they say it.
+            return
+        s.relayed = True
+        self._in_turn()
+        if event.recipient == own:
+            parts = _parts(event.content, self._form)
+            data = {**self._c(), "message": _flat(event.content), "parts": parts}
+            self._write("message.received", data)
+        else:
+            self._relay(_flat(event.content))
+
+    def _relay(self, words: str) -> None:
+        self._in_step()
+        data = {**self._cs(), "message": words, "finishReason": "stop"}
+        self._write("message.completed", data)
+        self._s.relayed_text = words
+
+    def _end_relayed(self, event: ev.ThreadEnded) -> None:
+        """End the one turn of a child whose backend told only what it said."""
+        s = self._s
+        if s.sequence and not (s.relayed and s.turn is not None):
+            return
+        output = event.output
+        if output is not None:
+            words = output if isinstance(output, str) else format_json(output).decode()
+            if words != s.relayed_text:
+                self._relay(words)
+        self._in_turn()
+        self._close_step("stop")
+        outcomes = {"failed": "failed", "cancelled": "interrupted"}
+        self._end_turn(outcomes.get(event.status, "completed"), event.error)
+        s.relayed = False
+
     def _thread_ended(self, event: ev.ThreadEnded) -> None:
+        if event.thread_id == self._context.thread_id:
+            self._end_relayed(event)
+            return
         child = self._s.threads.pop(event.thread_id, None)
         if child is None:
             return
@@ -889,7 +1127,7 @@ class EveEncoder(Encoder):
             data: dict[str, Any] = {
                 "callId": child["call"],
                 **_turn_only(self._c()),
-                "taskId": event.thread_id,
+                "taskId": child.get("task", event.thread_id),
                 "name": child["name"],
                 "kind": "tool" if child["kind"] == "tool" else "agent",
                 "status": event.status,
@@ -898,7 +1136,7 @@ class EveEncoder(Encoder):
                 data["output"] = output
             if event.error is not None:
                 data["error"] = {"message": event.error.message}
-            self._write("task.settled", data)
+            self._write("task.settled", data, event)
             return
         if event.error is not None:
             output = event.error.message
@@ -906,6 +1144,7 @@ class EveEncoder(Encoder):
         self._write(
             "subagent.completed",
             {"callId": child["call"], "subagentName": child["name"], "output": text},
+            event,
         )
 
 
@@ -915,8 +1154,42 @@ _HANDLERS: dict[str, Callable[[EveEncoder, Any], None]] = {
     if hasattr(EveEncoder, "_" + type_.replace(".", "_"))
 }
 
-_ACROSS_THREADS = frozenset({"thread.started", "thread.ended", "session.ended"})
-"""What the stream of one thread shows of others: children, and the end of all."""
+_ACROSS_THREADS = frozenset(
+    {"thread.started", "thread.updated", "thread.ended", "thread.message", "session.ended"}
+)
+"""What the stream of one thread shows of others: children, what is said to them, and the end of
+all."""
+
+
+def _is_native(event: ev.Event) -> bool:
+    return event.native is not None and event.native.dialect == wire.DIALECT
+
+
+def _object_members(event: ev.Event) -> dict[str, Any]:
+    """Return the unknown members of the object that an event of `_NESTED` is about."""
+    if not _is_native(event):
+        return {}
+    return {name: value for name, value in (event.extra or {}).items() if name != wire.FRAME}
+
+
+def _frame_members(event: ev.Event) -> dict[str, Any]:
+    """Return the unknown members that stood in the record itself, beside what it is about."""
+    extra = event.extra or {}
+    if event.TYPE in _NESTED:
+        return cast("dict[str, Any]", extra.get(wire.FRAME, {}))
+    return {name: value for name, value in extra.items() if name != wire.BOUNDARY}
+
+
+_NESTED = frozenset(
+    {
+        "tool.called",
+        "tool.progressed",
+        "tool.returned",
+        "interaction.requested",
+        "interaction.resolved",
+    }
+)
+"""Events that are about an object inside the frame: their `extra` is that object's."""
 
 
 def _turn_only(coordinates: dict[str, Any]) -> dict[str, Any]:
@@ -926,7 +1199,14 @@ def _turn_only(coordinates: dict[str, Any]) -> dict[str, Any]:
 def _flat(content: tuple[Any, ...] | None) -> str:
     """Return a message as one text: files as `[file: name (type)]`, a line per part (section
     9.1)."""
-    return ev.text_of(content)
+    lines = []
+    for block in content or ():
+        if isinstance(block, ev.File):
+            kind = block.media_type or "image/*"
+            lines.append(f"[file: {block.name or kind} ({kind})]")
+        else:
+            lines.append(ev.text_of((block,)))
+    return "\n".join(lines)
 
 
 def _parts(content: tuple[Any, ...] | None, form: str) -> list[dict[str, Any]]:

@@ -46,6 +46,21 @@ LEASE_MS = 60_000
 """Section 7.4."""
 
 HEALTH_PATH = "/eve/v1/health"
+CONNECTIONS_PATH = "/eve/v1/connections"
+WEBHOOK = "webhook"
+"""The key in the `extra` of a sign-in which says that its provider returns to the backend. The
+address holds a live token and is no part of the event."""
+
+FRAME = "frame"
+"""The key in an `extra` for what stood beside the object that the event is about, in its record."""
+
+BOUNDARY = "boundary"
+"""The key in the `extra` of a turn's end or pause for what its `session.waiting` said besides;
+False where none came, because the session ended."""
+
+SETTLED = "settled"
+"""The key in the `extra` of a resolution for what `approval.settled` said besides."""
+
 INFO_PATH = "/eve/v1/info"
 SESSION_PATH = "/eve/v1/session"
 """Section 3."""

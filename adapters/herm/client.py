@@ -42,7 +42,7 @@ from adapters.base import (
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.framing.sse import SseFrame
 from adapters.herm import wire
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.jsonvalue import JsonError, compact, format_json, parse_json
 
 RUNNING_PATIENCE_MS = 3_600_000
 """How long a turn may be silent on a stream that opens: a tool of an hour. The page names no
@@ -57,6 +57,15 @@ BUSY_RETRY_MS = 5_000
 RETRY_FOR_MS = 600_000
 """A message that was refused for now (409, 429: surely not taken) is posted again after these, for
 ten minutes."""
+
+LOOK_AGAIN_MS = 2_000
+"""How long after an input was cut off the list is asked for the last time: what the connection
+still held has arrived by then. Ours."""
+
+LOOKS = 12
+LOOK_RETRY_MS = 5_000
+"""How often, and how long after, a list that cannot be read is asked again for an input in doubt:
+as long as a backend that is away is borne."""
 
 LIST_ATTEMPTS = 3
 PAGES = 1_000
@@ -134,6 +143,10 @@ class _State:
     ended_threads: list[str] = dataclasses.field(default_factory=list)
     unnamed_threads: int = 0
     pending: dict[str, Any] | None = None
+    later: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    # Posted, and the answer lost: when the list decides, and how often it was asked.
+    doubts: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    lists_inputs: bool = False
     first: dict[str, Any] | None = None
     inbox: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     sent: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -144,9 +157,13 @@ class _State:
 
 @dataclasses.dataclass(slots=True)
 class _Fill:
-    """A list that is being read. `number` tells its calls from those of an abandoned one."""
+    """A list that is being read. `number` tells its calls from those of an abandoned one; `decides`
+    names the inputs in doubt that are settled when it is read; `look` says that it is read for
+    these alone."""
 
     number: int
+    decides: tuple[str, ...] = ()
+    look: bool = False
     pages: int = 0
     attempts: int = 0
     cursor: str | None = None
@@ -184,7 +201,6 @@ class HermClient(ClientCodec):
         self._fill: _Fill | None = None
         self._fills = 0
         self._buffer: list[tuple[int, dict[str, Any]]] = []
-        self._lookups: list[str] = []
         self._retry_at: int | None = None
         self.wake_at = None
 
@@ -286,7 +302,14 @@ class HermClient(ClientCodec):
         busy = self._s.turn is not None
         if busy and command.policy == "steer":
             words = ev.text_of(command.content)
-            return self._post({"type": "user.steer", "message": words}, command_id)
+            # Where the turn is over when it arrives, it is a message after all.
+            message = self._expected(command_id, command)
+            return self._post({"type": "user.steer", "message": words}, command_id, message=message)
+        if self._s.pending is not None and self._s.pending["command_id"] != command_id:
+            # One message at a time: it follows when that one's turn is over.
+            self._s.later.append(self._expected(command_id, command))
+            path = wire.session_path(self._s.session or "")
+            return self._request("session", "GET", path, None, command_id)
         self._expect(command_id, command)
         if busy and command.policy == "withdraw":
             # What is asked goes with its turn: the message is posted when that has ended.
@@ -296,10 +319,13 @@ class HermClient(ClientCodec):
         return self._post_message()
 
     def _expect(self, command_id: str, command: cmd.SendMessage) -> None:
+        self._s.pending = self._expected(command_id, command)
+
+    def _expected(self, command_id: str, command: cmd.SendMessage) -> dict[str, Any]:
         content = [
             block.model_dump(mode="json", exclude_defaults=True) for block in command.content
         ]
-        self._s.pending = {
+        return {
             "command_id": command_id,
             "content": content,
             "blocks": _content_blocks(command.content, command.client_context),
@@ -367,13 +393,23 @@ class HermClient(ClientCodec):
         }
         return self._post(payload, command_id)
 
-    def _post(self, payload: dict[str, Any], command_id: str, *, single: bool = False) -> Call:
+    def _post(
+        self,
+        payload: dict[str, Any],
+        command_id: str,
+        *,
+        single: bool = False,
+        message: dict[str, Any] | None = None,
+    ) -> Call:
         """Return a POST of one event: as `events`, as a lone object where the backend wants that
-        (section 3)."""
+        (section 3). `message` is the message that this is the steering of."""
         assert self._s.session is not None
         self._s.posted = True
         self._forget_sent(command_id)
-        self._s.sent.append({"command_id": command_id, "key": _key(payload), "settled": False})
+        item = {"command_id": command_id, "key": _key(payload), "settled": False}
+        if message is not None:
+            item["message"] = message
+        self._s.sent.append(item)
         del self._s.sent[:-KEPT]
         alone = single or self._s.form == "single"
         body: Any = payload if alone else {"events": [payload]}
@@ -387,17 +423,21 @@ class HermClient(ClientCodec):
         data = None
         if body is not None:
             headers["Content-Type"] = "application/json"
-            data = format_json(body)
+            data = compact(format_json(body))
         return Call(name, Request(method, path, headers=headers, body=data), command_id=command_id)
 
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         """Look for the envelope of a command in the list: what is there was taken."""
         if self._s.session is None:
             return None
+        if any(message["command_id"] == command_id for message in self._s.later):
+            return None
         pending = self._s.pending
-        if pending is not None and pending["command_id"] == command_id and pending["held"]:
+        posted = any(item["command_id"] == command_id for item in self._s.sent)
+        if self._held_for(command_id) and pending is not None and pending["held"] and not posted:
             # Refused for now, and so not taken: waiting goes on.
-            return self._post_message()
+            self._retry_at = self.wake_at = 0
+            return None
         if not isinstance(
             command, cmd.SendMessage | cmd.Steer | cmd.Interrupt | cmd.AnswerInteraction
         ):
@@ -405,12 +445,19 @@ class HermClient(ClientCodec):
         if not any(item["command_id"] == command_id for item in self._s.sent):
             # A crash came before the state was stored: what was sent is worked out again, and not
             # sent.
-            self._step(command_id, command)
-        self._lookups.append(command_id)
+            try:
+                self._step(command_id, command)
+            except NotSupported:
+                # It has become pointless, but not undone: the list may show it all the same.
+                self._s.sent.append({"command_id": command_id, "key": "", "settled": False})
+        self._s.doubts.setdefault(command_id, {"at": None, "looks": 0})
         return self._start_fill()
 
     def take_calls(self) -> list[Call]:
         calls, self._calls = self._calls, []
+        if self._s.later and self._s.pending is None and self._s.turn is None and self._s.session:
+            self._s.pending = self._s.later.pop(0)
+            calls.append(self._post_message())
         first = self._s.first
         if first is not None and self._s.session is not None and (self._live or self._tried):
             # The stream is open, or cannot be had: then the list tells what it would have.
@@ -442,7 +489,7 @@ class HermClient(ClientCodec):
         self._catching_up = True
         self._buffer.clear()
         if self._mark or self._s.posted:
-            self._calls.append(self._start_fill())
+            self._calls.append(self._start_fill(now))
         return []
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
@@ -501,6 +548,8 @@ class HermClient(ClientCodec):
         if response.status >= 500:
             return self._unsure(call.command_id)
         error = refusal(response)
+        if response.status in _TURN_OVER and self._follows(call.command_id, now):
+            return []
         if payload["type"] == "user.message":
             return self._message_refused(call.command_id, response, error, now)
         request_id, request = self._answered_by(call.command_id)
@@ -523,9 +572,30 @@ class HermClient(ClientCodec):
         pending = self._s.pending
         return pending is not None and pending["command_id"] == command_id
 
+    def _follows(self, command_id: str, now: int) -> bool:
+        """Post a message that was to steer a turn, which is over, as a message; the refusal proves
+        that it was not taken."""
+        s = self._s
+        message = next((i.get("message") for i in s.sent if i["command_id"] == command_id), None)
+        if message is None:
+            return False
+        self._forget_sent(command_id)
+        if s.pending is not None:
+            s.later.append(message)
+            return True
+        s.pending = message
+        if s.turn is None:
+            self._calls.append(self._post_message())
+            return True
+        # The stream is behind: it is about to say that the turn is over.
+        message["held"] = True
+        self._retry_at = now + RETRY_MS
+        self._set_alarm()
+        return True
+
     def _unsure(self, command_id: str) -> list[ev.Event]:
         """Look whether a command arrived that got no sure answer; it is never posted again."""
-        self._lookups.append(command_id)
+        self._s.doubts[command_id] = {"at": None, "looks": 0}
         self._calls.append(self._start_fill())
         return []
 
@@ -579,6 +649,7 @@ class HermClient(ClientCodec):
                 if item["settled"]:
                     return []
                 item["settled"] = True
+        self._s.doubts.pop(command_id, None)
         if outcome != "taken":
             self._forget_sent(command_id)
         return [_settled(command_id, outcome, error)]
@@ -623,6 +694,7 @@ class HermClient(ClientCodec):
         if waits and now - since < RETRY_FOR_MS:
             # Section 9: on a 409 wait for `session.status_idle`, or for a while.
             pending["held"] = True
+            self._forget_sent(command_id)
             self._retry_at = now + _retry_after(response, RETRY_MS if not_ready else BUSY_RETRY_MS)
             self._set_alarm()
             return []
@@ -693,7 +765,9 @@ class HermClient(ClientCodec):
         self._buffer.clear()
         return []
 
-    def give_up(self, error: DragomanError, now: int) -> list[ev.Event]:
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
         info = ev.ErrorInfo(code=SESSION_LOST, message=error.message)
         self._s.wanted = False
         out: list[ev.Event] = []
@@ -705,7 +779,8 @@ class HermClient(ClientCodec):
                 out += self._begin(None, synthetic=True)
         if self._s.turn is not None:
             out += self._end("failed", info, None)
-        self._s.pending = None
+        out += [_settled(message["command_id"], "refused", info) for message in self._s.later]
+        self._s.pending, self._s.later = None, []
         return out
 
     @property
@@ -725,18 +800,29 @@ class HermClient(ClientCodec):
         if fill is not None and fill.retry_at is not None and now >= fill.retry_at:
             fill.retry_at = None
             self._calls.append(self._page(fill))
+        due = [doubt for doubt in self._s.doubts.values() if (doubt["at"] or now + 1) <= now]
+        if fill is None and due and self._s.session is not None:
+            self._calls.append(self._start_fill(now, look=True))
         self._set_alarm()
         return []
 
     def _set_alarm(self) -> None:
         times = [self._retry_at, None if self._fill is None else self._fill.retry_at]
+        if self._fill is None:
+            times += [doubt["at"] for doubt in self._s.doubts.values()]
         self.wake_at = min((at for at in times if at is not None), default=None)
 
     # Lists.
 
-    def _start_fill(self) -> Call:
+    def _start_fill(self, now: int | None = None, *, look: bool = False) -> Call:
+        """Begin to read the list; one that begins late enough decides what is in doubt."""
         self._fills += 1
-        self._fill = _Fill(self._fills)
+        decides: tuple[str, ...] = ()
+        if now is not None:
+            doubts = self._s.doubts.items()
+            decides = tuple(id_ for id_, doubt in doubts if (doubt["at"] or now + 1) <= now)
+        # What waits for a list that is abandoned waits for this one.
+        self._fill = _Fill(self._fills, decides, look=look and self._fill is None)
         return self._page(self._fill)
 
     def _page(self, fill: _Fill) -> Call:
@@ -785,12 +871,13 @@ class HermClient(ClientCodec):
             cursor_from=self._last_id or None,
             synthetic=True,
         )
-        return [gap, *self._filled(fill, now)]
+        told = self._filled(fill, now, read=False)
+        # A list that was read for an input in doubt leaves no hole in what is shown.
+        return told if fill.look else [gap, *told]
 
-    def _filled(self, fill: _Fill, now: int) -> list[ev.Event]:
+    def _filled(self, fill: _Fill, now: int, *, read: bool = True) -> list[ev.Event]:
         """Process what was listed and what waited, in one order, and settle what was looked up."""
         self._fill = None
-        self._set_alarm()
         buffered, self._buffer = self._buffer, []
         waiting = {_id(envelope) for _, envelope in buffered}
         listed = [e for e in fill.listed if not (_id(e) and _id(e) in waiting)]
@@ -805,33 +892,71 @@ class HermClient(ClientCodec):
         merged += [(0, envelope) for envelope in listed]
         out: list[ev.Event] = []
         told = False
+        known = max([self._mark, *(_int(e.get("sequence")) or 0 for _, e in buffered)])
         for frame, envelope in merged:
             told = told or str(envelope.get("type")).startswith("session.status")
             out += self._envelope(envelope, frame)
         numbers = [_int(envelope.get("sequence")) or 0 for envelope in fill.listed]
         self._s.inputs_mark = max([self._s.inputs_mark, *numbers])
-        lookups, self._lookups = self._lookups, []
-        for command_id in lookups:
-            out += self._looked_up(command_id)
+        # The list is ahead of the stream, whose older deltas still come.
+        self._catching_up = self._catching_up or max(numbers, default=0) > known
+        for command_id in list(self._s.doubts):
+            out += self._looked_up(command_id, now, fill, read=read)
+        self._set_alarm()
         if self._s.turn is not None and not self._s.paused and not told and self._s.session:
             # A list without status events: the session object knows whether it still runs.
             path = wire.session_path(self._s.session)
             self._calls.append(self._request("session", "GET", path, None, None))
         return out
 
-    def _looked_up(self, command_id: str) -> list[ev.Event]:
-        pending = self._s.pending
-        if pending is not None and pending["command_id"] == command_id:
-            if pending["settled"]:
-                return []
-            self._s.pending = None
-        elif not any(
-            item["command_id"] == command_id and not item["settled"] for item in self._s.sent
-        ):
-            # Its echo was in the list.
+    def _looked_up(self, command_id: str, now: int, fill: _Fill, *, read: bool) -> list[ev.Event]:
+        """Settle what the list shows, or, when it decides, what it does not show."""
+        s = self._s
+        doubt, pending = s.doubts[command_id], s.pending
+        mine = pending if pending is not None and pending["command_id"] == command_id else None
+        waits = any(item["command_id"] == command_id and not item["settled"] for item in s.sent)
+        if not waits or (mine is not None and mine["settled"]):
+            # Its echo was in the list, or its turn.
+            del s.doubts[command_id]
             return []
-        lost = ev.ErrorInfo(code="no_evidence", message="The backend has no record of the input.")
-        return self._settle(command_id, "unknown", lost)
+        doubt["looks"] += 1
+        if not read and doubt["looks"] < LOOKS:
+            doubt["at"] = now + LOOK_RETRY_MS
+            return []
+        if read and command_id not in fill.decides:
+            if doubt["at"] is not None:
+                return []
+            doubt["at"] = now + LOOK_AGAIN_MS
+            # The time is stored with this: a restart goes on waiting, and does not begin again.
+            return [
+                ev.ErrorReported(
+                    thread_id=ev.MAIN,
+                    code="input_in_doubt",
+                    message="Herm's list does not show an input yet; it will be asked once more.",
+                    retry="retrying",
+                    synthetic=True,
+                )
+            ]
+        if mine is not None:
+            s.pending = None
+        # Where inputs are not listed, a message that was taken would have begun a turn; of the
+        # others nothing tells.
+        if read and (s.lists_inputs or mine is not None):
+            lost = ev.ErrorInfo(
+                code="not_arrived", message="The input did not reach the backend; send it again."
+            )
+            out = self._settle(command_id, "refused", lost)
+        else:
+            lost = ev.ErrorInfo(
+                code="no_evidence", message="The backend has no record of the input."
+            )
+            out = self._settle(command_id, "unknown", lost)
+        request_id, request = self._answered_by(command_id)
+        if request is not None and request_id is not None:
+            # It never arrived: the request is open as before, and is to be answered again.
+            request["answer"] = None
+            out.append(_released(request_id, command_id))
+        return out
 
     def _looked(self, response: Response, ok: bool) -> list[ev.Event]:
         body = _json_of(response)
@@ -877,6 +1002,7 @@ class HermClient(ClientCodec):
         self._s.first = None
         if self._s.session is None:
             self._s.pending = None
+        self._set_alarm()
 
     # Frames.
 
@@ -967,6 +1093,7 @@ class HermClient(ClientCodec):
             # Lenient: an event without its envelope.
             payload = {k: v for k, v in envelope.items() if k not in _ENVELOPE_KEYS or k == "type"}
         if type_.startswith("user."):
+            self._s.lists_inputs = self._s.lists_inputs or not frame
             return self._user_event(type_, envelope, payload)
         if self._is_old(envelope):
             return []
@@ -978,7 +1105,9 @@ class HermClient(ClientCodec):
             at=_text(envelope, "createdAt"),
             frame=frame or None,
         )
-        rest = _rest(envelope, _ENVELOPE_KEYS) if envelope.get("payload") is payload else None
+        complete = envelope.get("status") == "complete"
+        known = _ENVELOPE_KEYS | {"status"} if complete else _ENVELOPE_KEYS
+        rest = _rest(envelope, known) if envelope.get("payload") is payload else None
         handler = _HANDLERS.get(type_)
         if handler is None:
             return [self._unknown(type_, payload, native, rest)]
@@ -1006,7 +1135,13 @@ class HermClient(ClientCodec):
             return self._begin(native, synthetic=True)
         return self._resume(native, synthetic=True) if self._s.paused else []
 
-    def _begin(self, native: ev.NativeRef | None, *, synthetic: bool = False) -> list[ev.Event]:
+    def _begin(
+        self,
+        native: ev.NativeRef | None,
+        *,
+        synthetic: bool = False,
+        extra: dict[str, Any] | None = None,
+    ) -> list[ev.Event]:
         s = self._s
         s.turns += 1
         s.turn = f"turn-{s.turns}"
@@ -1019,7 +1154,12 @@ class HermClient(ClientCodec):
         cause: Any = "message" if pending is not None or s.inbox else "background"
         out.append(
             ev.TurnStarted(
-                thread_id=ev.MAIN, turn_id=s.turn, cause=cause, native=native, synthetic=synthetic
+                thread_id=ev.MAIN,
+                turn_id=s.turn,
+                cause=cause,
+                native=native,
+                synthetic=synthetic,
+                extra=extra,
             )
         )
         if pending is not None:
@@ -1047,7 +1187,13 @@ class HermClient(ClientCodec):
             native=ev.NativeRef(dialect=wire.DIALECT, id=id_, type="user.message"),
         )
 
-    def _resume(self, native: ev.NativeRef, *, synthetic: bool = False) -> list[ev.Event]:
+    def _resume(
+        self,
+        native: ev.NativeRef,
+        *,
+        synthetic: bool = False,
+        extra: dict[str, Any] | None = None,
+    ) -> list[ev.Event]:
         """The agent works again: what we answered is over, and what somebody else must have
         answered."""
         s = self._s
@@ -1059,7 +1205,9 @@ class HermClient(ClientCodec):
             out += self._resolve(name, native)
         s.paused = False
         out.append(
-            ev.TurnResumed(thread_id=ev.MAIN, turn_id=s.turn, native=native, synthetic=synthetic)
+            ev.TurnResumed(
+                thread_id=ev.MAIN, turn_id=s.turn, native=native, synthetic=synthetic, extra=extra
+            )
         )
         return out
 
@@ -1078,6 +1226,8 @@ class HermClient(ClientCodec):
         given = answer.get("answer")
         out: list[ev.Event] = []
         call_id = request["call"]
+        if outcome == "denied" and call_id in self._s.calls:
+            self._s.calls[call_id]["denied"] = True
         if request["kind"] == "tool_result" and answer and call_id in self._s.calls:
             # A custom tool has no result event: what was sent is its result (section 4.5).
             del self._s.calls[call_id]
@@ -1112,8 +1262,10 @@ class HermClient(ClientCodec):
 
     def _running(self, seen: _Seen) -> list[ev.Event]:
         if self._s.turn is None:
-            return self._begin(seen.native)
-        return self._resume(seen.native) if self._s.paused else []
+            return self._begin(seen.native, extra=seen.extra(frozenset()))
+        if not self._s.paused:
+            return []
+        return self._resume(seen.native, extra=seen.extra(frozenset()))
 
     def _idle(self, seen: _Seen) -> list[ev.Event]:
         reason = seen.payload.get("stop_reason")
@@ -1314,8 +1466,8 @@ class HermClient(ClientCodec):
         tool = _text(payload, "tool") or "unknown"
         mcp = seen.type == "agent.mcp_tool_use"
         custom = seen.type == "agent.custom_tool_use"
-        server, server_key = _server(payload, tool) if mcp else (None, None)
-        used = _USE_KEYS | ({server_key} if server_key else set())
+        server = _server(payload, tool) if mcp else None
+        used = _USE_KEYS
         if payload.get("status") == "running":
             used |= {"status"}
         s.calls[call_id] = {
@@ -1413,7 +1565,8 @@ class HermClient(ClientCodec):
         text = wire.text_of_blocks(payload.get("content"))
         out: list[ev.Event] = [] if s.turn is not None else self._begin(seen.native, synthetic=True)
         asked = next((n for n, r in s.requests.items() if r["call"] == call_id), None)
-        rejected = False
+        # A denial is resolved when the turn goes on, before its call comes back (section 5).
+        rejected = failed and call is not None and call.get("denied") is True
         if asked is not None:
             answer = s.requests[asked]["answer"] or {}
             rejected = failed and (
@@ -1701,7 +1854,7 @@ class _Seen:
 _NO_CALL = Call("none", Request("GET", "/"))
 
 _ENVELOPE_KEYS = frozenset(
-    {"id", "type", "sessionId", "sequence", "status", "payload", "processedAt", "createdAt"}
+    {"id", "type", "sessionId", "sequence", "payload", "processedAt", "createdAt"}
 )
 _SESSION_KEYS = frozenset(
     {
@@ -1712,6 +1865,9 @@ _SESSION_KEYS = frozenset(
 _TEXT_KEYS = frozenset({"content", "delta"})
 _USE_KEYS = frozenset({"id", "tool", "input", "preview", "requires_action"})
 _RESULT_KEYS = frozenset({"tool_use_id", "tool", "status", "content", "is_error"})
+
+_TURN_OVER = frozenset({400, 409, 422, 429})
+"""What steering may be refused with when no turn runs; the page names no status (section 3.1)."""
 
 _SEALED_FIELDS = {"user.sudo_result": "password", "user.secret_result": "value"}
 
@@ -1848,13 +2004,13 @@ def _released(request_id: str, command_id: str) -> ev.Event:
     )
 
 
-def _server(payload: dict[str, Any], tool: str) -> tuple[str | None, str | None]:
-    """Return a connector's name and the field that had it: not documented (sections 4.5 and 8)."""
+def _server(payload: dict[str, Any], tool: str) -> str | None:
+    """Return a connector's name; the field that has it is not documented (sections 4.5 and 8)."""
     for name in ("server_name", "server"):
-        if _text(payload, name):
-            return payload[name], name
+        if found := _text(payload, name):
+            return found
     parts = tool.split("__")
-    return (parts[1], None) if len(parts) > 2 and parts[0] == "mcp" else (None, None)
+    return parts[1] if len(parts) > 2 and parts[0] == "mcp" else None
 
 
 def _output(content: Any) -> tuple[Any, tuple[Any, ...] | None]:

@@ -496,41 +496,91 @@ def events_answer(bodies: Sequence[bytes]) -> Response:
 
 
 class Page:
-    """Collects one page of a list: envelopes in, the answer out."""
+    """Collects one page of a list from parts of the log: envelopes in, the answer out.
 
-    def __init__(self, query: ListQuery) -> None:
-        self._query = query
-        self._made: dict[int, Envelope] = {}
-        self._newest = 0
+    `newest` is the sequence of the session's newest envelope, `inputs` has the bodies of the newest
+    inputs as they are now, by sequence. While `wanted` is a sequence, a part is to be read that
+    begins there or before: `begin`, `add` for each entry until it says no, `end`.
+    """
 
-    def add(self, made: Sequence[Envelope]) -> None:
-        """Take the envelopes of the next log entry; one that changes replaces what it was."""
+    def __init__(
+        self, query: ListQuery, newest: int, inputs: Mapping[int, bytes] | None = None
+    ) -> None:
+        self._limit = query.limit
+        self._descending = query.descending
+        self._inputs = inputs or {}
+        self._pin = query.pin if query.pin is not None else newest
+        self._low = query.after or 0
+        # What came after the first page is on none (section 4.2).
+        self._high = self._pin
+        if query.descending and query.pin is not None and query.after is not None:
+            self._low, self._high = 0, min(self._pin, query.after - 1)
+        self._rows: list[Envelope] = []
+        self._part: dict[int, Envelope] = {}
+        self._pending: set[int] = set()
+        self._passed = False
+        self._cursor = 0
+        self._done = self._high <= self._low
+
+    @property
+    def wanted(self) -> int | None:
+        """Return the sequence from which on the next part is read, None when the page is full."""
+        if self._done:
+            return None
+        return self._high if self._descending else self._low + 1
+
+    def begin(self, cursor: int) -> None:
+        """Hear that a part begins, with the envelope `cursor`."""
+        self._cursor, self._part, self._passed = cursor, {}, False
+        self._pending.clear()
+
+    def add(self, made: Sequence[Envelope]) -> bool:
+        """Take the envelopes of the next log entry, and say whether the next entry is needed; one
+        that changes replaces what it was."""
         for envelope in made:
-            if not envelope.update:
-                self._newest = envelope.sequence
-            if envelope.listed:
-                self._made[envelope.sequence] = envelope
+            number = envelope.sequence
+            if envelope.update:
+                self._pending.discard(number)
+                if number in self._part and number not in self._inputs:
+                    self._part[number] = envelope
+                continue
+            self._passed = self._passed or number >= self._high
+            if envelope.listed and self._low < number <= self._high and not self._full:
+                if number in self._inputs:
+                    envelope = envelope._replace(body=self._inputs[number])
+                elif _PENDING in envelope.body and envelope.type.startswith("user."):
+                    # What became of it is further on.
+                    self._pending.add(number)
+                self._part[number] = envelope
+        return not (self._passed or self._full) or bool(self._pending)
+
+    @property
+    def _full(self) -> bool:
+        # One more than the page has says that there is another page.
+        return not self._descending and len(self._part) > self._limit
+
+    def end(self) -> None:
+        """Hear that a part is over: nothing more of it is needed, or the log has no more."""
+        part = list(self._part.values())
+        if not self._descending:
+            self._rows, self._done = part, True
+            return
+        self._rows += reversed(part)
+        self._high = self._cursor - 1
+        self._done = len(self._rows) > self._limit or self._high <= self._low
 
     def answer(self) -> Response:
-        """Return the page: `data` and `nextCursor`. What came after the first page is on none
-        (section 4.2)."""
-        query = self._query
-        pin = query.pin if query.pin is not None else self._newest
-        rows = [envelope for number, envelope in self._made.items() if number <= pin]
-        if query.descending:
-            rows.reverse()
-        if query.after is not None:
-            after = query.after
-            if query.descending and query.pin is not None:
-                rows = [row for row in rows if row.sequence < after]
-            else:
-                rows = [row for row in rows if row.sequence > after]
-        page = rows[: query.limit]
+        """Return the page: `data` and `nextCursor`."""
+        page = self._rows[: self._limit]
         cursor = b"null"
-        if len(rows) > len(page):
-            cursor = b'"%b"' % make_cursor(page[-1].sequence, pin).encode()
+        if len(self._rows) > len(page):
+            cursor = b'"%b"' % make_cursor(page[-1].sequence, self._pin).encode()
         body = b'{"data":[%b],"nextCursor":%b}' % (b",".join(row.body for row in page), cursor)
         return Response(200, CIMultiDict({"content-type": "application/json"}), body)
+
+
+_PENDING = b'"status":"pending"'
+"""In the body of an input that is not settled."""
 
 
 def agent_object(agent_id: str, name: str, model: str) -> _Json:

@@ -18,14 +18,14 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
 from adapters import events as ev
-from adapters.base import Encoder, EncoderContext, Frame
+from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.herm import wire
-from adapters.jsonvalue import format_json
+from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import ABANDONED
 from adapters.state import REPAIRED
 
@@ -78,7 +78,9 @@ class _State:
     shown_at: str = ""
     running: bool = False
     texts: dict[str, bool] = dataclasses.field(default_factory=dict)
+    cut: dict[str, str] = dataclasses.field(default_factory=dict)
     title: str | None = None
+    native: bool = False
     calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     inputs: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
@@ -92,6 +94,7 @@ class HermEncoder(Encoder):
 
     dialect = wire.DIALECT
     version = 1
+    shape = shape_of(_State)
     next_cursor = 1
 
     def __init__(self, context: EncoderContext) -> None:
@@ -133,10 +136,10 @@ class HermEncoder(Encoder):
         return out
 
     def snapshot(self) -> bytes:
-        return format_json(dataclasses.asdict(self._s))
+        return format_json(fields_of(self._s))
 
     def restore(self, snapshot: bytes) -> None:
-        self._s = _State(**orjson.loads(snapshot))
+        self._s = _State(**cast("dict[str, Any]", parse_json(snapshot)))
         self.next_cursor = self._s.sequence + 1
 
     # What the face asks besides.
@@ -157,6 +160,14 @@ class HermEncoder(Encoder):
         out."""
         records = (self._s.inputs.get(command_id) for command_id in command_ids)
         return [self._input_body(r) for r in records if r is not None and r["sequence"] is not None]
+
+    def inputs_now(self) -> dict[int, bytes]:
+        """Return the envelopes of the newest inputs, as they are now, by sequence."""
+        return {
+            record["sequence"]: self._input_body(record)
+            for record in self._s.inputs.values()
+            if record["sequence"] is not None
+        }
 
     def repeated(self, key: str) -> list[str] | None:
         """Return the commands of an earlier request with this `Idempotency-Key`, or None."""
@@ -185,9 +196,17 @@ class HermEncoder(Encoder):
             self._at_of, self._at_text = self._at, wire.iso(self._at)
         return self._at_text
 
-    def _body(self, sequence: int, type_: str, payload: bytes, at: str, more: bytes = b"") -> bytes:
+    def _body(
+        self,
+        sequence: int,
+        type_: str,
+        payload: bytes,
+        at: str,
+        more: bytes = b"",
+        status: bytes = b'"complete"',
+    ) -> bytes:
         return (
-            b'{"id":"%b%d","type":"%b","sessionId":%b,"sequence":%d,"status":"complete",'
+            b'{"id":"%b%d","type":"%b","sessionId":%b,"sequence":%d,"status":%b,'
             b'"payload":%b,"processedAt":"%b","createdAt":"%b"%b}'
         ) % (
             self._prefix,
@@ -195,6 +214,7 @@ class HermEncoder(Encoder):
             type_.encode(),
             self._session_json,
             sequence,
+            status,
             payload,
             at.encode(),
             at.encode(),
@@ -212,7 +232,7 @@ class HermEncoder(Encoder):
         end: bool = False,
     ) -> int:
         sequence = self._next()
-        more = b""
+        more, status = b"", b'"complete"'
         if event.extra is not None and _is_native(event):
             # A result without a call keeps the tool's name for the normalizer.
             ours = _OURS | {"name"} if event.TYPE == "tool.returned" else _OURS
@@ -220,11 +240,12 @@ class HermEncoder(Encoder):
                 if key not in ours and key not in payload:
                     payload[key] = value
             rest = event.extra.get("envelope")
-            if isinstance(rest, dict) and rest:
-                more = b"," + format_json(rest)[1:-1]
-        body = self._body(
-            sequence, type_, format_json({"type": type_, **payload}), self._created(event), more
-        )
+            if isinstance(rest, dict):
+                rest = dict(rest)
+                status = format_json(rest.pop("status", "complete"))
+                more = b"," + format_json(rest)[1:-1] if rest else b""
+        content = format_json({"type": type_, **payload})
+        body = self._body(sequence, type_, content, self._created(event), more, status)
         self._out.append(Envelope(sequence, type_, body, listed, streamed, end=end))
         return sequence
 
@@ -239,8 +260,11 @@ class HermEncoder(Encoder):
     def _delta(self, event: ev.TextDelta | ev.ReasoningDelta, type_: str) -> None:
         """Write a piece; not one that we added to a text that was never streamed: the final has
         it."""
-        if event.thread_id != ev.MAIN or (event.synthetic and type_ not in self._s.texts):
+        streamed = type_ in self._s.texts and not self._s.native
+        if event.thread_id != ev.MAIN or (event.synthetic and not streamed):
             return
+        if self._s.cut:
+            self._close_cut(event)
         self._s.texts[type_] = True
         if event.extra is not None or len(event.text) > wire.MAX_BLOCK_TEXT:
             content = wire.text_blocks(event.text)
@@ -271,6 +295,10 @@ class HermEncoder(Encoder):
                 self._from_child(event, wire.text_blocks(text))
             return
         streamed = self._s.texts.pop(type_, False)
+        if event.synthetic and event.status == "partial" and self._s.native:
+            # A Herm leaves a text open that its turn's end cuts off: the end will show who did.
+            self._s.cut[type_] = text
+            return
         payload: dict[str, Any] = {"delta": False}
         if event.status == "discarded":
             # Section 9: what was streamed must be closed, and this was taken back.
@@ -281,6 +309,13 @@ class HermEncoder(Encoder):
         if event.status != "complete":
             payload["status"] = event.status
         self._write(event, type_, payload)
+
+    def _close_cut(self, event: ev.Event) -> None:
+        """Close the texts that were cut, and not by a Herm that ended its turn."""
+        for type_, text in self._s.cut.items():
+            payload = {"delta": False, "content": wire.text_blocks(text), "status": "partial"}
+            self._write(event, type_, payload)
+        self._s.cut.clear()
 
     def _result_produced(self, event: ev.ResultProduced) -> None:
         text = format_json(event.value).decode()
@@ -455,6 +490,7 @@ class HermEncoder(Encoder):
     def _running(self, event: ev.Event) -> None:
         if event.thread_id == ev.MAIN and not self._s.running:
             self._s.running = True
+            self._s.native = _is_native(event)
             self._write(event, wire.STATUS_RUNNING, {})
 
     def _turn_paused(self, event: ev.TurnPaused) -> None:
@@ -471,6 +507,9 @@ class HermEncoder(Encoder):
         self._s.running = False
         self._s.calls.clear()
         native = _is_native(event)
+        if not native:
+            self._close_cut(event)
+        self._s.cut.clear()
         reason: dict[str, Any] = {"type": "end_turn"}
         if event.outcome not in ("completed", "interrupted"):
             reason = {"type": "error", "message": _message(event.error, event.outcome, native)}
@@ -628,6 +667,8 @@ class HermEncoder(Encoder):
             body = self._input_body(record)
             type_ = record["payload"]["type"]
             self._out.append(Envelope(record["sequence"], type_, body, streamed=False, update=True))
+            if record["kind"] == "message" and not taken:
+                self._show_refused(event)
         elif record["kind"] in ("message", "steer"):
             # Shown where it becomes part of the conversation.
             if not taken:
@@ -636,6 +677,15 @@ class HermEncoder(Encoder):
         elif taken:
             self._place_input(event, record)
         _forget(self._s.inputs, INPUTS_KEPT, lambda kept: kept["status"] != "pending")
+
+    def _show_refused(self, event: ev.InputSettled) -> None:
+        """Tell the reader of the stream, who waits for `session.status_idle`, that no turn comes
+        of a message (section 4.6)."""
+        if self._s.running or event.outcome == "withdrawn":
+            return
+        self._write(event, wire.STATUS_RUNNING, {})
+        message = _message(event.error, event.reason or event.outcome, native=False)
+        self._write(event, wire.STATUS_IDLE, {"stop_reason": {"type": "error", "message": message}})
 
     def _message_received(self, event: ev.MessageReceived) -> None:
         self._received(event, {"type": "user.message", "content": _blocks(event.content)})

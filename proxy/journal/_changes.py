@@ -7,6 +7,7 @@ before the commit, and `undo` puts these back.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -15,7 +16,7 @@ import apsw
 from proxy.errors import SequenceConflict, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
-from proxy.journal.base import SessionRow, Write
+from proxy.journal.base import CodecRow, SessionRow, Snapshot, Write
 
 ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that a long session's end does not stop the
@@ -46,21 +47,33 @@ class Transaction:
     """What one transaction has gathered.
 
     `row` is the newest row's number, `rows` are not yet inserted, `notes` are (tail, session,
-    first, row, last, at, leg, position) for each row of the transaction. `after` is called after
-    the commit, `undone` when it does not happen.
+    first, row, last, at, leg, position, size) for each row of the transaction. `after` is called
+    after the commit, `undone` when it does not happen. `freed` says that pages may have become
+    free, `erased` that what was erased must leave the write-ahead log too, and now.
     """
 
-    __slots__ = ("after", "connection", "erased", "notes", "row", "rows", "tails", "undone")
+    __slots__ = (
+        "after",
+        "connection",
+        "erased",
+        "freed",
+        "notes",
+        "row",
+        "rows",
+        "tails",
+        "undone",
+    )
 
     def __init__(self, connection: apsw.Connection, tails: dict[int, Tail], row: int) -> None:
         self.connection = connection
         self.tails = tails
         self.row = row
         self.rows: list[tuple[int, int, int, int, int, bytes | None, bytes]] = []
-        self.notes: list[tuple[Tail, int, int, int, int, int, int, bytes | None]] = []
+        self.notes: list[tuple[Tail, int, int, int, int, int, int, bytes | None, int]] = []
         self.after: list[Callable[[], None]] = []
         self.undone: list[Callable[[], None]] = []
         self.erased = False
+        self.freed = False
 
     def append(
         self,
@@ -77,7 +90,8 @@ class Transaction:
         self.row = row = self.row + 1
         self.rows.append((row, session, first, count, leg, position, body))
         tail.next = following = first + count
-        self.notes.append((tail, session, first, row, following - 1, at, leg, position))
+        size = len(body)
+        self.notes.append((tail, session, first, row, following - 1, at, leg, position, size))
 
     def flush(self) -> None:
         """Insert the rows."""
@@ -135,9 +149,11 @@ def insert_session(
     native_id: str | None,
     aliases: list[tuple[str, str]],
     body: bytes,
+    codec: CodecRow | None = None,
+    succeeds: int | None = None,
 ) -> int:
     """Store a session with its first leg and its first entry, and return its key; `row.key` is
-    ignored.
+    ignored. It may take the aliases of the expired session `succeeds`.
 
     Raises:
         SequenceConflict: the id or an alias is taken.
@@ -155,8 +171,16 @@ def insert_session(
         "INSERT INTO legs (session, number, backend, native_id) VALUES (?, 0, ?, ?)",
         (key, backend, native_id),
     )
+    if succeeds is not None:
+        connection.executemany(
+            "DELETE FROM aliases WHERE owner = ? AND route = ? AND kind = ? AND name = ?"
+            " AND session IN (SELECT key FROM sessions WHERE key = ? AND state = 'expired')",
+            [(row.owner, row.route, kind, name, succeeds) for kind, name in aliases],
+        )
     for kind, name in aliases:
         add_alias(connection, row.owner, row.route, kind, name, key)
+    if codec is not None:
+        keep_codec(connection, key, codec)
     tail = transaction.tails[key] = Tail(0)
     transaction.undone.append(lambda: transaction.tails.__delitem__(key))
     transaction.append(tail, key, 1, 1, body, row.created_at)
@@ -189,9 +213,17 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
     if write.state is not None or write.title is not None or write.archived_at is not None:
         connection.execute(
             "UPDATE sessions SET state = coalesce(?, state), title = coalesce(?, title),"
-            " archived_at = coalesce(?, archived_at), updated_at = max(updated_at, ?)"
-            " WHERE key = ?",
-            (write.state, write.title, write.archived_at, write.at, session),
+            " archived_at = coalesce(?, archived_at), updated_at = max(updated_at, ?),"
+            # Whoever deletes it erases it next, or the next start does.
+            " erasing = max(erasing, ?) WHERE key = ?",
+            (
+                write.state,
+                write.title,
+                write.archived_at,
+                write.at,
+                write.state == "deleted",
+                session,
+            ),
         )
     if write.position is not None and not write.count:
         _store_position(transaction, write, tail)
@@ -202,11 +234,16 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
         for owner, route in cast("list[tuple[str, str]]", owners):
             for kind, name in write.aliases:
                 add_alias(connection, owner, route, kind, name, session)
-    if write.blobs:
-        connection.executemany(
-            "INSERT OR IGNORE INTO session_blobs (session, sha256) VALUES (?, ?)",
-            [(session, sha256) for sha256 in write.blobs],
+    for sha256 in write.blobs:
+        connection.execute(
+            "INSERT OR IGNORE INTO session_blobs (session, sha256) VALUES (?, ?)", (session, sha256)
         )
+        if connection.changes():
+            connection.execute(
+                "UPDATE sessions SET bytes = bytes + coalesce("
+                "(SELECT size FROM blobs WHERE sha256 = ?), 0) WHERE key = ?",
+                (sha256, session),
+            )
 
 
 def _store_position(transaction: Transaction, write: Write, tail: Tail) -> None:
@@ -241,16 +278,83 @@ def add_alias(
 
 def insert_frames(connection: apsw.Connection, batch: FrameBatch) -> None:
     """Store a batch of frames, unless its session was deleted."""
+    data = pack_frames(batch.frames)
     connection.execute(
         "INSERT INTO frames (session, leg, last, at, data) SELECT key, ?, ?, ?, ? FROM sessions"
         " WHERE key = ? AND erased_at IS NULL",
-        (batch.leg, batch.last, batch.at, pack_frames(batch.frames), batch.session),
+        (batch.leg, batch.last, batch.at, data, batch.session),
+    )
+    if connection.changes():
+        connection.execute(
+            "UPDATE sessions SET bytes = bytes + ? WHERE key = ?", (len(data), batch.session)
+        )
+
+
+def prune_frames(transaction: Transaction, before: int, limit: int) -> int:
+    """Erase up to `limit` batches of frames older than `before` and return how many it were."""
+    connection = transaction.connection
+    pruned = connection.execute(
+        "DELETE FROM frames WHERE row IN (SELECT row FROM frames WHERE at < ? LIMIT ?)"
+        " RETURNING length(data), session",
+        (before, limit),
+    ).fetchall()
+    connection.executemany("UPDATE sessions SET bytes = max(bytes - ?, 0) WHERE key = ?", pruned)
+    transaction.freed = transaction.freed or bool(pruned)
+    return len(pruned)
+
+
+def may_expire(transaction: Transaction, session: int, unless_after: int) -> bool:
+    """Say whether nothing is open in a session, and nothing happened in it after `unless_after`."""
+    found = transaction.connection.execute(
+        "SELECT updated_at FROM sessions"
+        " WHERE key = ? AND erased_at IS NULL AND state IN ('idle', 'ended')",
+        (session,),
+    ).fetchone()
+    if found is None:
+        return False
+    tail = transaction.tails.get(session)
+    newest = found[0] if tail is None else max(found[0], tail.at)
+    return newest <= unless_after and not any(note[1] == session for note in transaction.notes)
+
+
+def keep_codec(connection: apsw.Connection, session: int, codec: CodecRow) -> CodecRow:
+    """Fix a dialect's codec for a session, unless it is, and return the one that holds."""
+    values = (session, codec.dialect, codec.version, codec.settings)
+    connection.execute(
+        "INSERT INTO codecs (session, dialect, version, settings) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        values,
+    )
+    held = connection.execute(
+        "SELECT dialect, version, settings FROM codecs WHERE session = ? AND dialect = ?",
+        values[:2],
+    ).fetchone()
+    return CodecRow(*cast("tuple[str, int, bytes]", held))
+
+
+def insert_snapshot(connection: apsw.Connection, session: int, snapshot: Snapshot) -> None:
+    """Store a snapshot in the place of the one with the same cursor, unless its session was
+    deleted.
+    """
+    connection.execute(
+        "INSERT OR REPLACE INTO snapshots (session, kind, version, cursor, seq, data)"
+        " SELECT key, ?, ?, ?, ?, ? FROM sessions WHERE key = ? AND erased_at IS NULL",
+        (
+            snapshot.kind,
+            snapshot.version,
+            snapshot.cursor,
+            snapshot.seq,
+            zlib.compress(snapshot.data, level=1),
+            session,
+        ),
     )
 
 
-def begin_erasing(transaction: Transaction, session: int, at: int, fresh: set[str]) -> Tail | None:
+def begin_erasing(
+    transaction: Transaction, session: int, at: int, fresh: set[str], *, state: str = "deleted"
+) -> Tail | None:
     """Make a tombstone of a session and return its tail, whose rows are in the index then; None if
-    it is one.
+    it is one. Its state is `state` from then on.
 
     `erase_some` erases the rows afterwards. `fresh` are blobs that were put and not named by any
     session yet: they may be named next.
@@ -269,13 +373,14 @@ def begin_erasing(transaction: Transaction, session: int, at: int, fresh: set[st
         [(session, note[2], note[3]) for note in transaction.notes if note[0] is tail],
     )
     connection.execute(
-        "UPDATE sessions SET state = 'deleted', title = NULL, secret = x'', pruned = ?,"
+        "UPDATE sessions SET state = ?, title = NULL, secret = x'', pruned = ?, bytes = 0,"
         " updated_at = max(updated_at, ?), erased_at = ?, erasing = 1 WHERE key = ?",
-        (tail.next - 1, at, at, session),
+        (state, tail.next - 1, at, at, session),
     )
     connection.execute("UPDATE legs SET state = NULL WHERE session = ?", (session,))
     connection.execute("DELETE FROM positions WHERE session = ?", (session,))
     connection.execute("DELETE FROM commands WHERE session = ?", (session,))
+    connection.execute("DELETE FROM codecs WHERE session = ?", (session,))
     blobs = connection.execute(
         "DELETE FROM session_blobs WHERE session = ? RETURNING sha256", (session,)
     ).fetchall()
@@ -290,7 +395,7 @@ def begin_erasing(transaction: Transaction, session: int, at: int, fresh: set[st
 
 
 def erase_some(connection: apsw.Connection, session: int) -> bool:
-    """Erase some of a deleted session's rows and say whether there are more."""
+    """Erase some of a deleted session's rows and say whether there may be more."""
     rows = connection.execute(
         "DELETE FROM event_index WHERE (session, first) IN"
         " (SELECT session, first FROM event_index WHERE session = ? LIMIT ?) RETURNING row",
@@ -301,7 +406,12 @@ def erase_some(connection: apsw.Connection, session: int) -> bool:
         "DELETE FROM frames WHERE row IN (SELECT row FROM frames WHERE session = ? LIMIT ?)",
         (session, ERASE_ROWS),
     )
-    if rows or connection.changes():
+    erased = max(len(rows), connection.changes())
+    connection.execute(
+        "DELETE FROM snapshots WHERE row IN (SELECT row FROM snapshots WHERE session = ? LIMIT ?)",
+        (session, ERASE_ROWS),
+    )
+    if max(erased, connection.changes()) >= ERASE_ROWS:
         return True
     connection.execute("UPDATE sessions SET erasing = 0 WHERE key = ?", (session,))
     return False

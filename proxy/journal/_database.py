@@ -4,8 +4,10 @@ errors as ours.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.resources
+import logging
 import os
 from pathlib import Path
 
@@ -16,19 +18,38 @@ from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable, Seque
 APPLICATION_ID = 0x4452474D
 """`DRGM`: tells a journal from any other SQLite file."""
 
+VACUUM_SINCE = 2
+"""The schema whose files can give space back (`auto_vacuum`); an older file is rewritten once."""
+
 BUSY_TIMEOUT_MS = 5000
 """How long a statement waits for a lock that a foreign tool holds on the file."""
 
+_log = logging.getLogger(__name__)
 
-def translate(error: apsw.Error | OSError) -> JournalError:
-    """Return the journal's error for one of SQLite or the operating system."""
+
+def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
+    """Return the journal's error for one of SQLite or the operating system: it names the file and
+    the way out.
+    """
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
-            return JournalCorrupt(f"the journal is damaged: {error}; restore it from a backup")
+            return JournalCorrupt(
+                f"the journal `{path}` is damaged: {error}; restore it from a backup, or save what "
+                f"can be read with `sqlite3 {path} .recover` and start with a new file"
+            )
         case apsw.ConstraintError():
-            return SequenceConflict(f"the journal holds this already: {error}")
+            return SequenceConflict(f"the journal `{path}` holds this already: {error}")
+        case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            way_out = "the disk is full; make room, and it goes on by itself"
+        case apsw.BusyError() | apsw.LockedError():
+            way_out = "another program holds it locked; end that program, and it goes on by itself"
+        case apsw.ReadOnlyError() | OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
+            way_out = "it cannot be written; give this user the right to write it and its folder"
+        case OSError(errno=errno.EMFILE | errno.ENFILE):
+            way_out = "no file descriptor is left; raise the limit (`ulimit -n`)"
         case _:
-            return JournalUnavailable(f"the journal cannot be used now: {error}")
+            return JournalUnavailable(f"the journal `{path}` cannot be used now: {error}")
+    return JournalUnavailable(f"the journal `{path}` cannot be used now: {way_out} ({error})")
 
 
 class WriterLock:
@@ -51,7 +72,7 @@ class WriterLock:
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise translate(error) from error
+            raise translate(error, self._path.with_suffix("")) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -89,7 +110,8 @@ def connect_writer(path: Path) -> apsw.Connection:
             str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        _check_version(connection, path)
+        if _check_version(connection, path) < VACUUM_SINCE:
+            _make_able_to_shrink(connection, path)
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "FULL")
         connection.pragma("secure_delete", "ON")
@@ -97,7 +119,7 @@ def connect_writer(path: Path) -> apsw.Connection:
     except (apsw.Error, OSError) as error:
         if connection is not None:
             connection.close(True)
-        raise translate(error) from error
+        raise translate(error, path) from error
     except JournalError:
         if connection is not None:
             connection.close(True)
@@ -125,12 +147,28 @@ def connect_reader(path: Path) -> apsw.Connection:
     except apsw.Error as error:
         if connection is not None:
             connection.close(True)
-        raise translate(error) from error
+        raise translate(error, path) from error
     except JournalError:
         if connection is not None:
             connection.close(True)
         raise
     return connection
+
+
+def _make_able_to_shrink(connection: apsw.Connection, path: Path) -> None:
+    """Let SQLite keep account of free pages, so that they can be given back a few at a time.
+
+    A file that has tables is rewritten for it, which takes its size again on the disk: without that
+    room it stays as it is, and deleted space is used again but not given back.
+    """
+    connection.pragma("auto_vacuum", 2)
+    if connection.execute("SELECT count(*) FROM sqlite_schema").get == 0:
+        return
+    _log.info("the journal `%s` is rewritten once, so that it can give space back", path)
+    try:
+        connection.execute("VACUUM")
+    except (apsw.FullError, apsw.BusyError) as error:
+        _log.warning("the journal `%s` keeps its size: %s", path, error)
 
 
 def _migrations() -> list[str]:

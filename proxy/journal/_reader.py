@@ -12,6 +12,7 @@ import bisect
 import contextlib
 import dataclasses
 import operator
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,12 +21,15 @@ import apsw
 from proxy.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.journal._frames import unpack_frames
 from proxy.journal._tail import Tail, recover_tails
-from proxy.journal.base import Chunk, CommandRow, LegRow, SessionRow
+from proxy.journal.base import Chunk, CodecRow, CommandRow, LegRow, SessionRow, Snapshot
 
 CHUNK_BYTES = 64 * 1024
 """Rows are joined to chunks of about this size: a row is often one event, and each chunk costs its
 reader a step.
 """
+
+NO_CURSOR = (1 << 63) - 1
+"""Above every cursor: SQLite's largest integer."""
 
 Tails = Mapping[int, Tail] | None
 
@@ -36,9 +40,11 @@ _SESSION = """
         updated_at, max(pruned, coalesce((
             SELECT i.first + e.count - 1 FROM event_index i JOIN events e ON e.row = i.row
             WHERE i.session = sessions.key ORDER BY i.first DESC LIMIT 1
-        ), 0))
+        ), 0)), bytes
     FROM sessions
 """
+
+_BACKEND = "(SELECT backend FROM legs WHERE session = key ORDER BY number DESC LIMIT 1)"
 
 
 @contextlib.contextmanager
@@ -102,7 +108,71 @@ def _session_row(row: tuple[Any, ...], tails: Mapping[int, Tail]) -> SessionRow:
         found,
         updated_at=max(found.updated_at, tail.at),
         last_seq=max(found.last_seq, tail.last),
+        bytes=found.bytes + tail.size,
     )
+
+
+def read_sizes(connection: apsw.Connection, tails: Tails, owner: str | None) -> dict[str, int]:
+    """Return about how many bytes the sessions of each backend take: what is indexed in this very
+    moment counts twice.
+    """
+    # A copy is made in one step, whatever the writer's thread does meanwhile.
+    newer = {} if tails is None else dict(tails)
+    with _snapshot(connection):
+        found = connection.execute(
+            f"SELECT {_BACKEND}, sum(bytes) FROM sessions"
+            " WHERE erased_at IS NULL AND owner = coalesce(?, owner) GROUP BY 1 ORDER BY 1",
+            (owner,),
+        ).fetchall()
+        sizes = dict(cast("list[tuple[str, int]]", found))
+        if tails is None:
+            newer = recover_tails(connection)
+        for session, tail in newer.items():
+            if tail.size:
+                backend = connection.execute(
+                    f"SELECT {_BACKEND} FROM sessions"
+                    " WHERE key = ? AND erased_at IS NULL AND owner = coalesce(?, owner)",
+                    (session, owner),
+                ).get
+                if backend in sizes:
+                    sizes[cast("str", backend)] += tail.size
+    return sizes
+
+
+def read_oldest(
+    connection: apsw.Connection,
+    tails: Tails,
+    *,
+    before: int | None,
+    backend: str | None,
+    owner: str | None,
+    limit: int,
+) -> list[tuple[SessionRow, str]]:
+    """Return sessions in which nothing is open, the one with the oldest last event first."""
+    conditions = ["erased_at IS NULL", "state IN ('idle', 'ended')"]
+    values: list[Any] = []
+    wanted = (("updated_at < ?", before), (f"{_BACKEND} = ?", backend), ("owner = ?", owner))
+    for condition, value in wanted:
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    with _snapshot(connection):
+        # The keys first: a sorter would otherwise carry, and compute, the whole row of every one.
+        keys = connection.execute(
+            f"SELECT key, {_BACKEND} FROM sessions WHERE {' AND '.join(conditions)}"
+            " ORDER BY updated_at, key LIMIT ?",
+            (*values, limit),
+        ).fetchall()
+        if tails is None:
+            tails = recover_tails(connection)
+        found: list[tuple[SessionRow, str]] = []
+        for key, of_backend in keys:
+            row = connection.execute(f"{_SESSION} WHERE key = ?", (key,)).fetchone()
+            assert row is not None
+            session = _session_row(row, tails)
+            if before is None or session.updated_at < before:
+                found.append((session, cast("str", of_backend)))
+        return found
 
 
 def read_alias(
@@ -156,20 +226,62 @@ def read_commands(
     connection: apsw.Connection, session: int, statuses: Sequence[str]
 ) -> list[CommandRow]:
     """Return a session's commands in these statuses, in the order of acceptance."""
+    # Said once more so that SQLite knows that the index of the open ones has all of them.
+    only = "" if "settled" in statuses else " AND status <> 'settled'"
     return [
         CommandRow(*row)
         for row in connection.execute(
             "SELECT session, number, command_id, status, body, at FROM commands"
-            f" WHERE session = ? AND status IN ({', '.join('?' * len(statuses))}) ORDER BY number",
+            f" WHERE session = ? AND status IN ({', '.join('?' * len(statuses))}){only}"
+            " ORDER BY number",
             (session, *statuses),
         )
     ]
 
 
+def read_snapshot(
+    connection: apsw.Connection, session: int, kind: str, version: int, cursor: int | None
+) -> Snapshot | None:
+    """Return the newest snapshot, or the newest with at most this cursor; None if there is none, or
+    it is damaged.
+    """
+    row = connection.execute(
+        "SELECT kind, version, cursor, seq, data FROM snapshots"
+        " WHERE session = ? AND kind = ? AND version = ? AND cursor <= ?"
+        " ORDER BY cursor DESC LIMIT 1",
+        (session, kind, version, NO_CURSOR if cursor is None else cursor),
+    ).fetchone()
+    if row is None:
+        return None
+    kind, version, found, seq, data = row
+    try:
+        return Snapshot(kind, version, found, seq, zlib.decompress(data))
+    except zlib.error:
+        return None
+
+
+def read_codecs(connection: apsw.Connection, session: int) -> list[CodecRow]:
+    """Return the codecs that are fixed for a session, by dialect."""
+    return [
+        CodecRow(*row)
+        for row in connection.execute(
+            "SELECT dialect, version, settings FROM codecs WHERE session = ? ORDER BY dialect",
+            (session,),
+        )
+    ]
+
+
 def read_events(
-    connection: apsw.Connection, tails: Tails, session: int, *, after: int, limit_bytes: int
-) -> list[Chunk]:
-    """Return consecutive chunks from the entry after seq `after` on, about `limit_bytes` of them.
+    connection: apsw.Connection,
+    tails: Tails,
+    session: int,
+    *,
+    after: int,
+    limit_bytes: int,
+    limit_rows: int | None,
+) -> tuple[list[Chunk], int]:
+    """Return consecutive chunks from the entry after seq `after` on, about `limit_bytes` of them in
+    at most `limit_rows` rows, and how many rows were read.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -186,7 +298,7 @@ def read_events(
             raise SessionNotFound(f"there is no session with key {session}")
         if after < pruned:
             raise CursorExpired(f"the entries of session {session} up to seq {pruned} were pruned")
-        joiner = _Joiner(session, after, limit_bytes)
+        joiner = _Joiner(session, after, limit_bytes, limit_rows)
         for first, count, body in connection.execute(
             "SELECT i.first, e.count, e.body FROM event_index i LEFT JOIN events e ON e.row = i.row"
             " WHERE i.session = ?1 AND i.first >= coalesce(("
@@ -195,7 +307,7 @@ def read_events(
             (session, after + 1),
         ):
             if not joiner.add(first, count, body):
-                return joiner.chunks()
+                return joiner.chunks(), joiner.rows
         start = max(bisect.bisect_right(rows, joiner.wanted, key=_FIRST) - 1, 0)
         for first, row in rows[start:]:
             found = connection.execute(
@@ -207,14 +319,16 @@ def read_events(
             count, body = (None, None) if found is None else found
             if not joiner.add(first, count, body):
                 break
-        return joiner.chunks()
+        return joiner.chunks(), joiner.rows
 
 
 class _Joiner:
     """Joins the rows of a session to chunks, and checks that none is missing."""
 
-    def __init__(self, session: int, after: int, limit: int) -> None:
+    def __init__(self, session: int, after: int, limit: int, limit_rows: int | None) -> None:
         self.wanted = after + 1
+        self.rows = 0
+        self._limit_rows = limit_rows
         self._session = session
         self._left = limit
         self._chunks: list[Chunk] = []
@@ -228,6 +342,7 @@ class _Joiner:
             raise JournalCorrupt(
                 f"session {self._session}: the row with seq {first} is gone; restore a backup"
             )
+        self.rows += 1
         if first + count <= self.wanted:
             return True
         # Only the first row that is read may begin before the cursor.
@@ -244,7 +359,7 @@ class _Joiner:
         self._left -= len(body)
         if self._size >= CHUNK_BYTES:
             self._close()
-        return self._left > 0
+        return self._left > 0 and self.rows != self._limit_rows
 
     def chunks(self) -> list[Chunk]:
         if self._bodies:

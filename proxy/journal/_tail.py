@@ -18,10 +18,10 @@ class Tail:
     `last` is the last stored seq, `next` the one that the next write must begin with (ahead of
     `last` inside of a transaction). `rows` are the (first seq, row) pairs that are not indexed,
     `positions` the (row, position) of legs that are newer than the table, `at` the time of the
-    newest write.
+    newest write, `size` the bytes of events that `sessions.bytes` lacks.
     """
 
-    __slots__ = ("at", "erased", "last", "next", "positions", "rows")
+    __slots__ = ("at", "erased", "last", "next", "positions", "rows", "size")
 
     def __init__(self, last: int, *, erased: bool = False) -> None:
         self.last = last
@@ -29,6 +29,7 @@ class Tail:
         self.rows: list[tuple[int, int]] = []
         self.positions: dict[int, tuple[int, bytes]] = {}
         self.at = 0
+        self.size = 0
         self.erased = erased
 
 
@@ -42,8 +43,9 @@ def recover_tails(connection: apsw.Connection) -> dict[int, Tail]:
             " WHERE row > (SELECT value FROM meta WHERE name = 'indexed')"
         )
     }
-    for row, session, first, count, leg, position in connection.execute(
-        "SELECT row, session, first, count, leg, position FROM events"
+    for row, session, first, count, leg, position, size in connection.execute(
+        "SELECT row, session, first, count, leg, position, length(body) * (row > counted)"
+        " FROM events JOIN sessions ON key = session"
         " WHERE row > (SELECT value FROM meta WHERE name = 'indexed') ORDER BY row"
     ):
         tail = tails.get(session)
@@ -52,6 +54,7 @@ def recover_tails(connection: apsw.Connection) -> dict[int, Tail]:
         tail.rows.append((first, row))
         tail.last = first + count - 1
         tail.next = tail.last + 1
+        tail.size += size
         if position is not None and row > stored.get((session, leg), 0):
             tail.positions[leg] = (row, position)
     return tails

@@ -21,7 +21,11 @@ from proxy.errors import JournalError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session: who made it, through which face and route, and whether it is over."""
+    """A session: who made it, through which face and route, and whether it is over.
+
+    `deleted` and `expired` are what remains of one: its names, so that nobody takes it for unknown.
+    `bytes` is what its events, source frames and files take, where each is stored.
+    """
 
     key: int
     id: str
@@ -31,10 +35,11 @@ class SessionRow:
     created_at: int
     secret: bytes
     title: str | None = None
-    state: Literal["idle", "running", "paused", "ended", "deleted"] = "idle"
+    state: Literal["idle", "running", "paused", "ended", "deleted", "expired"] = "idle"
     archived_at: int | None = None
     updated_at: int = 0
     last_seq: int = 0
+    bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +83,33 @@ class Chunk:
     first: int
     count: int
     body: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state after the entry with seq `seq`, so that what comes later need not fold the log from
+    its begin: a cache, which may always be deleted.
+
+    `kind` says whose state it is and `version` how it is written; of one kind, version and `cursor`
+    only the newest is kept. The frames from `cursor` on come after it.
+    """
+
+    kind: str
+    version: int
+    cursor: int
+    seq: int
+    data: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodecRow:
+    """How a dialect shows a session for ever: its encoder's version, and as JSON the settings that
+    shape its frames.
+    """
+
+    dialect: str
+    version: int
+    settings: bytes
 
 
 @dataclasses.dataclass(slots=True)
@@ -160,11 +192,14 @@ class Journal(abc.ABC):
         body: bytes,
         aliases: Sequence[tuple[str, str]] = (),
         native_id: str | None = None,
+        codec: CodecRow | None = None,
+        succeeds: int | None = None,
     ) -> SessionRow:
         """Make a session with leg 0 on `backend` and its first entry (seq 1, in `body`); durable on
-        return.
+        return. `codec` is that of the dialect which made it.
 
-        An alias is unique in (owner, route, kind); the id is unique at all.
+        An alias is unique in (owner, route, kind); the id is unique at all. `succeeds` is the key
+        of an expired session, whose aliases may be taken.
 
         Raises:
             SequenceConflict: the id or an alias is taken.
@@ -226,10 +261,15 @@ class Journal(abc.ABC):
 
     @abc.abstractmethod
     async def read(
-        self, session: int, *, after: int = 0, limit_bytes: int = 1 << 20
+        self,
+        session: int,
+        *,
+        after: int = 0,
+        limit_bytes: int = 1 << 20,
+        limit_rows: int | None = None,
     ) -> list[Chunk]:
         """Return consecutive chunks that hold the entries after seq `after`, about `limit_bytes` of
-        them.
+        them in at most `limit_rows` writes.
 
         The first chunk may begin before `after + 1`. An empty list means that nothing is stored
         after it.
@@ -239,14 +279,49 @@ class Journal(abc.ABC):
             JournalUnavailable: it cannot be read now.
         """
 
-    async def scan(self, session: int, *, after: int = 0) -> AsyncIterator[Chunk]:
+    async def scan(
+        self, session: int, *, after: int = 0, rows: int | None = None
+    ) -> AsyncIterator[Chunk]:
         """Yield the chunks after seq `after` up to the end of the log as it is when the end is
         reached.
+
+        `rows` is how many writes the first look reads, for who may need only a few; each look reads
+        twice as many as the one before.
         """
-        while chunks := await self.read(session, after=after):
+        while chunks := await self.read(session, after=after, limit_rows=rows):
             for chunk in chunks:
                 yield chunk
             after = chunks[-1].first + chunks[-1].count - 1
+            rows = None if rows is None else rows * 2
+
+    @abc.abstractmethod
+    def add_snapshot(self, session: int, snapshot: Snapshot) -> None:
+        """Keep a snapshot; never blocks. Stored soon after, lost in a crash or with a full disk:
+        its entries must be stored already.
+        """
+
+    @abc.abstractmethod
+    async def snapshot(
+        self, session: int, kind: str, version: int, *, cursor: int | None = None
+    ) -> Snapshot | None:
+        """Return the newest snapshot of a kind and version, or the newest with at most this
+        `cursor`; None where there is none.
+        """
+
+    @abc.abstractmethod
+    async def codecs(self, session: int) -> list[CodecRow]:
+        """Return the codecs that are fixed for a session, by dialect."""
+
+    @abc.abstractmethod
+    async def fix_codec(self, session: int, codec: CodecRow) -> CodecRow:
+        """Fix a dialect's codec for a session, unless it is, and return the one that holds; durable
+        on return.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            SessionClosed: it was deleted.
+            JournalUnavailable: it could not be stored.
+        """
 
     @abc.abstractmethod
     def add_frames(
@@ -274,6 +349,32 @@ class Journal(abc.ABC):
     async def delete(self, session: int, *, at: int) -> None:
         """Erase events, frames, commands and snapshots of a session; its id and aliases stay as a
         tombstone.
+        """
+
+    @abc.abstractmethod
+    async def sizes(self, *, owner: str | None = None) -> dict[str, int]:
+        """Return about how many bytes the sessions of each backend take, or those of one owner."""
+
+    @abc.abstractmethod
+    async def oldest(
+        self,
+        *,
+        before: int | None = None,
+        backend: str | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+    ) -> list[tuple[SessionRow, str]]:
+        """Return sessions in which nothing is open, with their backends: those whose last event is
+        the oldest come first, and only those that had none since `before`.
+        """
+
+    @abc.abstractmethod
+    async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
+        """Erase a session as `delete` does, but say that it is `expired`; return False where
+        something is open in it, or happened after `unless_after`, and leave it as it is.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
         """
 
     @abc.abstractmethod

@@ -9,7 +9,7 @@ import bisect
 import dataclasses
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from proxy.errors import (
     CursorExpired,
@@ -22,11 +22,13 @@ from proxy.errors import (
 from proxy.journal._frames import FRAME_LIMIT, cut_frame
 from proxy.journal.base import (
     Chunk,
+    CodecRow,
     CommandRow,
     CommandStatus,
     Journal,
     LegRow,
     SessionRow,
+    Snapshot,
     Write,
 )
 
@@ -45,6 +47,11 @@ class _Session:
     # (leg, number of the first, time, frames), one for each call.
     frames: list[tuple[int, int, int, list[bytes]]] = dataclasses.field(default_factory=list)
     blobs: set[str] = dataclasses.field(default_factory=set)
+    # (kind, version) -> cursors, and the snapshot at each.
+    snapshots: dict[tuple[str, int], tuple[list[int], list[Snapshot]]] = dataclasses.field(
+        default_factory=dict
+    )
+    codecs: dict[str, CodecRow] = dataclasses.field(default_factory=dict)
     # Positions change with every write and are put into the legs only for who asks.
     positions: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
@@ -104,6 +111,8 @@ class MemoryJournal(Journal):
         body: bytes,
         aliases: Sequence[tuple[str, str]] = (),
         native_id: str | None = None,
+        codec: CodecRow | None = None,
+        succeeds: int | None = None,
     ) -> SessionRow:
         """Make a session with leg 0 and its first entry.
 
@@ -113,17 +122,24 @@ class MemoryJournal(Journal):
         self._check_open()
         Write(0, 1, 1, body).check()
         names = [(owner, route, kind, name) for kind, name in aliases]
+        older = None if succeeds is None else self._find(succeeds)
+        if older is not None and older.row.state == "expired":
+            for name in names:
+                if self._aliases.get(name) is older:
+                    del self._aliases[name]
         if id in self._by_id or any(name in self._aliases for name in names):
             raise SequenceConflict(f"the id or an alias of session `{id}` is taken")
         key = len(self._sessions) + 1
         row = SessionRow(key, id, owner, route, dialect, at, secret)
         session = _Session(row, [LegRow(key, 0, backend, native_id)], last=1, at=at)
+        if codec is not None:
+            session.codecs[codec.dialect] = codec
         session.firsts.append(1)
         session.chunks.append(Chunk(1, 1, body))
         self._sessions.append(session)
         self._by_id[id] = session
         self._aliases.update(dict.fromkeys(names, session))
-        return session.current()
+        return self._current(session)
 
     def submit(self, write: Write) -> None:
         """Store a write at once; `write.done` hears of it in the event loop's next turn.
@@ -203,7 +219,7 @@ class MemoryJournal(Journal):
         self._check_open()
         if id not in self._by_id:
             raise SessionNotFound(f"there is no session `{id}`")
-        return self._by_id[id].current()
+        return self._current(self._by_id[id])
 
     async def resolve(self, *, owner: str, route: str, kind: str, name: str) -> str | None:
         """Return the public id that this alias stands for, or None."""
@@ -228,7 +244,7 @@ class MemoryJournal(Journal):
         """Return sessions that fit, newest first; `before` is a key to page on from."""
         self._check_open()
         fitting = [
-            session.current()
+            self._current(session)
             for session in reversed(self._sessions)
             if owner in (None, session.row.owner)
             and route in (None, session.row.route)
@@ -248,11 +264,56 @@ class MemoryJournal(Journal):
         commands = self._find(session).commands
         return [commands[n] for n in sorted(commands) if commands[n].status in statuses]
 
+    def add_snapshot(self, session: int, snapshot: Snapshot) -> None:
+        """Keep a snapshot."""
+        if not self._is_open or (found := self._find(session)).erased:
+            return
+        kind = (snapshot.kind, snapshot.version)
+        cursors, snapshots = found.snapshots.setdefault(kind, ([], []))
+        place = bisect.bisect_left(cursors, snapshot.cursor)
+        if place < len(cursors) and cursors[place] == snapshot.cursor:
+            snapshots[place] = snapshot
+        else:
+            cursors.insert(place, snapshot.cursor)
+            snapshots.insert(place, snapshot)
+
+    async def snapshot(
+        self, session: int, kind: str, version: int, *, cursor: int | None = None
+    ) -> Snapshot | None:
+        """Return the newest snapshot of a kind and version, or the newest with at most this
+        `cursor`; None where there is none.
+        """
+        cursors, snapshots = self._find(session).snapshots.get((kind, version), ([], []))
+        place = len(cursors) if cursor is None else bisect.bisect_right(cursors, cursor)
+        return snapshots[place - 1] if place else None
+
+    async def codecs(self, session: int) -> list[CodecRow]:
+        """Return the codecs that are fixed for a session, by dialect."""
+        codecs = self._find(session).codecs
+        return [codecs[dialect] for dialect in sorted(codecs)]
+
+    async def fix_codec(self, session: int, codec: CodecRow) -> CodecRow:
+        """Fix a dialect's codec for a session, unless it is, and return the one that holds.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            SessionClosed: it was deleted.
+        """
+        found = self._find(session)
+        if found.erased:
+            raise SessionClosed(f"session {session} was deleted")
+        return found.codecs.setdefault(codec.dialect, codec)
+
     async def read(
-        self, session: int, *, after: int = 0, limit_bytes: int = 1 << 20
+        self,
+        session: int,
+        *,
+        after: int = 0,
+        limit_bytes: int = 1 << 20,
+        limit_rows: int | None = None,
     ) -> list[Chunk]:
         """Return consecutive chunks that hold the entries after seq `after`, about `limit_bytes` of
-        them.
+        them in at most `limit_rows` writes.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -267,7 +328,7 @@ class MemoryJournal(Journal):
         for chunk in found.chunks[bisect.bisect_right(found.firsts, after + 1) - 1 :]:
             chunks.append(chunk)
             limit_bytes -= len(chunk.body)
-            if limit_bytes <= 0:
+            if limit_bytes <= 0 or len(chunks) == limit_rows:
                 break
         return chunks
 
@@ -314,6 +375,56 @@ class MemoryJournal(Journal):
         Raises:
             SessionNotFound: there is no such session.
         """
+        self._erase(session, at, "deleted")
+
+    async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
+        """Erase a session in which nothing is open or happened after `unless_after`."""
+        found = self._find(session)
+        if found.erased or found.row.state not in ("idle", "ended") or found.at > unless_after:
+            return False
+        self._erase(session, at, "expired")
+        return True
+
+    async def sizes(self, *, owner: str | None = None) -> dict[str, int]:
+        """Return how many bytes the sessions of each backend take, or those of one owner."""
+        self._check_open()
+        sizes: dict[str, int] = {}
+        for session in self._sessions:
+            if not session.erased and owner in (None, session.row.owner):
+                backend = session.legs[-1].backend
+                sizes[backend] = sizes.get(backend, 0) + self._size(session)
+        return sizes
+
+    def _size(self, session: _Session) -> int:
+        events = sum(len(chunk.body) for chunk in session.chunks)
+        frames = sum(len(frame) for *_, batch in session.frames for frame in batch)
+        return events + frames + sum(len(self._blobs.get(name, b"")) for name in session.blobs)
+
+    async def oldest(
+        self,
+        *,
+        before: int | None = None,
+        backend: str | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+    ) -> list[tuple[SessionRow, str]]:
+        """Return sessions in which nothing is open, the one with the oldest last event first."""
+        self._check_open()
+        found = [
+            (self._current(session), session.legs[-1].backend)
+            for session in self._sessions
+            if not session.erased
+            and session.row.state in ("idle", "ended")
+            and (before is None or session.at < before)
+            and backend in (None, session.legs[-1].backend)
+            and owner in (None, session.row.owner)
+        ]
+        return sorted(found, key=lambda pair: (pair[0].updated_at, pair[0].key))[:limit]
+
+    def _current(self, session: _Session) -> SessionRow:
+        return dataclasses.replace(session.current(), bytes=self._size(session))
+
+    def _erase(self, session: int, at: int, state: Literal["deleted", "expired"]) -> None:
         found = self._find(session)
         if found.erased:
             return
@@ -321,7 +432,7 @@ class MemoryJournal(Journal):
         for sha256 in found.blobs - named - self._fresh_blobs:
             self._blobs.pop(sha256, None)
         legs = [dataclasses.replace(leg, state=None, position=None) for leg in found.legs]
-        row = dataclasses.replace(found.row, state="deleted", title=None, secret=b"")
+        row = dataclasses.replace(found.row, state=state, title=None, secret=b"")
         erased = _Session(
             row, legs, last=found.last, at=max(found.at, at), pruned=found.last, erased=True
         )

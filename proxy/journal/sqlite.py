@@ -27,18 +27,23 @@ from proxy.journal._changes import (
     erase_some,
     insert_frames,
     insert_session,
+    keep_codec,
+    may_expire,
 )
+from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
 from proxy.journal._frames import BATCH_BYTES, FRAME_LIMIT, FrameBatch, cut_frame
 from proxy.journal._tail import Tail
-from proxy.journal._writer import Item, Job, Writer
+from proxy.journal._writer import Item, Job, Keepsake, Writer
 from proxy.journal.base import (
     Chunk,
+    CodecRow,
     CommandRow,
     CommandStatus,
     Journal,
     LegRow,
     SessionRow,
+    Snapshot,
     Write,
 )
 
@@ -109,6 +114,7 @@ class SqliteJournal(Journal):
         self._fresh_blobs: set[str] = set()
         self._backlog = 0
         self._is_open = False
+        self.rows_read = 0
         self._loop: asyncio.AbstractEventLoop
         self._pool: ThreadPoolExecutor
         self._readers: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
@@ -222,7 +228,7 @@ class SqliteJournal(Journal):
             try:
                 return question(connection)
             except apsw.Error as error:
-                raise translate(error) from error
+                raise translate(error, self._path) from error
             finally:
                 self._readers.put(connection)
 
@@ -245,6 +251,8 @@ class SqliteJournal(Journal):
         body: bytes,
         aliases: Sequence[tuple[str, str]] = (),
         native_id: str | None = None,
+        codec: CodecRow | None = None,
+        succeeds: int | None = None,
     ) -> SessionRow:
         """Make a session with leg 0 and its first entry; durable on return.
 
@@ -262,9 +270,11 @@ class SqliteJournal(Journal):
                 native_id=native_id,
                 aliases=list(aliases),
                 body=body,
+                codec=codec,
+                succeeds=succeeds,
             )
         )
-        return dataclasses.replace(row, key=key)
+        return dataclasses.replace(row, key=key, bytes=len(body))
 
     async def session(self, id: str) -> SessionRow:
         """Return the session with this public id, deleted ones included.
@@ -317,10 +327,15 @@ class SqliteJournal(Journal):
         return await self._ask(lambda c: _reader.read_commands(c, session, statuses))
 
     async def read(
-        self, session: int, *, after: int = 0, limit_bytes: int = 1 << 20
+        self,
+        session: int,
+        *,
+        after: int = 0,
+        limit_bytes: int = 1 << 20,
+        limit_rows: int | None = None,
     ) -> list[Chunk]:
         """Return consecutive chunks that hold the entries after seq `after`, about `limit_bytes` of
-        them.
+        them in at most `limit_rows` writes; `rows_read` counts the rows.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -328,11 +343,56 @@ class SqliteJournal(Journal):
             JournalUnavailable: it cannot be read now.
             JournalCorrupt: entries are missing.
         """
-        return await self._ask(
+        chunks, rows = await self._ask(
             lambda c: _reader.read_events(
-                c, self._tails, session, after=after, limit_bytes=limit_bytes
+                c,
+                self._tails,
+                session,
+                after=after,
+                limit_bytes=limit_bytes,
+                limit_rows=limit_rows,
             )
         )
+        self.rows_read += rows
+        return chunks
+
+    def add_snapshot(self, session: int, snapshot: Snapshot) -> None:
+        """Keep a snapshot, stored as soon as nothing more urgent waits; dropped by a journal that
+        cannot write.
+        """
+        if self._writer is not None and self._is_open:
+            self._writer.put(Keepsake(session, snapshot))
+
+    async def snapshot(
+        self, session: int, kind: str, version: int, *, cursor: int | None = None
+    ) -> Snapshot | None:
+        """Return the newest snapshot of a kind and version, or the newest with at most this
+        `cursor`; None where there is none.
+
+        Raises:
+            JournalUnavailable: it cannot be read now.
+        """
+        return await self._ask(lambda c: _reader.read_snapshot(c, session, kind, version, cursor))
+
+    async def codecs(self, session: int) -> list[CodecRow]:
+        """Return the codecs that are fixed for a session, by dialect."""
+        return await self._ask(lambda c: _reader.read_codecs(c, session))
+
+    async def fix_codec(self, session: int, codec: CodecRow) -> CodecRow:
+        """Fix a dialect's codec for a session, unless it is, and return the one that holds; durable
+        on return.
+
+        Raises:
+            SessionNotFound: there is no such session.
+            SessionClosed: it was deleted.
+            JournalUnavailable: it could not be stored.
+        """
+
+        def fix(transaction: Transaction) -> CodecRow:
+            transaction.tail(session)
+            return keep_codec(transaction.connection, session, codec)
+
+        return await self._job(fix)
 
     def add_frames(
         self, session: int, leg: int, first: int, frames: Sequence[bytes], at: int
@@ -430,26 +490,86 @@ class SqliteJournal(Journal):
             SessionNotFound: there is no such session.
             JournalUnavailable: it could not be stored.
         """
-        if (writer := self._writer) is None:
-            raise self._refusal()
-        for key in [key for key in self._batches if key[0] == session]:
-            del self._batches[key]
         fresh = set(self._fresh_blobs)
 
         def begin(transaction: Transaction) -> None:
-            tail = begin_erasing(transaction, session, at, fresh)
-            if tail is not None:
-                transaction.after.append(lambda: writer.forget_rows(tail))
-            writer.take_frames(session)
+            self._begin_erasing(transaction, session, at, fresh, "deleted")
 
         def erase(transaction: Transaction) -> bool:
             more = erase_some(transaction.connection, session)
+            transaction.freed = True
             transaction.erased = not more
             return more
 
         await self._job(begin)
+        self._forget_frames(session)
         while await self._job(erase):
             pass
+
+    def _begin_erasing(
+        self, transaction: Transaction, session: int, at: int, fresh: set[str], state: str
+    ) -> None:
+        writer = self._writer
+        assert writer is not None
+        tail = begin_erasing(transaction, session, at, fresh, state=state)
+        if tail is not None:
+            transaction.after.append(lambda: writer.forget_rows(tail))
+        writer.take_frames(session)
+
+    def _forget_frames(self, session: int) -> None:
+        for key in [key for key in self._batches if key[0] == session]:
+            del self._batches[key]
+
+    async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
+        """Erase a session as `delete` does, but say that it is `expired`; return False where
+        something is open in it, or happened after `unless_after`, and leave it as it is.
+
+        What is left of it in the write-ahead log goes with the next checkpoint.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+        fresh = set(self._fresh_blobs)
+
+        def begin(transaction: Transaction) -> bool | None:
+            transaction.flush()
+            if not may_expire(transaction, session, unless_after):
+                return None
+            self._begin_erasing(transaction, session, at, fresh, "expired")
+            return erase(transaction)
+
+        def erase(transaction: Transaction) -> bool:
+            transaction.freed = True
+            return erase_some(transaction.connection, session)
+
+        more = await self._job(begin)
+        if more is None:
+            return False
+        self._forget_frames(session)
+        while more:
+            more = await self._job(erase)
+        return True
+
+    async def sizes(self, *, owner: str | None = None) -> dict[str, int]:
+        """Return how many bytes the sessions of each backend take, or those of one owner."""
+        return await self._ask(lambda c: _reader.read_sizes(c, self._tails, owner))
+
+    async def oldest(
+        self,
+        *,
+        before: int | None = None,
+        backend: str | None = None,
+        owner: str | None = None,
+        limit: int = 100,
+    ) -> list[tuple[SessionRow, str]]:
+        """Return sessions in which nothing is open, with their backends, the one with the oldest
+        last event first.
+        """
+        return await self._ask(
+            lambda c: _reader.read_oldest(
+                c, self._tails, before=before, backend=backend, owner=owner, limit=limit
+            )
+        )
 
     async def prune_frames(self, *, before: int) -> int:
         """Erase source frames older than `before` (Unix ms) and return how many batches that were.
@@ -459,11 +579,7 @@ class SqliteJournal(Journal):
         """
 
         def prune(transaction: Transaction) -> int:
-            transaction.connection.execute(
-                "DELETE FROM frames WHERE row IN (SELECT row FROM frames WHERE at < ? LIMIT ?)",
-                (before, PRUNE_BATCHES),
-            )
-            return transaction.connection.changes()
+            return prune_some_frames(transaction, before, PRUNE_BATCHES)
 
         total = 0
         while pruned := await self._job(prune):

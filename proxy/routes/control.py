@@ -10,24 +10,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from adapters.commands import AnswerInteraction, Sealed
+from adapters.commands import AnswerInteraction, Delete, Sealed
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.framing.sse import format_sse
 from adapters.interactions import decide
 from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.normalizer import Rule
 from adapters.registry import DIALECTS
+from adapters.state import LogState
 from proxy import __version__
 from proxy.auth import Action, Principal, authenticate, authorize, may_use
-from proxy.errors import SessionNotFound
+from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_of
-from proxy.journal.base import SessionRow
+from proxy.journal.base import LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.retention import Doomed, Limits
 from proxy.session import Session
 
 VERSION = 1
@@ -108,17 +111,19 @@ class BackendsOut(Body):
 
 
 class SessionOut(Body):
-    """A session. Times are Unix milliseconds; `dialect` is the face that made it."""
+    """A session. Times are Unix milliseconds; `dialect` is the face that made it; `bytes` is what
+    its events, source frames and files take."""
 
     id: str
     route: str
     dialect: str
     owner: str
-    state: Literal["idle", "running", "paused", "ended", "deleted"]
+    state: Literal["idle", "running", "paused", "ended", "deleted", "expired"]
     title: str | None
     created_at: int
     updated_at: int
     last_seq: int
+    bytes: int
 
 
 class InteractionOut(Body):
@@ -188,6 +193,42 @@ class AcceptedOut(Body):
     status: Literal["accepted"] = "accepted"
 
 
+class DeletedOut(Body):
+    """The session is deleted; what was stored of it is erased at once."""
+
+    version: int = VERSION
+    id: str
+    status: Literal["deleted"] = "deleted"
+
+
+class PruneIn(Body):
+    """What is kept of the key's sessions; at least one limit. With `dry_run` nothing is erased."""
+
+    older_than_seconds: float | None = Field(default=None, ge=0)
+    max_bytes_per_backend: int | None = Field(default=None, ge=0)
+    max_bytes: int | None = Field(default=None, ge=0)
+    dry_run: bool = False
+
+
+class PrunedSessionOut(Body):
+    """A session that was kept no longer, and the limit that says so."""
+
+    id: str
+    route: str
+    backend: str
+    reason: Literal["age", "bytes_per_backend", "bytes"]
+    updated_at: int
+    bytes: int
+
+
+class PrunedOut(Body):
+    """The sessions that were erased, or would be."""
+
+    version: int = VERSION
+    dry_run: bool
+    sessions: list[PrunedSessionOut]
+
+
 class Failure(Body):
     """What went wrong: `code` is for programs, `message` for people."""
 
@@ -220,6 +261,7 @@ def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+B = TypeVar("B", bound=Body)
 
 
 def _guarded(handler: Handler) -> Handler:
@@ -255,12 +297,24 @@ async def _session(request: web.Request, action: Action) -> tuple[Principal, Ses
     try:
         session = await request.app[SESSIONS].get(name, owner=None, route=None)
         authorize(principal, session.row.owner, action, session.row.route, request.app[SETTINGS])
+    except SessionExpired as error:
+        _authorize_row(request, principal, error.row, action)
+        raise
     except DragomanError as error:
         if error.code is not ErrorCode.NOT_FOUND:
             raise
         # In the same words, whether it does not exist or is somebody else's.
         raise SessionNotFound(f"There is no session `{name[:80]}`.") from None
     return principal, session
+
+
+def _authorize_row(
+    request: web.Request, principal: Principal, row: SessionRow, action: Action
+) -> None:
+    try:
+        authorize(principal, row.owner, action, row.route, request.app[SETTINGS])
+    except DragomanError:
+        raise SessionNotFound(f"There is no session `{row.id[:80]}`.") from None
 
 
 async def backends(request: web.Request) -> web.StreamResponse:
@@ -328,13 +382,14 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
     visible = [row for row in rows if may_use(principal, row.route, settings)]
     return _json(
         SessionsOut(
-            sessions=[_row_out(row) for row in visible],
+            sessions=[row_out(row) for row in visible],
             next=rows[-1].key if len(rows) == limit else None,
         )
     )
 
 
-def _row_out(row: SessionRow) -> SessionOut:
+def row_out(row: SessionRow) -> SessionOut:
+    """Return a session as lists show it."""
     return SessionOut(
         id=row.id,
         route=row.route,
@@ -345,6 +400,7 @@ def _row_out(row: SessionRow) -> SessionOut:
         created_at=row.created_at,
         updated_at=row.updated_at,
         last_seq=row.last_seq,
+        bytes=row.bytes,
     )
 
 
@@ -355,27 +411,35 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    return _json(
-        SessionDetailOut(
-            **_row_out(row).model_dump(),
-            open_interactions=_open(session),
-            legs=[
-                LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id)
-                for leg in legs
-            ],
-            aliases=[name for kind, name in names if kind != "handle"],
-            repairs={str(rule): count for rule, count in session.repairs.items()},
-        )
+    return _json(detail_out(row, session.state, legs, names, session.repairs))
+
+
+def detail_out(
+    row: SessionRow,
+    state: LogState,
+    legs: Sequence[LegRow],
+    names: Sequence[tuple[str, str]],
+    repairs: Mapping[Rule, int],
+) -> SessionDetailOut:
+    """Return a session with all that is known of it."""
+    return SessionDetailOut(
+        **row_out(row).model_dump(),
+        open_interactions=_open(row.id, state),
+        legs=[
+            LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
+        ],
+        aliases=[name for kind, name in names if kind != "handle"],
+        repairs={str(rule): count for rule, count in repairs.items()},
     )
 
 
-def _open(session: Session) -> list[InteractionOut]:
+def _open(session_id: str, state: LogState) -> list[InteractionOut]:
     out = []
-    for open_ in session.state.interactions.values():
+    for open_ in state.interactions.values():
         event = open_.event
         out.append(
             InteractionOut(
-                session_id=session.id,
+                session_id=session_id,
                 request_id=event.request_id,
                 kind=event.kind,
                 prompt=event.prompt,
@@ -386,6 +450,88 @@ def _open(session: Session) -> list[InteractionOut]:
             )
         )
     return out
+
+
+async def delete_session(request: web.Request) -> web.StreamResponse:
+    """Delete a session, at its backend too where that can, and erase what is stored of it.
+
+    With `local=1`, and where the backend is no longer configured, the backend is not asked.
+    """
+    sessions = request.app[SESSIONS]
+    principal = _principal(request)
+    _check_running(request)
+    local = _yes(request, "local", default=False)
+    row: SessionRow | None = None
+    try:
+        _, session = await _session(request, Action.CONTROL)
+    except DragomanError as error:
+        if error.code is not ErrorCode.BACKEND_UNAVAILABLE:
+            raise
+        row = await sessions.journal.session(request.match_info["session"])
+        # Its route may have left with the backend: then its owner may read it, and be rid of it.
+        _authorize_row(request, principal, row, Action.READ)
+    else:
+        if local:
+            row = session.row
+        else:
+            work = sessions.carry_out(session, Delete(), by=principal.name, face="control")
+            await sessions.keep(work)
+    if row is not None:
+        await sessions.keep(sessions.erase(row))
+    return _json(DeletedOut(id=session.id if row is None else row.id))
+
+
+async def prune(request: web.Request) -> web.StreamResponse:
+    """Erase the key's sessions that the given limits do not keep, the oldest first.
+
+    One in which a turn or an interaction is open stays.
+    """
+    principal = _principal(request)
+    _check_running(request)
+    given = _body(PruneIn, await request.read())
+    age = given.older_than_seconds
+    limits = Limits(
+        age=None if age is None else round(age * 1000),
+        bytes_per_backend=given.max_bytes_per_backend,
+        bytes=given.max_bytes,
+    )
+    if not limits:
+        raise _invalid("Say what is kept: `older_than_seconds`, `max_bytes`, …")
+    settings = request.app[SETTINGS]
+
+    def may(row: SessionRow) -> bool:
+        try:
+            # As for reading: a route that has left the configuration holds up nobody's pruning.
+            authorize(principal, row.owner, Action.READ, row.route, settings)
+        except DragomanError:
+            return False
+        return True
+
+    work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
+    return _json(pruned_out(await request.app[SESSIONS].keep(work), dry_run=given.dry_run))
+
+
+def pruned_out(gone: Sequence[Doomed], *, dry_run: bool) -> PrunedOut:
+    """Return what was pruned, or would be."""
+    return PrunedOut(
+        dry_run=dry_run,
+        sessions=[
+            PrunedSessionOut(
+                id=doomed.row.id,
+                route=doomed.row.route,
+                backend=doomed.backend,
+                reason=doomed.reason,
+                updated_at=doomed.row.updated_at,
+                bytes=doomed.row.bytes,
+            )
+            for doomed in gone
+        ],
+    )
+
+
+def _check_running(request: web.Request) -> None:
+    if request.app[SESSIONS].stopping:
+        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
 
 
 async def list_interactions(request: web.Request) -> web.StreamResponse:
@@ -414,17 +560,16 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             # configuration, must not hide what all others wait for.
             _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
             continue
-        out += _open(session)
+        out += _open(session.id, session.state)
     return _json(InteractionsOut(interactions=out))
 
 
 async def answer(request: web.Request) -> web.StreamResponse:
     """Answer an open interaction; 202 means stored, what comes of it is in the events."""
     principal, session = await _session(request, Action.ANSWER)
-    if request.app[SESSIONS].stopping:
-        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    _check_running(request)
     request_id = request.match_info["request"]
-    given = _answer_in(await request.read())
+    given = _body(AnswerIn, await request.read())
     command = AnswerInteraction(
         request_id=request_id,
         decision=given.decision,
@@ -444,10 +589,10 @@ async def answer(request: web.Request) -> web.StreamResponse:
     return _json(AcceptedOut(command_id=command_id), 202)
 
 
-def _answer_in(body: bytes) -> AnswerIn:
-    """Read an answer. Nothing of it is quoted: it may hold a secret."""
+def _body(model: type[B], body: bytes) -> B:
+    """Read a body. Nothing of it is quoted: it may hold a secret."""
     try:
-        return AnswerIn.model_validate(parse_json(body or b"{}"))
+        return model.model_validate(parse_json(body or b"{}"))
     except JsonError as error:
         raise _invalid(f"The body is no JSON: {error}.") from None
     except ValidationError as error:
@@ -506,8 +651,8 @@ def _after(request: web.Request) -> int:
     return (after or 0) if last is None else last
 
 
-def _follows(request: web.Request, *, default: bool) -> bool:
-    match request.query.get("follow"):
+def _yes(request: web.Request, name: str, *, default: bool) -> bool:
+    match request.query.get(name):
         case None:
             return default
         case "1" | "true":
@@ -515,7 +660,7 @@ def _follows(request: web.Request, *, default: bool) -> bool:
         case "0" | "false":
             return False
         case other:
-            raise _invalid(f"`follow` is 1 or 0, not `{other[:40]}`.")
+            raise _invalid(f"`{name}` is 1 or 0, not `{other[:40]}`.")
 
 
 async def events(request: web.Request) -> web.StreamResponse:
@@ -527,7 +672,7 @@ async def events(request: web.Request) -> web.StreamResponse:
     _, session = await _session(request, Action.READ)
     after = _after(request)
     body = _Events(request)
-    follow = _follows(request, default=body.sse)
+    follow = _yes(request, "follow", default=body.sse)
     try:
         await _write_events(request, session, after, body, follow=follow)
         await body.prepare()
@@ -589,6 +734,7 @@ class Endpoint:
 
 
 _COUNT = {"type": "integer", "minimum": 0}
+_YES = {"enum": ["0", "1", "false", "true"]}
 
 ENDPOINTS = (
     Endpoint("GET", "/backends", backends, BackendsOut),
@@ -608,13 +754,15 @@ ENDPOINTS = (
         },
     ),
     Endpoint("GET", "/sessions/{session}", show_session, SessionDetailOut),
+    Endpoint("DELETE", "/sessions/{session}", delete_session, DeletedOut, query={"local": _YES}),
     Endpoint(
         "GET",
         "/sessions/{session}/events",
         events,
         None,
-        query={"after": {**_COUNT, "default": 0}, "follow": {"enum": ["0", "1", "false", "true"]}},
+        query={"after": {**_COUNT, "default": 0}, "follow": _YES},
     ),
+    Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(
         "POST",
@@ -631,10 +779,11 @@ ENDPOINTS = (
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of this API."""
     schemas: dict[str, Any] = {}
+    bodies = {endpoint.body for endpoint in ENDPOINTS}
 
     def ref(model: type[BaseModel]) -> dict[str, Any]:
         mode: Literal["validation", "serialization"] = (
-            "validation" if model is AnswerIn else "serialization"
+            "validation" if model in bodies else "serialization"
         )
         schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode=mode)
         schemas.update(schema.pop("$defs", {}))

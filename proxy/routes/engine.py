@@ -19,7 +19,7 @@ from adapters.engine import requests, wire
 from adapters.engine.server import TASK_OPTION, EngineEncoder
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from proxy.auth import Action, Principal, authenticate, authorize
-from proxy.errors import SequenceConflict, SessionNotFound
+from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.hub import Feed
 from proxy.journal.base import SessionRow
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
@@ -144,7 +144,7 @@ async def _tasks(request: web.Request, principal: Principal, *states: str) -> li
         states=states or None,
         limit=TASKS_LISTED,
     )
-    return [row for row in rows if row.state != "deleted"]
+    return [row for row in rows if row.state not in ("deleted", "expired")]
 
 
 # POST /execute.
@@ -188,9 +188,13 @@ async def _task(request: web.Request, principal: Principal, wanted: requests.Exe
     if lock is None:
         lock = locks[key] = asyncio.Lock()
     async with lock:
+        succeeds = None
         try:
             return await _found(request, principal, name, Action.WRITE)
-        except SessionNotFound:
+        except (SessionNotFound, SessionExpired) as error:
+            if isinstance(error, SessionExpired):
+                # Nothing is left of it here; the task goes on all the same, after a gap.
+                succeeds = error.row
             authorize(principal, None, Action.CREATE, route, request.app[SETTINGS])
             # What the backend cannot carry leaves no empty task behind.
             _check_backend(request, wanted, sessions.backend_of(route).name)
@@ -202,6 +206,7 @@ async def _task(request: web.Request, principal: Principal, wanted: requests.Exe
                 dialect=wire.DIALECT,
                 options={TASK_OPTION: name},
                 aliases=[(TASK, name)],
+                succeeds=succeeds,
             )
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
@@ -258,7 +263,12 @@ async def replay(request: web.Request) -> web.StreamResponse:
             await send_head(request, response)
             return response
         name = max(rows, key=lambda row: (row.updated_at, row.key)).id
-    session = await _found(request, principal, name, Action.READ)
+    try:
+        session = await _found(request, principal, name, Action.READ)
+    except SessionExpired:
+        # Nothing is buffered any more (section 11.1).
+        await send_head(request, response)
+        return response
     feed, encoder = await _encoder(session)
     position = min(max(wanted.after, _horizon(request, session, encoder)) + 1, feed.next_cursor)
     if encoder.running is not None:

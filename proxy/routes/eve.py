@@ -8,12 +8,16 @@ submitted and streams written.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from multidict import CIMultiDict, MultiDict
+from yarl import URL
 
-from adapters.base import Response
+from adapters.base import Call, Request, Response
 from adapters.commands import AnswerInteraction, AnyCommand, Clear, Compact, Interrupt, Reset
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve import requests, wire
@@ -34,6 +38,17 @@ CONTROLS: tuple[requests.ControlKind, ...] = ("reset", "clear", "compact")
 
 TOKEN_NUMBER = "eve_token"
 """The key in an accepted input's `details`: which continuation token it used."""
+
+JOIN_HEADER = "X-Dragoman-Session"
+"""A create with this header makes no session: it joins the one named. eve's terminal programs make
+a session by their first message and have no other way to come to one (0.30.8 `cli/dev/tui/tui.js`,
+`client.session()`; 0.80.1 `cli/dev/tui/runner.js`), but both send headers of one's own."""
+
+_VIEW = re.compile(r"dgv_([0-9]{1,9})_(.+)")
+"""The id that such a program is given: the index of its first record, and the session."""
+
+_CALLBACK_HEADERS = frozenset({"content-type", "accept", "traceparent", "tracestate", "baggage"})
+"""What passes with a callback: never a credential or a cookie, either way."""
 
 TOKEN_STYLE = web.RequestKey("token_style", bool)
 """Whether the request named its session by a token: errors are then those of generation T."""
@@ -58,6 +73,13 @@ def add_routes(app: web.Application, prefix: str) -> None:
         path = f"{base}/session/{{session}}/{kind}"
         add("POST", path, _face("control", _control(kind)))
     app.router.add_get(f"{base}/session/{{session}}/stream", _face("stream", stream))
+    child = f"{base}/session/{{parent}}/subagents/{{call}}/{{session}}/stream"
+    app.router.add_get(child, _face("stream", stream))
+    for method in ("GET", "POST"):
+        for path in ("{name}/callback/{token}", "{name}/callback/{attempt}/{token}"):
+            add(method, f"{base}/connections/{path}", _face("info", called_back))
+    for path in ("callback", "task-input"):
+        add("POST", f"{base}/{path}/{{token}}", _face("info", called_back))
     add("*", f"{prefix}/{{tail:.*}}", _face("info", nothing))
 
 
@@ -131,9 +153,32 @@ def _entered(request: web.Request, action: Action) -> Principal:
     return principal
 
 
+def _viewed(name: str) -> tuple[int, str]:
+    """Return at which record the client of a session id begins to count, and the session."""
+    view = _VIEW.fullmatch(name)
+    return (0, name) if view is None else (int(view[1]), view[2])
+
+
+async def _shown(request: web.Request, session: Session) -> str:
+    """Return the id of a session that the client of a request knows it by: S refuses another one,
+    T begins to read anew.
+
+    A token addresses its session whatever the path says (section 5).
+    """
+    name = request.match_info.get("session", session.id)
+    if not request.get(TOKEN_STYLE, False):
+        return name
+    try:
+        _, meant = await _found(request, name, Action.READ)
+    except SessionNotFound:
+        return session.id
+    return name if meant is session else session.id
+
+
 async def _found(request: web.Request, name: str, action: Action) -> tuple[Principal, Session]:
     principal = _entered(request, action)
     route = _route(request)
+    _, name = _viewed(name)
     session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
     if session.row.route != route:
         raise SessionNotFound(f"There is no session `{name}`.")
@@ -183,7 +228,23 @@ async def create(request: web.Request) -> web.StreamResponse:
     principal = _entered(request, Action.CREATE)
     face = _settings(request)
     wanted = requests.parse_create(await request.read(), face)
+    joined = request.headers.get(JOIN_HEADER)
+    if joined is not None:
+        return await _join(request, face, joined)
     return await request.app[SESSIONS].keep(_create(request, principal, face, wanted))
+
+
+async def _join(request: web.Request, face: requests.Face, name: str) -> web.Response:
+    """Answer as if the session were new: its client reads from the start of the last turn on.
+
+    The message is what the program needs to open a conversation, and is not said. Generation T
+    reads up to the first `session.waiting` (section 7.5), so it would not come past the first turn
+    of a longer session.
+    """
+    _, session = await _found(request, name, Action.READ)
+    encoder = await _encoder(session)
+    view = f"dgv_{encoder.turn_at}_{session.id}"
+    return _response(requests.create_answer(face.form, view, token=encoder.token))
 
 
 async def _create(
@@ -212,7 +273,6 @@ async def _create(
             owner=principal.name,
             route=route,
             dialect=wire.DIALECT,
-            handle=requests.token_handle(token),
             secret=secret,
             aliases=aliases,
         )
@@ -263,14 +323,20 @@ async def _follow_up(
             options = {**(answer.options or {}), SAID_AS_MESSAGE: wanted.text}
             commands.append(answer.model_copy(update={"options": options}))
         else:
-            commands.append(wanted.message)
+            # What the request was left open for goes with the answers that come beside it.
+            paused = bool(session.state.interactions) and not wanted.answers
+            policy = wanted.paused_policy if paused else wanted.message.policy
+            commands.append(wanted.message.model_copy(update={"policy": policy}))
     details = None if number is None else {TOKEN_NUMBER: number}
     ids = await session.submit(
         commands, by=principal.name, face=wire.DIALECT, details=details, blobs=wanted.blobs
     )
     return _response(
         requests.follow_up_answer(
-            face.form, session.id, delivery_id=ids[-1], token=await _token(session)
+            face.form,
+            await _shown(request, session),
+            delivery_id=ids[-1],
+            token=await _token(session),
         )
     )
 
@@ -354,7 +420,61 @@ async def _controlled(
     if applied and command is not None:
         details = None if number is None else {TOKEN_NUMBER: number}
         await session.submit([command], by=principal.name, face=wire.DIALECT, details=details)
-    return _response(requests.control_answer(wanted.kind, face.form, session.id, applied=applied))
+    shown = await _shown(request, session)
+    return _response(requests.control_answer(wanted.kind, face.form, shown, applied=applied))
+
+
+async def called_back(request: web.Request) -> web.StreamResponse:
+    """Pass what a sign-in's provider or a remote agent brings to an eve backend (sections 9.4, 11).
+
+    These routes are open: their token is the credential, and ours is not sent along. A token that
+    we showed stands for the backend's own address; every other is the backend's to judge.
+    """
+    sessions = request.app[SESSIONS]
+    # Who asks may be anybody, and does not learn which routes there are.
+    nothing_pending = DragomanError(
+        "Nothing is pending here; only eve backends take callbacks.", code=ErrorCode.NOT_FOUND
+    )
+    try:
+        backend = sessions.backend_of(_route(request))
+    except DragomanError:
+        raise nothing_pending from None
+    if backend.dialect != wire.DIALECT:
+        raise nothing_pending
+    path = await _webhook(request)
+    if path is None:
+        raw = request.rel_url.raw_path
+        path = raw[raw.index("/eve/v1/") :]
+    headers = CIMultiDict(
+        {k: v for k, v in request.headers.items() if k.lower() in _CALLBACK_HEADERS}
+    )
+    body = await request.read()
+    query = MultiDict(request.query)
+    sent = Request(request.method, path, query, headers, body or None)
+    answer = await sessions.public_upstream(backend).call(Call("callback", sent))
+    kept = {k: v for k, v in answer.headers.items() if k.lower() in _CALLBACK_HEADERS}
+    return web.Response(status=answer.status, headers=kept, body=answer.body)
+
+
+async def _webhook(request: web.Request) -> str | None:
+    """Return the path of the backend's own address that our token stands for, or None for a token
+    that is none of ours."""
+    token = request.match_info["token"]
+    session_id = token.rpartition(".")[0]
+    if not session_id:
+        return None
+    try:
+        found = await request.app[SESSIONS].get(session_id, owner=None, route=None)
+    except SessionNotFound:
+        return None
+    if found.row.route != _route(request):
+        return None
+    for asked in found.open_interactions():
+        ours = requests.webhook_token(found.row.secret, found.id, asked.request_id)
+        hook = found.webhook(asked.request_id)
+        if hook is not None and hmac.compare_digest(ours.encode(), token.encode()):
+            return URL(hook, encoded=True).raw_path
+    return None
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
@@ -364,18 +484,22 @@ async def stream(request: web.Request) -> web.StreamResponse:
     wanted = requests.parse_stream_query(request.query, face)
     feed = session.feed(wire.DIALECT, thread_id)
     await feed.catch_up()
-    tail = feed.next_cursor - 1
-    name = session.id if thread_id == MAIN else thread_id
-    headers = requests.stream_headers(face.form, name, tail if wanted.include_tail else None)
+    begin = _viewed(request.match_info["session"])[0]
+    tail = feed.next_cursor - 1 - begin
+    name = await _shown(request, session) if thread_id == MAIN else thread_id
+    # What the session was first shown as, whatever is configured by now.
+    form = session.settings_of(wire.DIALECT).get("form", face.form)
+    headers = requests.stream_headers(form, name, tail if wanted.include_tail else None)
     server = request.app[SETTINGS].server
     plan = StreamPlan(
         heartbeat=wire.HEARTBEAT,
         heartbeat_seconds=min(server.heartbeat_seconds, wire.HEARTBEAT_MS / 1000),
         write_timeout=server.write_timeout_seconds,
-        stop=None if wanted.follow else tail + 1,
+        stop=None if wanted.follow else begin + tail + 1,
         lease_seconds=wire.LEASE_MS / 1000 if wanted.lease else None,
         lease_end=wire.LEASE_ENDED,
     )
     response = web.StreamResponse(headers=headers)
-    await write_stream(request, response, feed, wanted.first(tail), plan, first=wire.HEARTBEAT)
+    first = begin + wanted.first(tail)
+    await write_stream(request, response, feed, first, plan, first=wire.HEARTBEAT)
     return response

@@ -28,20 +28,17 @@ from adapters.herm.server import (
     messages_of,
 )
 from proxy.auth import Action, Principal, authenticate, authorize
-from proxy.errors import SequenceConflict, SessionNotFound
-from proxy.hub import entries_of
+from proxy.errors import CursorExpired, SequenceConflict, SessionNotFound
+from proxy.hub import FIRST_ROWS, entries_of
 from proxy.journal.base import SessionRow
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
-from proxy.session import Session
+from proxy.session import Session, told
 from proxy.streams import StreamPlan, write_stream
 
 IDEMPOTENT = "idempotent"
 """The kind of alias under which a create with an `Idempotency-Key` is found again."""
 
 KEY_HEADER = "Idempotency-Key"
-
-SETTLE_SECONDS = 5.0
-"""How long the answer to a PATCH, archive or delete waits for the backend's own."""
 
 SESSION_LOCKS: web.AppKey[weakref.WeakKeyDictionary[Session, asyncio.Lock]] = web.AppKey(
     "herm_session_locks", weakref.WeakKeyDictionary
@@ -140,10 +137,16 @@ async def _encoder(session: Session) -> HermEncoder:
     return feed.encoder
 
 
-async def _log_of(request: web.Request, key: int, session_id: str) -> AsyncIterator[ev.Entry]:
-    async for chunk in request.app[SESSIONS].journal.scan(key):
+async def _log_of(
+    request: web.Request, key: int, session_id: str, *, after: int = 0
+) -> AsyncIterator[ev.Entry]:
+    journal = request.app[SESSIONS].journal
+    async for chunk in journal.scan(key, after=after, rows=FIRST_ROWS):
         for entry in entries_of(chunk.body, session_id):
-            yield entry
+            if entry.seq > after:
+                yield entry
+        # A long log must not hold up everybody else.
+        await asyncio.sleep(0)
 
 
 async def _envelopes(request: web.Request, session: Session) -> AsyncIterator[list[Envelope]]:
@@ -236,20 +239,29 @@ async def _create(
 
 async def _object(request: web.Request, session: Session) -> dict[str, object]:
     row = await request.app[SESSIONS].journal.session(session.id)
-    facts = SessionFacts()
-    async for entry in _log_of(request, row.key, row.id):
-        facts.apply(entry.event)
+    facts = await _facts(request, row)
     return facts.to_json(row.id, session.state.status, row.created_at, row.updated_at)
 
 
 async def _facts(request: web.Request, row: SessionRow) -> SessionFacts:
-    """Return what a session's own events say; only their lines are decoded, since lists ask for
-    many."""
+    """Return what a session's own events say: of a long log these and its newest entries are read,
+    and only their lines are decoded, since lists ask for many."""
+    journal = request.app[SESSIONS].journal
     facts = SessionFacts()
-    async for chunk in request.app[SESSIONS].journal.scan(row.key):
+    known, after = await told(journal, row)
+    for seq in known:
+        for chunk in await journal.read(row.key, after=seq - 1, limit_rows=1):
+            for line in chunk.body.split(b"\n"):
+                if b'"type":"session.' in line:
+                    entry = ev.Entry.decode(line, session_id=row.id)
+                    if entry.seq == seq:
+                        facts.apply(entry.event)
+    async for chunk in journal.scan(row.key, after=after):
         for line in chunk.body.split(b"\n"):
             if b'"type":"session.' in line:
-                facts.apply(ev.Entry.decode(line, session_id=row.id).event)
+                entry = ev.Entry.decode(line, session_id=row.id)
+                if entry.seq > after:
+                    facts.apply(entry.event)
     return facts
 
 
@@ -268,7 +280,12 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
             limit=wire.LIMIT_MOST,
         )
         for row in rows:
-            facts = await _facts(request, row)
+            try:
+                facts = await _facts(request, row)
+            except CursorExpired:
+                # Erased since the list was read.
+                before = row.key
+                continue
             value = facts.to_json(row.id, row.state, row.created_at, row.updated_at)
             if not _wanted(wanted, value):
                 before = row.key
@@ -339,29 +356,7 @@ async def _done(
     Raises:
         DragomanError: the backend refused, or did not answer in time.
     """
-    after = session.last_seq
-    (command_id,) = await session.submit([command], by=principal.name, face=wire.DIALECT)
-    clock = request.app[SESSIONS].clock
-    due = clock.monotonic() + SETTLE_SECONDS
-    while True:
-        news = session.news()
-        if command_id not in session.state.inputs:
-            break
-        left = due - clock.monotonic()
-        if left <= 0 or session.closed or not await clock.wait(news, left):
-            text = "The backend has not answered yet; look again later."
-            raise DragomanError(text, code=ErrorCode.BACKEND_TIMEOUT)
-    async for chunk in request.app[SESSIONS].journal.scan(session.row.key, after=after):
-        for entry in entries_of(chunk.body, session.id):
-            event = entry.event
-            if (
-                isinstance(event, ev.InputSettled)
-                and event.command_id == command_id
-                and event.outcome != "taken"
-            ):
-                raise DragomanError(
-                    event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
-                )
+    await request.app[SESSIONS].carry_out(session, command, by=principal.name, face=wire.DIALECT)
 
 
 # Events (sections 3 and 4).
@@ -423,9 +418,21 @@ async def _accept(
 async def list_events(request: web.Request) -> web.StreamResponse:
     """GET /v1/sessions/{session}/events: the stored events (section 4.2)."""
     _, session = await _found(request, Action.READ)
-    page = requests.Page(requests.parse_list(request.query, session.id))
-    async for made in _envelopes(request, session):
-        page.add(made)
+    wanted = requests.parse_list(request.query, session.id)
+    feed = session.feed(wire.DIALECT)
+    await feed.catch_up()
+    newest = feed.encoder
+    assert isinstance(newest, HermEncoder)
+    page = requests.Page(wanted, newest.next_cursor - 1, newest.inputs_now())
+    while (at := page.wanted) is not None:
+        # Of a long log only the parts that the page is made of.
+        encoder, after = await feed.encoder_at(at)
+        assert isinstance(encoder, HermEncoder)
+        page.begin(encoder.next_cursor)
+        async for entry in _log_of(request, session.row.key, session.id, after=after):
+            if not page.add(encoder.envelopes(entry)):
+                break
+        page.end()
     return _response(page.answer())
 
 

@@ -41,9 +41,12 @@ from proxy.scripted.faults import (
     Redirect,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
+    disturbed,
+    pieces,
 )
 
 __all__ = ["DEFAULT", "ENGINE", "Received", "ScriptedEngine", "Variant", "create_engine_app"]
@@ -92,7 +95,7 @@ class _Body:
             for start in range(0, len(frames), FRAMES_PER_WRITE):
                 await self._response.write(b"".join(frames[start : start + FRAMES_PER_WRITE]))
             return
-        for frame in frames:
+        for frame in disturbed(self._fault, frames, self._events):
             await self._before(frame)
             await self._write(frame)
             self._events += 1
@@ -109,7 +112,10 @@ class _Body:
                 if room > 0:
                     await self._response.write(data[:room])
                 await self._end(self._fault.clean)
-        await self._response.write(data)
+        for piece in pieces(self._fault, data):
+            await self._response.write(piece)
+            if isinstance(self._fault, SplitCharacters):
+                await asyncio.sleep(0)
         self._bytes += len(data)
 
     async def _before(self, frame: bytes) -> None:

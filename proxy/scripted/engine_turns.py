@@ -28,11 +28,13 @@ from proxy.scripted.scripts import (
     Compact,
     Delegate,
     Fail,
+    Limit,
     Odd,
     Produce,
     Remember,
     Run,
     Say,
+    SignIn,
     Think,
     ToolCall,
     UseCustomTool,
@@ -393,7 +395,7 @@ class Stage:
                 self.emit("text_extra", FRAMES["text_extra"].filled(text="Something new: "))
             case Fail():
                 self._fail(beat)
-            case AskSealed() | UseCustomTool() | Delegate() | Produce():
+            case AskSealed() | UseCustomTool() | Delegate() | Produce() | SignIn() | Limit():
                 await self._deltas("text", (f"The Engine has no {_missing(beat)}.",))
             case _:
                 assert_never(beat)
@@ -541,8 +543,12 @@ class Stage:
             write()
 
 
-def _missing(beat: AskSealed | UseCustomTool | Delegate | Produce) -> str:
+def _missing(beat: AskSealed | UseCustomTool | Delegate | Produce | SignIn | Limit) -> str:
     match beat:
+        case SignIn():
+            return "sign-in to ask for"
+        case Limit():
+            return "limit to ask about"
         case AskSealed(kind):
             return "passwords to ask for" if kind == "sudo" else "secrets to ask for"
         case UseCustomTool():

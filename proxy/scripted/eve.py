@@ -33,9 +33,12 @@ from proxy.scripted.faults import (
     Redirect,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
+    disturbed,
+    pieces,
 )
 
 __all__ = ["DEFAULT", "EVE", "Received", "ScriptedEve", "Variant", "create_eve_app"]
@@ -83,7 +86,7 @@ class _Body:
             for start in range(0, len(records), RECORDS_PER_WRITE):
                 await self._response.write(b"".join(records[start : start + RECORDS_PER_WRITE]))
             return
-        for record in records:
+        for record in disturbed(self._fault, records, self._records):
             await self._before(record)
             await self.write(record)
             self._records += 1
@@ -97,7 +100,10 @@ class _Body:
                 if room > 0:
                     await self._response.write(data[:room])
                 await self._end(self._fault.clean)
-        await self._response.write(data)
+        for piece in pieces(self._fault, data):
+            await self._response.write(piece)
+            if isinstance(self._fault, SplitCharacters):
+                await asyncio.sleep(0)
         self._bytes += len(data)
 
     async def _before(self, record: bytes) -> None:
@@ -161,6 +167,8 @@ def _name_of(request: web.Request) -> str:
     match request.path.removeprefix("/eve/v1").split("/")[1:]:
         case ["health"]:
             return "health"
+        case ["connections", _, "callback", *_]:
+            return "callback"
         case ["session"] if request.method == "POST":
             return "create"
         case ["session", "compact" | "clear" | "reset" as control] if request.method == "POST":
@@ -182,7 +190,8 @@ async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     body = await request.read()
     eve.received.append(Received(route, request.headers, request.query, body))
     try:
-        if route != "health" and not eve.admits(request.headers.get("Authorization")):
+        open_ = route in ("health", "callback")
+        if not open_ and not eve.admits(request.headers.get("Authorization")):
             raise Refusal(401, "Authorization is required for this route.", "unauthorized")
         fault = eve.faults.take(route, stream=route == "stream")
         match fault:
@@ -215,6 +224,13 @@ async def _never(eve: ScriptedEve, request: web.Request) -> NoReturn:
     raise web.HTTPServiceUnavailable
 
 
+async def _callback(request: web.Request) -> web.StreamResponse:
+    """The provider's return from a sign-in: a page for the person's browser (section 9.4)."""
+    if not request.app[EVE].sign_in(request.match_info["end"]):
+        raise web.HTTPNotFound
+    return web.Response(text="Signed in; you may close this page.")
+
+
 async def _health(request: web.Request) -> web.StreamResponse:
     body = {"ok": True, "status": "ready", "workflowId": "workflow//eve//workflowEntry"}
     return _json(200, body)
@@ -224,6 +240,7 @@ async def _create(request: web.Request) -> web.StreamResponse:
     eve = request.app[EVE]
     post = parse_create(await request.read(), tokens=eve.variant.tokens)
     talk = eve.begin()
+    eve.origin = f"{request.scheme}://{request.host}"
     if post.text is not None:
         eve.post(talk, post)
     if eve.variant.tokens:
@@ -412,6 +429,7 @@ def create_eve_app(
     )
     add = app.router.add_route
     add("GET", "/eve/v1/health", _health)
+    add("GET", "/eve/v1/connections/{name}/callback/{end:.+}", _callback)
     add("POST", _PREFIX, _create)
     for name in ("compact", "clear", "reset"):
         path = f"{_PREFIX}/{name}" if variant.tokens else f"{_PREFIX}/{{session}}/{name}"

@@ -232,6 +232,38 @@ FRAMES: Mapping[str, Mapping[str, Template]] = {
             "context.cleared",
             '{"sequence":1,"sessionId":"wrun_01M7ZWFN65Q4Z8AZMSPZF7HST1","turnId":"turn_1"}',
         ),
+        "sign_in": Template(
+            "eve-0.30.8/server/sign-in.01.ndjson",
+            "authorization.required",
+            '{"description":"Sign in to the ledger.","name":"ledger","sequence":0,"stepIndex":0'
+            ',"turnId":"turn_0","authorization":{"url":"http://127.0.0.1:9/authorize?back=http%'
+            "3A%2F%2F127.0.0.1%3A4102%2Feve%2Fv1%2Fconnections%2Fledger%2Fcallback%2Fwrun_01M7Z"
+            'WG9SZ05V3VB8D7FGKP3GT%253Aauth","displayName":"Ledger","instructions":"Sign in to '
+            'the ledger."},"webhookUrl":"http://127.0.0.1:4102/eve/v1/connections/ledger/callba'
+            'ck/wrun_01M7ZWG9SZ05V3VB8D7FGKP3GT%3Aauth"}',
+        ),
+        "signed_in": Template(
+            "eve-0.30.8/server/sign-in.02.ndjson",
+            "authorization.completed",
+            '{"name":"ledger","outcome":"authorized","sequence":0,"stepIndex":0,"turnId":"turn_'
+            '0","authorization":{"url":"http://127.0.0.1:9/authorize?back=http%3A%2F%2F127.0.0.'
+            "1%3A4102%2Feve%2Fv1%2Fconnections%2Fledger%2Fcallback%2Fwrun_01M7ZWG9SZ05V3VB8D7FG"
+            'KP3GT%253Aauth","displayName":"Ledger","instructions":"Sign in to the ledger."}}',
+        ),
+        "limit": Template(
+            "eve-0.30.8/server/session-limit.01.ndjson",
+            "input.requested",
+            '{"requests":[{"action":{"callId":"wrun_01M7ZX26GWHX7VXG8ZRGG2ATAQ:limit:input:84",'
+            '"input":{"kind":"input","limit":60,"usedTokens":84},"kind":"tool-call","toolName":'
+            '"session_limit_continuation"},"allowFreeform":false,"display":"confirmation","kind'
+            '":"session-limit","options":[{"description":"Grant a fresh token budget","id":"con'
+            'tinue","label":"Approve","style":"primary"},{"description":"Stop now","id":"stop",'
+            '"label":"Stop","style":"danger"}],"prompt":"This session has hit the input-token l'
+            "imit (60) per session. This is a guardrail against defective long-running sessions"
+            '. If session activity looks fine, just approve to keep going.","requestId":"wrun_0'
+            '1M7ZX26GWHX7VXG8ZRGG2ATAQ:limit:input:84"}],"sequence":0,"stepIndex":2,"turnId":"t'
+            'urn_0"}',
+        ),
         "session_completed": Template(
             "eve-0.30.8/server/subagent.02.ndjson",
             "session.completed",
@@ -491,6 +523,50 @@ FRAMES: Mapping[str, Mapping[str, Template]] = {
             "eve-0.80.1/server/controls.03.ndjson",
             "context.cleared",
             '{"sequence":1,"sessionId":"wrun_01M7ZWBHMVZHBHF3AH131KG2HR","turnId":"turn_1"}',
+        ),
+        "sign_in": Template(
+            "eve-0.80.1/server/sign-in.01.ndjson",
+            "authorization.required",
+            '{"description":"Sign in to the ledger.","name":"ledger","sequence":0,"stepIndex":0'
+            ',"turnId":"turn_0","attemptId":"01M7ZWBZGCV51NDZ6NC8T560TG","authorization":{"url"'
+            ':"http://127.0.0.1:9/authorize?back=http%3A%2F%2F127.0.0.1%3A4101%2Feve%2Fv1%2Fcon'
+            "nections%2Fledger%2Fcallback%2F01M7ZWBZGCV51NDZ6NC8T560TG%2Feve%253Ainbox%253Av1%2"
+            '53Aeve%253Asession%253Awrun_01M7ZWBZBGV3XM1QSGT5X1CR31%253Ainbox","displayName":"L'
+            'edger","instructions":"Sign in to the ledger."},"principalId":"ada","webhookUrl":"'
+            "http://127.0.0.1:4101/eve/v1/connections/ledger/callback/01M7ZWBZGCV51NDZ6NC8T560T"
+            'G/eve%3Ainbox%3Av1%3Aeve%3Asession%3Awrun_01M7ZWBZBGV3XM1QSGT5X1CR31%3Ainbox"}',
+        ),
+        "signed_in": Template(
+            "eve-0.80.1/server/sign-in.02.ndjson",
+            "authorization.completed",
+            '{"name":"ledger","outcome":"authorized","sequence":0,"stepIndex":0,"turnId":"turn_'
+            '0","attemptId":"01M7ZWBZGCV51NDZ6NC8T560TG","authorization":{"url":"'
+            "http://127.0.0.1:9/authorize?back=http%3A%2F%2F127.0.0.1%3A"
+            "4101%2Feve%2Fv1%2Fconnections%2Fledge"
+            "r%2Fcallback%2F01M7ZWBZGCV51NDZ6NC8T560TG%2Feve%253Ainbox%253Av1%253Aeve%253Asessi"
+            'on%253Awrun_01M7ZWBZBGV3XM1QSGT5X1CR31%253Ainbox","displayName":"Ledger","instruct'
+            'ions":"Sign in to the ledger."},"principalId":"ada"}',
+        ),
+        "sign_in_declined": Template(
+            "eve-0.80.1/server/sign-in-declined.02.ndjson",
+            "authorization.completed",
+            '{"name":"ledger","outcome":"declined","sequence":0,"stepIndex":0,"turnId":"turn_0"'
+            ',"attemptId":"01M7ZWC0ZEFYZSBSQRC1Q90FSY","principalId":"ada","reason":"Cancelled '
+            'because a new message arrived."}',
+        ),
+        "limit": Template(
+            "eve-0.80.1/server/session-limit.01.ndjson",
+            "input.requested",
+            '{"requests":[{"action":{"callId":"wrun_01M7ZX25EP5Y02C16Y7F807WVK:0:limit:input:84'
+            '","input":{"kind":"input","limit":60,"usedTokens":84},"kind":"tool-call","toolName'
+            '":"session_limit_continuation"},"allowFreeform":false,"display":"confirmation","ki'
+            'nd":"session-limit","options":[{"description":"Grant a fresh token budget","id":"c'
+            'ontinue","label":"Approve","style":"primary"},{"description":"Stop now","id":"stop'
+            '","label":"Stop","style":"danger"}],"prompt":"This session has hit the input-token'
+            " limit (60) per session. This is a guardrail against defective long-running sessio"
+            'ns. If session activity looks fine, just approve to keep going.","requestId":"wrun'
+            '_01M7ZX25EP5Y02C16Y7F807WVK:0:limit:input:84"}],"sequence":0,"stepIndex":2,"turnId'
+            '":"turn_0"}',
         ),
         "session_completed": Template(
             "eve-0.80.1/server/controls.04.ndjson",

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import quote
 
 from proxy.clock import Clock, Ids
 from proxy.scripted.eve_frames import FRAMES, dump
@@ -30,11 +31,13 @@ from proxy.scripted.scripts import (
     Compact,
     Delegate,
     Fail,
+    Limit,
     Odd,
     Produce,
     Remember,
     Run,
     Say,
+    SignIn,
     Think,
     ToolCall,
     UseCustomTool,
@@ -109,7 +112,7 @@ class Entry:
 class Input:
     """Something for a session's worker: a post, or a control by its name."""
 
-    kind: Literal["post", "compact", "clear", "cancel"]
+    kind: Literal["post", "compact", "clear", "cancel", "signed in"]
     post: Post = field(default_factory=Post)
     delivery: str = ""
 
@@ -155,6 +158,7 @@ class Talk:
     calls: int = 0
     turns: int = 0
     open: list[str] = field(default_factory=list)
+    hook: str | None = None
     ended: bool = False
     closed: bool = False
     player: "Worker | None" = None
@@ -187,6 +191,7 @@ class ScriptedEve:
         self.refusals: list[Refusal] = []
         self.stopping = asyncio.Event()
         self.talks: dict[str, Talk] = {}
+        self.origin = "http://127.0.0.1"
         self._key_hash = hashlib.sha256(key.encode()).digest() if key is not None else None
         self._workers = Tasks("scripted eve")
         # Ids repeat in no other scripted eve, not even after a restart.
@@ -250,6 +255,15 @@ class ScriptedEve:
         delivery = self.uuid()
         talk.inbox.put_nowait(Input("post", post, delivery))
         return delivery
+
+    def sign_in(self, hook: str) -> bool:
+        """Take the provider's return from a sign-in; returns whether one waits for it (9.4)."""
+        talk = next((t for t in self.talks.values() if t.hook == hook), None)
+        if talk is None:
+            return False
+        talk.hook = None
+        talk.inbox.put_nowait(Input("signed in"))
+        return True
 
     def cancel(self, talk: Talk) -> None:
         """Stop the running turn, or wake the one that waits."""
@@ -384,7 +398,7 @@ class Worker:
             item = await talk.inbox.get()
             if item.kind == "post":
                 await self._turn(item)
-            elif item.kind != "cancel":
+            elif item.kind not in ("cancel", "signed in"):
                 self._control(item.kind)
 
     def _control(self, kind: str) -> None:
@@ -514,6 +528,10 @@ class Worker:
                 await self._approve(beat)
             case Ask():
                 await self._ask(beat)
+            case SignIn():
+                await self._sign_in(beat)
+            case Limit():
+                await self._limit(beat)
             case Delegate():
                 await self._delegate(beat)
             case Produce(value):
@@ -698,6 +716,70 @@ class Worker:
         # Not `str.format`: the answer may have braces in it.
         await self._say((beat.reply.replace("{answer}", words),))
 
+    async def _sign_in(self, beat: SignIn) -> None:
+        """Section 8.2: T and S1 are silent until the sign-in is over, S2 waits on input."""
+        self._call(beat.call.tool, beat.call.input)
+        self._end_step("tool-calls")
+        name = beat.service
+        attempt = self._eve.name(_CROCKFORD, 26)
+        end = f"{self._talk.id}%3Aauth" if self._variant.tokens else f"{attempt}/{self._talk.id}"
+        self._talk.hook = end.replace("%3A", ":")
+        url = f"{self._eve.origin}/eve/v1/connections/{name}/callback/{end}"
+        shown = self._frames["sign_in"].inner("authorization", instructions=beat.question)
+        shown["url"] = f"{self._eve.origin}/authorize?back={quote(url, safe='')}"
+        members: dict[str, object] = {} if self._variant.tokens else {"attemptId": attempt}
+        self.emit(
+            "sign_in",
+            name=name,
+            description=beat.question,
+            authorization=shown,
+            webhookUrl=url,
+            **members,
+        )
+        if self._variant.held:
+            self.emit("turn_waiting", on="input", usage=self._usage())
+        await self._signed_in(beat, members)
+        self.emit("signed_in", name=name, authorization=shown, **members)
+        # The model is called again, and calls the tool again.
+        call_id = self._call(beat.call.tool, beat.call.input)
+        await self._pause()
+        self._result(call_id, beat.call)
+        self._end_step("tool-calls")
+        await self._say(beat.granted)
+
+    async def _signed_in(self, beat: SignIn, members: Mapping[str, object]) -> None:
+        waiting: list[Input] = []
+        while True:
+            item = await self._next()
+            declined = item.kind == "post" and self._variant.held
+            if item.kind != "signed in" and not declined:
+                waiting.append(item)
+                continue
+            for later in waiting:
+                self._talk.inbox.put_nowait(later)
+            if not declined:
+                return
+            self._talk.hook = None
+            self._deliveries.append(item.delivery)
+            self.emit("sign_in_declined", name=beat.service, **members)
+            raise _Left(self._as_message(item))
+
+    async def _limit(self, beat: Limit) -> None:
+        """Ask whether a session that has used its tokens goes on (section 8.2)."""
+        self._in_step()
+        template = self._frames["limit"]
+        name = f"{self._talk.id}:limit:input:{beat.used}"
+        request = template.inner("requests", requestId=name)
+        input_ = {"kind": "input", "limit": beat.limit, "usedTokens": beat.used}
+        request["action"] = _action(request, name, "session_limit_continuation", input_)
+        answer = await self._answered("limit", request)
+        self._settle(request, answer, "answered")
+        self._go_on(answer)
+        if answer.option != "continue":
+            raise _Cancelled
+        self._step = None
+        await self._say(beat.granted)
+
     def _go_on(self, answer: Answered) -> None:
         """Open the turn in which a closed pause goes on; a held one takes the message in."""
         if self._variant.held:
@@ -785,7 +867,8 @@ class Worker:
         while True:
             item = await self._next()
             if item.kind != "post":
-                self._control(item.kind)
+                if item.kind != "signed in":
+                    self._control(item.kind)
                 continue
             answer = _fits(request, item)
             said = self._as_message(item)

@@ -8,22 +8,27 @@ seed gives the same faults whatever the order of the requests.
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = [
     "Cut",
+    "Duplicate",
     "Fault",
     "Faults",
     "Garbage",
     "HalfFrame",
     "LoseTurn",
     "Redirect",
+    "Reorder",
     "Silence",
     "SlowHead",
+    "SplitCharacters",
     "Stall",
     "Status",
     "WrongContentType",
+    "disturbed",
+    "pieces",
 ]
 
 
@@ -78,6 +83,25 @@ class LoseTurn:
 
 
 @dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The event after that many comes twice."""
+
+    after_event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """The event after that many comes after the next one; alone in its write it stays in place."""
+
+    after_event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCharacters:
+    """Every write ends inside of a character, where there is one of several bytes."""
+
+
+@dataclass(frozen=True, slots=True)
 class WrongContentType:
     """The answer claims to be something else."""
 
@@ -124,12 +148,48 @@ Fault = (
     | Stall
     | Garbage
     | LoseTurn
+    | Duplicate
+    | Reorder
+    | SplitCharacters
     | WrongContentType
     | Redirect
     | Status
     | Silence
     | SlowHead
 )
+
+
+_OF_STREAMS = Cut | HalfFrame | Stall | Garbage | LoseTurn | Duplicate | Reorder | SplitCharacters
+
+SEEDED: tuple[type[Fault], ...] = (Cut, HalfFrame, Garbage, Status)
+"""What is drawn where nothing else is asked for."""
+
+
+def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequence[bytes]:
+    """Return the frames of a write as `Duplicate` or `Reorder` has them; `sent` came before."""
+    match fault:
+        case Duplicate(place) if sent <= place < sent + len(frames):
+            at = place - sent
+            return [*frames[: at + 1], *frames[at:]]
+        case Reorder(place) if sent <= place < sent + len(frames) - 1:
+            at = place - sent
+            return [*frames[:at], frames[at + 1], frames[at], *frames[at + 2 :]]
+        case _:
+            return frames
+
+
+def pieces(fault: Fault | None, data: bytes) -> Iterator[bytes]:
+    """Yield a frame in the pieces in which `SplitCharacters` writes it, whole for other faults."""
+    if not isinstance(fault, SplitCharacters):
+        yield data
+        return
+    start = 0
+    for at in range(1, len(data)):
+        # A byte that goes on with a character: UTF-8 has 10 as its first bits.
+        if data[at] & 0xC0 == 0x80:
+            yield data[start:at]
+            start = at
+    yield data[start:]
 
 
 class Faults:
@@ -141,13 +201,17 @@ class Faults:
         self.requests: Counter[str] = Counter()
         self._seed: int | None = None
         self._rate = 0.0
+        self._kinds: Collection[type[Fault]] = SEEDED
 
     @classmethod
-    def seeded(cls, seed: int, rate: float = 0.2) -> "Faults":
-        """Break that share of all streams, at places that follow from the seed."""
+    def seeded(
+        cls, seed: int, rate: float = 0.2, kinds: Collection[type[Fault]] = SEEDED
+    ) -> "Faults":
+        """Break that share of all streams, in these ways, at places that follow from the seed."""
         faults = cls()
         faults._seed = seed
         faults._rate = rate
+        faults._kinds = kinds
         return faults
 
     def take(self, route: str, *, stream: bool) -> Fault | None:
@@ -165,7 +229,7 @@ class Faults:
         fault = self.plan.get((route, number))
         if fault is None and stream and self._seed is not None:
             fault = self._drawn(random.Random(f"{self._seed}:{route}:{number}"))
-        if not stream and isinstance(fault, Cut | HalfFrame | Stall | Garbage | LoseTurn):
+        if not stream and isinstance(fault, _OF_STREAMS):
             raise ValueError(f"`{route}` has no stream for {fault}")
         return fault
 
@@ -180,5 +244,8 @@ class Faults:
             HalfFrame(place),
             Garbage(place),
             Status(source.choice((429, 500, 502, 503, 504))),
+            Duplicate(place),
+            Reorder(place),
+            SplitCharacters(),
         )
-        return source.choice(drawn)
+        return source.choice([fault for fault in drawn if isinstance(fault, tuple(self._kinds))])

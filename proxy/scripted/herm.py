@@ -29,9 +29,12 @@ from proxy.scripted.faults import (
     Redirect,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
+    disturbed,
+    pieces,
 )
 from proxy.scripted.herm_frames import BODIES, dump
 from proxy.scripted.herm_requests import Refusal, parse_batch, parse_changes, parse_page
@@ -75,7 +78,7 @@ class _Body:
             for start in range(0, len(frames), FRAMES_PER_WRITE):
                 await self._response.write(b"".join(frames[start : start + FRAMES_PER_WRITE]))
             return
-        for frame in frames:
+        for frame in disturbed(self._fault, frames, self._events):
             await self._before(frame)
             await self.write(frame)
             self._events += 1
@@ -89,7 +92,10 @@ class _Body:
                 if room > 0:
                     await self._response.write(data[:room])
                 await self._end(self._fault.clean)
-        await self._response.write(data)
+        for piece in pieces(self._fault, data):
+            await self._response.write(piece)
+            if isinstance(self._fault, SplitCharacters):
+                await asyncio.sleep(0)
         self._bytes += len(data)
 
     async def _before(self, frame: bytes) -> None:

@@ -27,11 +27,13 @@ from proxy.scripted.scripts import (
     Compact,
     Delegate,
     Fail,
+    Limit,
     Odd,
     Produce,
     Remember,
     Run,
     Say,
+    SignIn,
     Think,
     ToolCall,
     UseCustomTool,
@@ -467,7 +469,7 @@ class Stage:
                 self._close_run()
                 self._over()
                 self.idle({"type": "error", "message": f"{beat.code}: {beat.message}"})
-            case Produce() | Compact() | Remember():
+            case Produce() | Compact() | Remember() | SignIn() | Limit():
                 await self._deltas("agent.message", (f"Herm has no {_missing(beat)}.",))
             case _:
                 assert_never(beat)
@@ -627,8 +629,12 @@ class Stage:
         )
 
 
-def _missing(beat: Produce | Compact | Remember) -> str:
+def _missing(beat: Produce | Compact | Remember | SignIn | Limit) -> str:
     match beat:
+        case SignIn():
+            return "sign-in to ask for"
+        case Limit():
+            return "limit to ask about"
         case Produce():
             return "structured results"
         case Compact():

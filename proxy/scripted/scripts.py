@@ -23,11 +23,13 @@ __all__ = [
     "Compact",
     "Delegate",
     "Fail",
+    "Limit",
     "Odd",
     "Produce",
     "Remember",
     "Run",
     "Say",
+    "SignIn",
     "Think",
     "ToolCall",
     "UseCustomTool",
@@ -114,6 +116,25 @@ class UseCustomTool:
 
 
 @dataclass(frozen=True, slots=True)
+class SignIn:
+    """A tool whose service a person must sign in to, elsewhere, before it runs."""
+
+    service: str
+    question: str
+    call: ToolCall
+    granted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The session has used up its tokens; a person says whether it goes on."""
+
+    limit: int
+    used: int
+    granted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Delegate:
     """A child agent with its own beats; its last text is its output."""
 
@@ -168,6 +189,8 @@ Beat = (
     | Ask
     | AskSealed
     | UseCustomTool
+    | SignIn
+    | Limit
     | Delegate
     | Produce
     | Compact
@@ -308,6 +331,24 @@ def _sudo(argument: str) -> tuple[Beat, ...]:
     )
 
 
+def _signin(argument: str) -> tuple[Beat, ...]:
+    # eve-0.80.1/server/sign-in.01.ndjson
+    return (
+        Say(("The ledger knows. ",)),
+        SignIn(
+            "ledger",
+            "Sign in to the ledger.",
+            ToolCall("read_ledger", {"page": 3}, {"page": 3, "tokenLength": 8}),
+            ("Page 3 of the ledger is in order.",),
+        ),
+    )
+
+
+def _limit(argument: str) -> tuple[Beat, ...]:
+    # eve-0.80.1/server/session-limit.01.ndjson
+    return (Run((_READ_A,)), Limit(60, 84, ("I go on within the new budget.",)))
+
+
 def _child(argument: str) -> tuple[Beat, ...]:
     return (
         Say(("A colleague looks it up. ",)),
@@ -393,6 +434,8 @@ _SCRIPTS: Mapping[str, Callable[[str], tuple[Beat, ...]]] = {
     "custom": _custom,
     "secret": _secret,
     "sudo": _sudo,
+    "signin": _signin,
+    "limit": _limit,
     "child": _child,
     "childask": _childask,
     "structured": _structured,

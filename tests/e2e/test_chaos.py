@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import os
 import random
@@ -45,7 +44,8 @@ VARIANTS = (
     DEFAULT,
     Variant(replay_tails=False),
     Variant(tool_call_id=False),
-    dataclasses.replace(LEAST, short_lifecycle=False),
+    Variant(short_lifecycle=True),
+    LEAST,
 )
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "8"))
 

@@ -116,6 +116,12 @@ EXPECTED: Mapping[str, Expected] = {
     "custom": Expected(("The Engine has no tools that the application runs.",)),
     "secret": Expected(("The Engine has no secrets to ask for.",)),
     "sudo": Expected(("The Engine has no passwords to ask for.",)),
+    "signin": Expected(("The ledger knows. The Engine has no sign-in to ask for.",)),
+    "limit": Expected(
+        ("The Engine has no limit to ask about. (turn 1)",),
+        calls=(("read_file", {"path": "/workspace/a.sql"}),),
+        results=(("read_file", "completed"),),
+    ),
     "child": Expected(("The Engine has no child agents.",)),
     "childask": Expected(("The Engine has no child agents.",)),
     "structured": Expected(("The Engine has no structured results.",)),
@@ -250,7 +256,18 @@ async def one(running: Running, form: Form, style: Style, name: str, variant: Va
     assert replayed == session.log
 
 
-PLAIN = {"text", "custom", "secret", "sudo", "child", "childask", "structured", "long", "slow"}
+PLAIN = {
+    "text",
+    "custom",
+    "secret",
+    "sudo",
+    "signin",
+    "child",
+    "childask",
+    "structured",
+    "long",
+    "slow",
+}
 """Scripts that are nothing but text in an Engine: one variant shows what all of them show."""
 
 

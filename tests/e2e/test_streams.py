@@ -388,3 +388,18 @@ async def test_a_session_stays_in_memory_until_its_last_write_is_stored(run: Run
     journal.release()
     await settled(live)
     assert live.quiet
+
+
+async def test_a_session_stays_in_memory_while_a_request_looks_at_it(run: Run) -> None:
+    running = await run()
+    session = await running.eve().create()
+    with running.sessions.holding():
+        live = await running.live(session.session_id)
+        await settled(live)
+        assert live.idle
+        assert not live.quiet
+        task = asyncio.create_task(running.live(session.session_id))
+    await until(lambda: live.quiet)
+    # Its context is still that of the request, which is over.
+    again = await task
+    await until(lambda: again.quiet)

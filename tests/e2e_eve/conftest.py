@@ -36,7 +36,7 @@ class House:
         self._eve = {"pace": 0.0, "key": KEY, **eve}
         self._speed = speed
         self._ports: dict[str, int] = {}
-        self._backends = contextlib.AsyncExitStack()
+        self._runners: dict[str, web.AppRunner] = {}
         self._stack = contextlib.AsyncExitStack()
         self.eves: dict[str, ScriptedEve] = {}
         self.sessions: Sessions
@@ -46,16 +46,25 @@ class House:
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         self.http = aiohttp.ClientSession(connector=connector)
         for generation in GENERATIONS:
-            app = create_eve_app(variant=Variant(generation), **self._eve)
-            self.eves[generation] = app[EVE]
-            self._backends.push_async_callback((await self._serve(app, generation)).cleanup)
+            await self._begin(generation, generation)
         await self.start()
         return self
+
+    async def _begin(self, name: str, generation: Generation) -> None:
+        app = create_eve_app(variant=Variant(generation), **self._eve)
+        self.eves[name] = app[EVE]
+        self._runners[name] = await self._serve(app, name)
+
+    async def replace(self, name: str, generation: Generation) -> None:
+        """Let a backend die, and another one of a generation come up at its address."""
+        await self._runners[name].cleanup()
+        await self._begin(name, generation)
 
     async def __aexit__(self, *_: object) -> None:
         await self.http.close()
         await self._stop()
-        await self._backends.aclose()
+        for runner in self._runners.values():
+            await runner.cleanup()
 
     async def _serve(self, app: web.Application, name: str) -> web.AppRunner:
         runner = web.AppRunner(
@@ -113,8 +122,20 @@ class House:
         return EngineClient(self.http, self._url("engine", generation))
 
     def posted(self, generation: str, route: str = "message") -> list[bytes]:
-        """The bodies that a scripted eve got on a route, in order."""
-        return [r.body for r in self.eves[generation].received if r.route == route]
+        """The bodies that a scripted eve got on a route, in order; a first message is one of the
+        creates, whether it came with the session or after it."""
+        found: list[bytes] = []
+        empty = 0
+        for received in self.eves[generation].received:
+            first = received.route == "create"
+            if first and b'"message"' not in received.body:
+                empty += 1
+                continue
+            if empty and received.route in ("create", "message"):
+                empty, first = empty - 1, True
+            if ("create" if first else received.route) == route:
+                found.append(received.body)
+        return found
 
     async def log(self, session_id: str) -> list[ev.Event]:
         """The canonical events of a session as they are stored."""

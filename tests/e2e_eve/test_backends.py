@@ -200,3 +200,28 @@ async def _replayed(house: House, generation: str) -> EngineTurn:
     async for seen in house.engine(generation).replay(0, "task"):
         turn.events.append(seen)
     return turn
+
+
+async def test_a_message_while_an_approval_is_open_is_taken_as_the_backend_takes_it(
+    serve: Serve, generation: str
+) -> None:
+    house = await serve()
+    session = await house.eve(generation).create("script: approve")
+    first = await session.read_turn()
+    accepted = await session.send("still there?")
+    turn = await session.read_turn(accepted)
+    results = [r["data"]["status"] for r in session.log if r["type"] == "action.result"]
+    said = "You said: “still there?”."
+    if generation == "S2":
+        # Section 5.1: it withdraws the request and joins the turn.
+        assert results == ["rejected"]
+        assert (turn.text or "").startswith(said)
+        return
+    # Sections 5.1 and 8.2: the request stays open; T would wait, so the message waits here.
+    assert (results, turn.text) == ([], None)
+    assert len(house.posted(generation)) == (1 if generation == "S1" else 0)
+    answered = await respond(session, first, "yes")
+    assert "4.1 GB freed" in (answered.text or "")
+    if generation == "T":
+        later = await session.read_turn(accepted)
+        assert (later.text or "").startswith(said)

@@ -247,7 +247,10 @@ def test_a_replay_that_lacks_the_anchor_doubles_nothing(form: str) -> None:
             if not session.codec.streams() or not session.normalizer.state.busy:
                 continue
             known = session.codec.frames if restart else read
-            session.replay(clean[begin:])
+            # What would leave a gap is believed the third time.
+            for _ in range(3):
+                if session.codec.streams() and not gaps(session):
+                    session.replay(clean[begin:])
             session.tick()
             where = (at, restart, begin)
             missing = begin > known
@@ -326,6 +329,20 @@ def test_equal_turns_of_a_task_are_told_apart(timed: bool, restart: bool) -> Non
 
 
 def test_a_live_tail_is_not_held_back_for_ever_where_turns_look_alike() -> None:
+    """A task may have had turns before the session: our first is the last that fits."""
+    turn = turn_of(["a", "b"], None, None)
+    session = cut(turn, 2, restart=False)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, [*turn, *turn[:3]])
+    assert texts(session) == "a"
+    session.tick()
+    assert texts(session) == "ab"
+    session.feed(replay, [text("c"), turn[-1]])
+    assert texts(session) == "abc"
+
+
+def test_a_live_tail_is_not_held_back_where_all_turns_are_counted() -> None:
     turn = turn_of(["a", "b"], None, None)
     session = Session(TASK)
     session.execute(turn)
@@ -336,11 +353,7 @@ def test_a_live_tail_is_not_held_back_for_ever_where_turns_look_alike() -> None:
     (replay,) = session.codec.streams()
     session.open(replay)
     session.feed(replay, [*turn, *turn[:3]])
-    assert texts(session) == "aba"
-    session.tick()
     assert texts(session) == "abab"
-    session.feed(replay, [text("c"), turn[-1]])
-    assert texts(session) == "ababc"
 
 
 def test_a_running_replay_without_anything_known_is_taken_after_a_silence() -> None:
@@ -465,7 +478,10 @@ def test_earlier_turns_are_no_evidence_for_a_message(count: int, timed: bool) ->
         session.replay(old)
         assert settled(session) == ["taken"] * count
         assert session.codec.streams(), "it is looked for until patience is over"
-        session.replay([*old, *mine])
+        # One that is shorter than what was read is believed the third time.
+        for _ in range(3):
+            if session.codec.streams():
+                session.replay([*old, *mine])
         session.tick()
         assert settled(session) == ["taken"] * (count + 1)
         said = "".join(f"answer {n}" for n in range(count))
@@ -478,7 +494,7 @@ def test_the_inclusive_end_of_the_last_turn_is_no_evidence_for_a_message() -> No
     old = turn_of(["old"], "t0", START)
     session = lost_message([old])
     (call,) = session.codec.streams()
-    assert call.request.query["after"] == str(START + 500)
+    assert call.request.query["after"] == str(START + 499)
     session.replay(old[-1:])
     session.tick()
     assert settled(session) == ["taken"]

@@ -181,6 +181,37 @@ def test_a_message_that_is_not_taken_ends_its_turn_with_an_error(outcome: Any) -
     ]
 
 
+def test_a_message_that_is_refused_during_a_turn_gets_a_turn_of_its_own_after_it() -> None:
+    encoder = EngineEncoder(CONTEXT)
+    log = [
+        started(),
+        accepted("c1"),
+        ev.InputSettled(thread_id=MAIN, command_id="c1", outcome="taken"),
+        ev.TurnStarted(thread_id=MAIN, turn_id="t1", cause="message"),
+        ev.MessageReceived(
+            thread_id=MAIN, turn_id="t1", message_id="c1", content=(), command_id="c1"
+        ),
+        accepted("c2"),
+        ev.InputSettled(thread_id=MAIN, command_id="c2", outcome="refused"),
+        ev.TurnEnded(thread_id=MAIN, turn_id="t1", outcome="completed"),
+    ]
+    phases = [
+        (payload["turn_id"], payload["phase"])
+        for name, payload in shown(log)
+        if name == "thread_lifecycle"
+    ]
+    assert phases == [
+        ("c1", "started"),
+        ("c1", "completed"),
+        ("c2", "started"),
+        ("c2", "errored"),
+    ]
+    encoded(entries(lawful(log)), encoder)
+    turn_of = encoder.turn_of("c2")
+    assert turn_of is not None
+    assert turn_of[0] == "c2"
+
+
 def test_a_turn_of_the_agents_own_before_that_of_a_message_does_not_end_its_body() -> None:
     log = [
         started(),
@@ -253,6 +284,16 @@ def test_our_own_codes_are_said_in_the_words_of_the_dialect() -> None:
         assert stated == stated.upper()
     error = ev.ErrorInfo(code="backend_session_lost", message="x")
     assert shown(turn(outcome="failed", error=error))[1][1]["error"] == "backend_session_lost"
+
+
+def test_a_frame_of_the_engines_own_is_shown_with_the_names_of_this_face() -> None:
+    frame = {"turn_id": "theirs", "task_id": "theirs", "x": 1, "timestamp": 5}
+    log = turn(ev.Native(thread_id=MAIN, dialect="engine", name="future", frame=frame))
+    ours = shown(turn())[0][1]
+    assert shown(log)[1] == (
+        "future",
+        {"turn_id": ours["turn_id"], "task_id": ours["task_id"], "x": 1},
+    )
 
 
 def test_a_session_that_ends_ends_what_is_open() -> None:
@@ -500,8 +541,16 @@ def test_what_is_pending_is_what_was_shown_and_not_what_is_claimed() -> None:
     encoder.feed(ev.Entry(9, START, "dgs_1", claim))
     assert encoder.pending is None
     assert encoder.request is None
-    encoder.feed(ev.Entry(10, START, "dgs_1", claim.model_copy(update={"state": "released"})))
+    released = claim.model_copy(update={"state": "released"})
+    (again,) = encoder.feed(ev.Entry(10, START, "dgs_1", released))
     assert encoder.pending == record
+    # Whoever reads the stream is told too, once.
+    (frame,) = frames_of(again.data)
+    assert frame.event == "hitl_request"
+    shown_again = json.loads(frame.data)
+    del shown_again["timestamp"]
+    assert shown_again == record
+    assert not encoder.feed(ev.Entry(11, START, "dgs_1", released))
 
 
 @pytest.mark.parametrize(

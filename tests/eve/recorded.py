@@ -289,6 +289,10 @@ class Player:
         self.emit(accepted, upstream=False)
         self.outbox[command_id] = command
         call = self.codec.submit(command_id, command, blobs)
+        if call.name == "prewarm":
+            # Recorded clients make a session with its first message; servers before 0.59 want it.
+            self.emit(self.codec.respond(call, Response(400), self.now))
+            (call,) = self.codec.take_calls()
         self._answered(exchange, call)
 
     def _answered(self, exchange: Exchange, call: Call) -> None:

@@ -15,7 +15,7 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, EncoderContext, Response, Support
 from adapters.errors import DragomanError, NotSupported
-from adapters.eve.client import CANCEL_MS, HOLD_MS, RECOVER_MS, EveClient
+from adapters.eve.client import CANCEL_MS, CATCH_UP_MS, HOLD_MS, RECOVER_MS, EveClient
 from adapters.eve.server import EveEncoder
 from adapters.normalizer import Normalizer
 from adapters.state import LogState
@@ -314,7 +314,12 @@ class Wire:
             ]
         )
         self.codec.check(command)
-        return self.codec.submit(command_id, command, {})
+        call = self.codec.submit(command_id, command, {})
+        if call.name == "prewarm":
+            # As a server before 0.59 (section 4.1): the first message goes with the create.
+            self.answer(call, 400, {"error": "Missing or empty 'message' field."})
+            (call,) = self.codec.take_calls()
+        return call
 
     def answer(self, call: Call, status: int, body: dict[str, Any] | None) -> list[ev.Event]:
         data = b"" if body is None else orjson.dumps(body)
@@ -413,7 +418,8 @@ def test_two_approvals_of_a_new_server_pause_again_for_the_other() -> None:
     both = [
         {"requestId": name, "kind": "tool-approval", "outcome": "approved"} for name in ("A", "B")
     ]
-    assert wire.in_turn("input.resolved", 0, resolutions=both) == []
+    resolved = wire.in_turn("input.resolved", 0, resolutions=both)
+    assert [e.request_id for e in resolved if isinstance(e, ev.InteractionResolved)] == ["B"]
     assert [e.by for e in wire.of(ev.InteractionResolved)] == ["ada", "ada"]
 
 
@@ -444,6 +450,8 @@ def test_an_interrupt_of_a_closed_pause_denies_and_then_cancels() -> None:
     wire.begin()
     (cancel,) = wire.codec.take_calls()
     assert cancel.request.path == "/eve/v1/session/wrun_1/cancel"
+    # A cancel without a name that comes late would stop the turn of the next message.
+    assert orjson.loads(cancel.request.body or b"") == {"turnId": "turn_1"}
     wire.in_turn("turn.cancelled")
     wire.say("session.waiting", continuationToken="eve:three", wait="next-user-message")
     assert wire.of(ev.TurnEnded)[-1].outcome == "interrupted"
@@ -584,6 +592,16 @@ def test_a_refused_answer_releases_its_claim() -> None:
     assert wire.of(ev.InteractionAnswered)[-1].state == "released"
 
 
+def test_a_turn_that_fails_with_an_answer_under_way_leaves_no_stream_wanted() -> None:
+    wire = Wire("S2")
+    wire.approval("A")
+    wire.in_turn("turn.waiting", on="input")
+    wire.answer(wire.command(allow("A")), 202, {"ok": True, "status": "accepted"})
+    wire.in_turn("turn.failed", code="x", message="No.")
+    wire.say("session.waiting", continuationToken="wrun_1", wait="next-user-message")
+    assert wire.codec.streams() == ()
+
+
 def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     wire = Wire("T")
     wire.begin("hi")
@@ -600,6 +618,103 @@ def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     wire.begin("more")
     assert [e.outcome for e in wire.of(ev.InputSettled)] == ["taken", "taken"]
     assert wire.of(ev.MessageReceived)[-1].command_id == "cmd-2"
+
+
+def first_message() -> tuple[Wire, Call]:
+    """Submit a first message and return the create that goes before it."""
+    wire = Wire("S2")
+    wire.codec, wire.normalizer, wire.events = EveClient({}), Normalizer(LogState()), []
+    message = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
+    wire.take(
+        [ev.InputAccepted(thread_id=ev.MAIN, command_id="c", kind="message", by="test")],
+    )
+    return wire, wire.codec.submit("c", message, {})
+
+
+MADE = {"ok": True, "sessionId": "wrun_9", "status": "accepted"}
+
+
+def test_a_session_is_made_before_its_first_message_is_posted() -> None:
+    wire, call = first_message()
+    assert (call.request.path, call.request.body) == ("/eve/v1/session", None)
+    wire.answer(call, 202, MADE)
+    assert wire.of(ev.InputSettled) == []
+    (post,) = wire.codec.take_calls()
+    assert post.request.path == "/eve/v1/session/wrun_9"
+    assert orjson.loads(post.request.body or b"") == {"message": "hi", "turnPolicy": "queue"}
+    wire.answer(post, 202, {**MADE, "deliveryId": "d1"})
+    assert [e.outcome for e in wire.of(ev.InputSettled)] == ["taken"]
+
+
+def test_a_server_that_makes_no_empty_session_gets_the_message_with_the_create() -> None:
+    wire, call = first_message()
+    wire.answer(call, 400, {"ok": False, "error": "Invalid JSON body."})
+    (create,) = wire.codec.take_calls()
+    assert (create.name, create.request.path) == ("create", "/eve/v1/session")
+    assert orjson.loads(create.request.body or b"") == {"message": "hi"}
+
+
+def test_a_session_that_was_perhaps_made_is_made_again_for_its_message() -> None:
+    wire, _ = first_message()
+    again = EveClient({})
+    again.restore(wire.codec.snapshot(), None)
+    wire.codec = again
+    message = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
+    second = again.recover("c", message)
+    assert second is not None
+    assert (second.name, second.request.body) == ("prewarm", None)
+    wire.answer(second, 202, MADE)
+    (post,) = again.take_calls()
+    assert orjson.loads(post.request.body or b"")["message"] == "hi"
+    # From now on it may have been taken: it is looked for, and not posted again.
+    assert again.recover("c", message) is None
+    assert [call.name for call in again.streams()] == ["stream"]
+
+
+def test_a_create_that_fails_without_a_message_is_a_refusal() -> None:
+    wire, call = first_message()
+    wire.answer(call, 503, {"ok": False, "error": "Away."})
+    assert [e.outcome for e in wire.of(ev.InputSettled)] == ["refused"]
+    assert wire.codec.take_calls() == []
+
+
+def test_a_stream_that_is_open_shows_a_command_in_time_or_it_is_unknown() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.take(wire.codec.opened(wire.codec.streams()[0], Response(200), wire.now))
+    wire.close()
+    call = wire.command(cmd.SendMessage(content=(ev.Text(text="more"),), policy="queue"))
+    lost = DragomanError("The connection broke.")
+    wire.take(wire.codec.failed(call, lost, sent=True, now=wire.now))
+    assert wire.codec.wake_at == wire.now + RECOVER_MS
+    wire.take(wire.codec.tick(wire.now + RECOVER_MS))
+    assert wire.of(ev.InputSettled)[-1].outcome == "unknown"
+
+
+def test_the_time_in_which_a_command_must_show_outlives_a_restart() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.close()
+    message = cmd.SendMessage(content=(ev.Text(text="more"),), policy="queue")
+    call = wire.command(message)
+    lost = DragomanError("The connection broke.")
+    wire.take(wire.codec.failed(call, lost, sent=True, now=wire.now))
+    stream = wire.codec.streams()[0]
+    wire.take(wire.codec.opened(stream, Response(200), wire.now))
+    # Written, so that what is stored with it is.
+    assert wire.of(ev.ErrorReported)[-1].code == "input_in_doubt"
+    end = wire.now + RECOVER_MS
+    again = EveClient({})
+    again.restore(wire.codec.snapshot(), wire.codec.position)
+    wire.codec = again
+    assert again.recover("cmd-2", message) is None
+    # Silence counts only where the stream was read after the time was over.
+    assert again.tick(end) == []
+    assert again.wake_at is None
+    wire.take(again.opened(stream, Response(200), end))
+    assert again.wake_at == end + CATCH_UP_MS
+    wire.take(again.tick(end + CATCH_UP_MS))
+    assert wire.of(ev.InputSettled)[-1].outcome == "unknown"
 
 
 def test_a_command_of_which_nothing_shows_is_unknown() -> None:
@@ -733,9 +848,30 @@ def test_a_relayed_request_belongs_to_the_child_and_is_shown_on_the_parent() -> 
     )
     wire.say("turn.completed", thread=child.thread_id, sequence=0, turnId="turn_0")
     wire.say("session.waiting", thread=child.thread_id, continuationToken="x:0", wait="y")
-    assert wire.of(ev.ThreadEnded)[0].output == "done"
+    (over,) = wire.of(ev.ThreadEnded)
+    assert (over.output, over.extra) == ("done", None)
     assert [c.thread_id for c in wire.codec.streams()] == [ev.MAIN]
     assert str(wire.normalizer.repairs).find("unrepaired") < 0
+
+
+def test_a_child_whose_stream_is_lost_ends_and_the_parent_goes_on() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    action = {"kind": "subagent-call", "callId": "c", "name": "r", "input": {}}
+    wire.in_turn("actions.requested", 0, actions=[action])
+    task = {"callId": "c", "taskId": "r-1", "name": "r", "turnId": "turn_0"}
+    wire.say("task.started", kind="agent", **task)
+    wire.say(
+        "agent.started", sessionId="wrun_2", streamPath="/eve/v1/session/wrun_2/stream", **task
+    )
+    (child,) = [c for c in wire.codec.streams() if c.thread_id != ev.MAIN]
+    error = DragomanError("Gone.")
+    wire.take(wire.codec.give_up(error, wire.now, thread_id=child.thread_id))
+    (over,) = wire.of(ev.ThreadEnded)
+    assert (over.thread_id, over.status) == (child.thread_id, "failed")
+    assert [c.thread_id for c in wire.codec.streams()] == [ev.MAIN]
+    assert not wire.of(ev.TurnEnded)
 
 
 def test_a_token_server_goes_on_after_a_relayed_request_without_a_turn_started() -> None:
@@ -855,3 +991,28 @@ def test_outcomes_survive_our_own_face_where_the_form_says_them(name: str, form:
             told = {"unknown": "denied" if settled else "answered", "skipped": "answered"}
             wanted.append(told.get(event.outcome, event.outcome))
     assert [e.outcome for e in read if isinstance(e, ev.InteractionResolved)] == wanted
+
+
+def test_a_create_answer_without_a_session_id_refuses_the_message() -> None:
+    codec = EveClient({})
+    call = codec.submit("c", cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue"), {})
+    (settled,) = codec.respond(call, Response(202, CIMultiDict(), b'{"ok":true}'), 1_000)
+    assert isinstance(settled, ev.InputSettled)
+    assert (settled.command_id, settled.error and settled.error.message) == (
+        "c",
+        "eve: a create answer without session id",
+    )
+
+
+def test_a_message_that_failed_in_the_server_is_looked_for_in_the_stream() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("turn.completed")
+    wire.say("session.waiting", continuationToken="wrun_1", wait="next-user-message")
+    call = wire.command(cmd.SendMessage(content=(ev.Text(text="more"),), policy="queue"))
+    before = len(wire.of(ev.InputSettled))
+    wire.answer(call, 500, {"ok": False, "error": "Oops."})
+    assert len(wire.of(ev.InputSettled)) == before
+    wire.begin("more")
+    settled = wire.of(ev.InputSettled)[before:]
+    assert [(one.command_id, one.outcome) for one in settled] == [("cmd-2", "taken")]

@@ -977,6 +977,11 @@ def asked(
 
 
 APPROVE = (Option(id="approve", label="Yes"), Option(id="deny", label="No"))
+SCOPES = (
+    Option(id="allow_always", label="Always"),
+    Option(id="allow", label="Allow"),
+    Option(id="deny", label="Deny"),
+)
 COLORS = (Option(id="blue", label="Deep blue"), Option(id="red", label="Red"))
 
 
@@ -1076,6 +1081,22 @@ def test_an_option_of_an_approval_decides_by_id_label_and_style(
     assert (command.reason, command.text) == ("because", None)
 
 
+@pytest.mark.parametrize(
+    ("options", "word", "chosen"),
+    [
+        (APPROVE, "cancel", "deny"),
+        (SCOPES, "approve", "allow"),
+        (SCOPES, "cancel", "deny"),
+    ],
+)
+def test_the_words_of_the_terminal_programs_mean_the_options_of_the_request(
+    options: tuple[Option, ...], word: str, chosen: str
+) -> None:
+    command = to_command(InputResponse("r", word), asked("approval", options=options))
+    assert command.option_ids == (chosen,)
+    assert command.decision == ("allow" if word == "approve" else "deny")
+
+
 @pytest.mark.parametrize(("chosen", "decision"), [("continue", "allow"), ("stop", "deny")])
 def test_a_limit_is_decided_by_continue_and_stop(chosen: str, decision: str) -> None:
     command = to_command(InputResponse("r", chosen), asked("limit"))
@@ -1085,7 +1106,8 @@ def test_a_limit_is_decided_by_continue_and_stop(chosen: str, decision: str) -> 
 @pytest.mark.parametrize(
     ("request_", "response", "names"),
     [
-        (asked("approval", options=APPROVE), InputResponse("r", "cancel"), ["'approve'", "'deny'"]),
+        (asked("approval", options=APPROVE), InputResponse("r", "yes"), ["'approve'", "'deny'"]),
+        (asked("approval", options=SCOPES[:1]), InputResponse("r", "approve"), ["'allow_always'"]),
         (
             asked("approval", options=APPROVE),
             InputResponse("r", text="yes"),

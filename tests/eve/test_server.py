@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from adapters import events as ev
 from adapters.base import BlockEnded, EncoderContext, Frame
+from adapters.eve.requests import webhook_token
 from adapters.eve.server import EveEncoder
 from adapters.normalizer import Normalizer
 from tests.support.eve_records import Form, ProtocolViolation, Record, RecordChecker
@@ -511,14 +512,13 @@ def test_a_sign_in_says_where_to_go_and_how_it_ended(form: Form) -> None:
         "display_name": "Calendar",
         "instructions": "Type the code.",
     }
-    hook = "https://eve.example.com/eve/v1/connections/calendar/callback/t"
     request = asked(
         call=None,
         kind="authorization",
         prompt="Sign in.",
         options=None,
         details=details,
-        extra={"webhookUrl": hook},
+        extra={"webhook": True},
         expires_at=AT,
     )
     raw = [
@@ -533,7 +533,9 @@ def test_a_sign_in_says_where_to_go_and_how_it_ended(form: Form) -> None:
     required = next(r["data"] for r in found if r["type"] == "authorization.required")
     assert required["name"] == "calendar"
     assert required["description"] == "Sign in."
-    assert required["webhookUrl"] == hook
+    attempt = "" if form == "tokens" else "r1/"
+    token = webhook_token(b"s" * 32, "dgs_1", "r1")
+    assert required["webhookUrl"] == f"/eve/v1/connections/calendar/callback/{attempt}{token}"
     assert required.get("attemptId") == (None if form == "tokens" else "r1")
     assert required["authorization"] == {
         "url": "https://login.example.com/device",
@@ -727,3 +729,14 @@ def test_every_lawful_log_gives_records_that_the_checker_takes(
             if violation.reason not in BEYOND_EVE:
                 raise
             return
+
+
+def test_the_place_where_the_open_turn_starts_is_known_the_first_with_its_introduction() -> None:
+    made = encoder()
+    log = entries([*said(), ended(), *said("c2", "t2")])
+    types = []
+    for entry in log:
+        types += [json.loads(frame.data)["type"] for frame in made.feed(entry)]
+        turns = [at for at, type_ in enumerate(types) if type_ == "turn.started"]
+        assert made.turn_at == (turns[1] if len(turns) > 1 else 0)
+    assert len(turns) == 2

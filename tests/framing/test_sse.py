@@ -369,7 +369,7 @@ def test_id_and_retry_of_frames_without_data_count() -> None:
 
 
 def test_comments_are_counted_however_they_are_cut() -> None:
-    body = b": ping\n\n:\n:\ndata: 1\n\n:pong\n\ndata: :no\n\n"
+    body = b": ping\n\n:\n:\ndata: 1\n\n:pong\n\ndata: :no\n\nother: no\nno\n\n"
     for chunks in ([body], [body[i : i + 1] for i in range(len(body))]):
         parser = SseParser()
         drain(parser, chunks)

@@ -1,14 +1,16 @@
 """The golden matrix: every recorded conversation, as the canonical log and on every face.
 
-A scenario is a conversation with a backend that is played from `fixtures/wire`. Its outcome is in
-`fixtures/golden/<scenario>/`: `canonical.ndjson` is the log, and each file of `FACES` is what a
-frontend of that face reads. `python -m tests.golden --write` writes them anew; without `--write`
-it prints what differs. The diff is read in review: a golden never changes by itself.
+A scenario is a conversation with an Engine that is played from `fixtures/wire`, or a recorded body
+of another dialect that is translated. Its outcome is in `fixtures/golden/<scenario>/`:
+`canonical.ndjson` is the log, and each file of `FACES` is what a frontend of that face reads.
+`python -m tests.golden --write` writes them anew; without `--write` it prints what differs. The
+diff is read in review: a golden never changes by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,8 @@ from adapters.framing.sse import SseFrame, SseParser
 from adapters.interactions import decide
 from adapters.normalizer import Normalizer
 from adapters.registry import DIALECTS
+from adapters.translate import Options, make_source
+from tests.wire import bodies, name_of
 
 REPOSITORY = Path(__file__).parents[2]
 WIRE = REPOSITORY / "fixtures" / "wire"
@@ -44,6 +48,8 @@ FACES: dict[str, Face] = {
     "eve.ndjson": Face("eve", {"form": "all"}),
     "eve-tokens.ndjson": Face("eve", {"form": "tokens"}),
     "eve-newest.ndjson": Face("eve", {"form": "newest"}),
+    "engine.sse": Face("engine"),
+    "herm.sse": Face("herm"),
 }
 """File name -> face. A new face, or form of one, is one line here."""
 
@@ -155,6 +161,29 @@ def _task(frames: list[SseFrame]) -> str:
     return next((str(json.loads(f.data)["task_id"]) for f in frames if b"task_id" in f.data), "")
 
 
+# Recorded bodies of the other dialects.
+
+
+def recorded() -> dict[str, Callable[[], list[ev.Entry]]]:
+    """Return a scenario for every recorded body of Herm and eve; equal bodies are one."""
+    seen: set[bytes] = set()
+    out: dict[str, Callable[[], list[ev.Entry]]] = {}
+    for dialect in ("herm", "eve"):
+        for body in bodies(dialect):
+            data = body.read_bytes()
+            if data in seen:
+                continue
+            seen.add(data)
+            name = name_of(body) if dialect == "eve" else f"{dialect}-{name_of(body)}"
+            out[name] = functools.partial(_translated, dialect, data)
+    return out
+
+
+def _translated(dialect: str, data: bytes) -> list[ev.Entry]:
+    source = make_source(dialect, Options(session_id=SESSION))
+    return [*source.feed(data), *source.close()]
+
+
 SCENARIOS: dict[str, Callable[[], list[ev.Entry]]] = {
     "engine-01-plain-text": engine("01-plain-text.sse"),
     "engine-01b-short-form": engine("01b-plain-text-short-form.sse"),
@@ -173,6 +202,7 @@ SCENARIOS: dict[str, Callable[[], list[ev.Entry]]] = {
     "engine-08-long-turn": engine("08-long-turn.sse"),
     "engine-09-tolerance": engine("09-tolerance.sse"),
     "engine-10-likely-forms": engine("10-likely-forms.sse"),
+    **recorded(),
 }
 """Name -> what gives its log."""
 

@@ -31,7 +31,7 @@ def write() -> None:
     for path in stale():
         path.unlink()
         changed += 1
-    for folder in sorted(GOLDEN.glob("*")):
+    for folder in sorted(GOLDEN.rglob("*"), reverse=True):
         if folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
     print(f"{changed} golden files written or deleted.")

@@ -15,7 +15,15 @@ from adapters import events as ev
 from adapters.base import Call, CloseReason, Response
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
-from adapters.herm.client import ABILITIES, HermClient, refusal
+from adapters.herm.client import (
+    ABILITIES,
+    LOOK_AGAIN_MS,
+    LOOK_RETRY_MS,
+    LOOKS,
+    RUNNING_PATIENCE_MS,
+    HermClient,
+    refusal,
+)
 from adapters.normalizer import Normalizer
 from adapters.state import LogState
 from proxy.matrix import mapping_of
@@ -265,6 +273,41 @@ def test_a_message_that_steers_is_steering_where_a_turn_runs(driver: Driver) -> 
     assert posted(call)["events"] == [{"type": "user.steer", "message": "in French"}]
 
 
+def test_steering_that_comes_too_late_is_a_message_where_it_was_said_as_one(
+    driver: Driver,
+) -> None:
+    first = driver.submit("k2", said("in French", "steer"))
+    second = driver.submit("k3", said("and short", "steer"))
+    over = {"error": {"code": "no_turn_running", "message": "No turn runs."}}
+    driver.answer(first, 409, over)
+    driver.answer(second, 409, over)
+    assert len(driver.of(ev.InputSettled)) == 1
+    assert driver.codec.take_calls() == []
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    for command_id, words in (("k2", "in French"), ("k3", "and short")):
+        (post,) = driver.codec.take_calls()
+        assert posted(post)["events"] == [{"type": "user.message", "content": text(words)}]
+        driver.answer(post, 202)
+        driver.feed("session.status_running")
+        assert driver.of(ev.MessageReceived)[-1].command_id == command_id
+        assert driver.codec.take_calls() == []
+        driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+
+
+def test_a_message_waits_for_the_fate_of_the_one_before(driver: Driver) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.submit("k2", said("One"))
+    later = driver.submit("k3", said("Two"))
+    assert later.request.method == "GET"
+    driver.answer(later, 200, {"status": "running"})
+    driver.feed("session.status_running")
+    assert driver.of(ev.MessageReceived)[-1].command_id == "k2"
+    assert driver.codec.take_calls() == []
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    (post,) = driver.codec.take_calls()
+    assert (post.command_id, posted(post)["events"][0]["content"]) == ("k3", text("Two"))
+
+
 def test_a_message_that_withdraws_interrupts_first(driver: Driver) -> None:
     call = driver.submit("k2", said("Never mind", "withdraw"))
     assert posted(call)["events"] == [{"type": "user.interrupt"}]
@@ -407,6 +450,19 @@ def test_an_approval_is_answered_and_resolved_when_the_turn_goes_on(
     (resolved,) = driver.of(ev.InteractionResolved)
     assert (resolved.outcome, resolved.scope) == (outcome, scope)
     assert driver.log[-1].TYPE == "turn.resumed"
+
+
+def test_a_call_that_was_denied_comes_back_rejected(driver: Driver) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_1", decision="deny"))
+    driver.answer(call, 202)
+    driver.feed("session.status_running")
+    result = {"tool_use_id": "toolu_1", "status": "failed", "is_error": True, "content": []}
+    driver.feed("agent.tool_result", result)
+    (returned,) = driver.of(ev.ToolReturned)
+    assert returned.status == "rejected"
+    assert returned.error is not None
+    assert returned.error.code == "permission_denied"
 
 
 def test_a_refused_answer_is_released(driver: Driver) -> None:
@@ -668,6 +724,9 @@ def test_threads_open_with_their_first_message_and_end_with_a_final_status(drive
     ]
     (ended,) = driver.of(ev.ThreadEnded)
     assert (ended.thread_id, ended.status, ended.output) == ("th", "completed", "Done")
+    # A message that names no thread is not one of a child that is over.
+    driver.feed("agent.thread_message_sent", {"content": text("Go")})
+    assert driver.of(ev.ThreadStarted)[-1].thread_id == "thread-1"
 
 
 def test_a_turn_that_was_not_announced_is_opened(driver: Driver) -> None:
@@ -837,13 +896,84 @@ def test_a_message_in_the_list_was_taken(driver: Driver) -> None:
     assert [call.name for call in driver.codec.take_calls()] == []
 
 
-def test_a_message_that_the_list_does_not_have_is_unknown_and_not_sent_again(
+def look_again(driver: Driver, listed: list[Any]) -> None:
+    """Let the time pass after which the list decides, and answer it."""
+    assert driver.codec.wake_at == NOW + LOOK_AGAIN_MS
+    driver.take(driver.codec.tick(NOW + LOOK_AGAIN_MS))
+    (page,) = [call for call in driver.codec.take_calls() if call.name.startswith("list")]
+    response = Response(200, CIMultiDict(), json.dumps({"data": listed}).encode())
+    driver.take(driver.codec.respond(page, response, NOW + LOOK_AGAIN_MS))
+
+
+def test_a_message_that_two_lists_do_not_have_is_refused_and_not_sent_again(
     driver: Driver,
 ) -> None:
     page = doubt(driver)
     driver.answer(page, 200, {"data": [], "nextCursor": None})
-    assert driver.of(ev.InputSettled)[-1].outcome == "unknown"
+    assert driver.of(ev.InputSettled)[-1].command_id == "k1"
+    look_again(driver, [])
+    settled = driver.of(ev.InputSettled)[-1]
+    assert (settled.outcome, settled.error.code) == ("refused", "not_arrived")
     assert [call.name for call in driver.codec.take_calls()] == []
+
+
+def test_a_message_that_is_listed_late_was_taken(driver: Driver) -> None:
+    page = doubt(driver)
+    driver.answer(page, 200, {"data": [], "nextCursor": None})
+    look_again(driver, [driver.envelope("user.message", {"content": text("Again")})])
+    assert driver.of(ev.InputSettled)[-1].outcome == "taken"
+    assert driver.codec.take_calls() == []
+
+
+def test_a_restart_goes_on_waiting_for_what_is_in_doubt(driver: Driver) -> None:
+    page = doubt(driver)
+    driver.answer(page, 200, {"data": [], "nextCursor": None})
+    restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+    restored.restore(driver.codec.snapshot(), driver.codec.position)
+    driver.codec = restored
+    again = restored.recover("k2", said("Again"))
+    assert again is not None
+    driver.answer(again, 200, {"data": [], "nextCursor": None})
+    look_again(driver, [])
+    assert driver.of(ev.InputSettled)[-1].outcome == "refused"
+
+
+def test_a_list_that_cannot_be_read_is_read_until_it_tells(driver: Driver) -> None:
+    page = doubt(driver)
+    driver.answer(page, 404)
+    assert driver.of(ev.InputSettled)[-1].command_id == "k1"
+    gaps = len(driver.of(ev.Gap))
+    for looks in range(1, LOOKS):
+        now = NOW + looks * LOOK_RETRY_MS
+        assert driver.codec.wake_at == now
+        driver.take(driver.codec.tick(now))
+        (page,) = driver.codec.take_calls()
+        driver.take(driver.codec.respond(page, Response(404), now))
+    assert driver.of(ev.InputSettled)[-1].outcome == "unknown"
+    assert len(driver.of(ev.Gap)) == gaps
+
+
+def test_steering_in_doubt_is_unknown_where_no_input_is_listed(driver: Driver) -> None:
+    call = driver.submit("k2", cmd.Steer(text="in French"))
+    driver.take(driver.codec.failed(call, DragomanError("Timeout."), sent=True, now=NOW))
+    (page,) = driver.codec.take_calls()
+    driver.answer(page, 200, {"data": []})
+    look_again(driver, [])
+    assert driver.of(ev.InputSettled)[-1].outcome == "unknown"
+
+
+def test_a_message_that_is_held_is_posted_after_a_restart_and_not_looked_for(
+    driver: Driver,
+) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", said("Again", "queue"))
+    driver.answer(call, 409, {"error": {"code": "busy", "message": "A turn runs."}})
+    restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+    restored.restore(driver.codec.snapshot(), driver.codec.position)
+    assert restored.recover("k2", said("Again", "queue")) is None
+    assert restored.tick(NOW) == []
+    (again,) = restored.take_calls()
+    assert posted(again) == posted(call)
 
 
 def test_after_a_crash_an_answer_is_found_in_the_list() -> None:
@@ -864,6 +994,50 @@ def test_after_a_crash_an_answer_is_found_in_the_list() -> None:
     assert driver.of(ev.InputSettled)[-1].outcome == "taken"
     (resolved,) = driver.of(ev.InteractionResolved)
     assert (resolved.outcome, resolved.scope) == ("approved", "session")
+
+
+def test_an_answer_that_the_list_does_not_have_can_be_given_again() -> None:
+    driver = Driver()
+    driver.open()
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+    restored.restore(driver.codec.snapshot(), driver.codec.position)
+    driver.codec = restored
+    answer = cmd.AnswerInteraction(request_id="toolu_1", decision="allow")
+    driver.accept("k2", answer)
+    page = restored.recover("k2", answer)
+    assert page is not None
+    driver.answer(page, 200, {"data": []})
+    look_again(driver, [driver.envelope("user.message", {"content": text("Hello")})])
+    assert driver.of(ev.InputSettled)[-1].outcome == "refused"
+    assert driver.of(ev.InteractionAnswered)[-1].state == "released"
+    assert driver.submit("k3", answer).name == "events"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_deltas_that_come_after_their_text_was_listed_are_no_new_text(
+    driver: Driver, begun: bool
+) -> None:
+    thought = driver.envelope("agent.thinking", {"delta": False, "content": text("Hm.")})
+    started = driver.envelope("agent.message", {"delta": True, "content": text("Six ")})
+    late = driver.envelope("agent.message", {"delta": True, "content": text("hours.")})
+    final = driver.envelope("agent.message", {"delta": False, "content": text("Six hours.")})
+    idle = driver.envelope("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    if not begun:
+        driver.feed_envelope(started)
+    driver.take(driver.codec.closed(STREAM, CloseReason.LOST, NOW))
+    (stream,) = driver.codec.streams()
+    driver.take(driver.codec.opened(stream, Response(200), NOW))
+    (page,) = driver.codec.take_calls()
+    if begun:
+        driver.feed_envelope(thought)
+    # The list is ahead of the stream, which goes on after what it had.
+    driver.answer(page, 200, {"data": [thought, final, idle]})
+    driver.feed_envelope(late)
+    driver.feed_envelope(final)
+    driver.feed_envelope(idle)
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["Six hours."]
+    assert len(driver.of(ev.TurnStarted)) == len(driver.of(ev.TurnEnded)) == 1
 
 
 def test_a_session_that_was_perhaps_made_is_not_looked_for() -> None:
@@ -901,3 +1075,20 @@ def test_the_state_survives_a_snapshot_at_any_place() -> None:
                 driver.codec = again
             driver.take(driver.codec.feed(STREAM, frame, NOW))
         assert driver.log == whole.log
+
+
+def test_a_result_without_an_answer_of_ours_resumes_the_turn_once(driver: Driver) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    done = {"tool_use_id": "toolu_1", "tool": "shell", "status": "completed", "is_error": False}
+    driver.feed("agent.tool_result", {**done, "content": text("a.txt")})
+    assert driver.codec.patience == RUNNING_PATIENCE_MS
+    driver.feed("session.status_running")
+    assert len(driver.of(ev.TurnResumed)) == 1
+
+
+def test_an_idle_session_that_says_so_again_has_no_other_turn(driver: Driver) -> None:
+    idle = {"stop_reason": {"type": "end_turn"}}
+    driver.feed("session.status_idle", idle)
+    before = driver.types()
+    driver.feed("session.status_idle", idle)
+    assert (driver.types(), before[-1]) == (before, "turn.ended")

@@ -302,10 +302,16 @@ def pages(order: str, limit: int, numbers: list[int], grow: bool = False) -> lis
     seen: list[int] = []
     params = {"limit": str(limit), "order": order}
     while True:
-        page = requests.Page(requests.parse_list(query(**params), "s"))
-        for number in numbers:
-            made = Envelope(number, "agent.message", b"%d" % number)
-            page.add([made])
+        page = requests.Page(requests.parse_list(query(**params), "s"), numbers[-1])
+        while (at := page.wanted) is not None:
+            # Parts begin where a snapshot is: here at every fourth place.
+            start = at - (at - 1) % 4
+            page.begin(start)
+            for number in numbers:
+                made = Envelope(number, "agent.message", b"%d" % number)
+                if number >= start and not page.add([made]):
+                    break
+            page.end()
         answer = body(page.answer())
         seen += answer["data"]
         if answer["nextCursor"] is None:
@@ -323,11 +329,18 @@ def test_pages_have_everything_once_and_end_though_the_list_grows(limit: int) ->
 
 
 def test_a_page_shows_the_newest_form_and_no_deltas() -> None:
-    page = requests.Page(requests.ListQuery())
-    page.add([Envelope(1, "user.message", b'"pending"')])
-    page.add([Envelope(2, "agent.message", b'"delta"', listed=False)])
-    page.add([Envelope(1, "user.message", b'"complete"', update=True)])
-    assert body(page.answer()) == {"data": ["complete"], "nextCursor": None}
+    for inputs in ({}, {1: b'"complete"'}):
+        page = requests.Page(requests.ListQuery(), 2, inputs)
+        page.begin(1)
+        assert page.add([Envelope(1, "user.message", b'{"status":"pending"}')])
+        # Beyond the end of the page it is read on only for what became of the input.
+        assert page.add([Envelope(2, "agent.message", b'"delta"', listed=False)]) is not bool(
+            inputs
+        )
+        assert not page.add([Envelope(1, "user.message", b'"complete"', update=True)])
+        page.end()
+        assert page.wanted is None
+        assert body(page.answer()) == {"data": ["complete"], "nextCursor": None}
 
 
 # Errors.

@@ -289,6 +289,19 @@ def test_a_custom_tools_result_is_the_users_and_no_event_of_the_agent() -> None:
     assert out[2]["stop_reason"]["event_ids"] == ["c1"]
 
 
+def test_a_custom_tool_without_a_call_is_answered_without_an_event_of_the_agent() -> None:
+    out = payloads(
+        STARTED,
+        asks("tool_result", details={"tool": "lookup", "input": {"key": 1}}),
+        ev.InteractionAnswered(**S, request_id="r1", command_id="k1", by="ann"),
+        ev.InteractionResolved(**M, request_id="r1", outcome="answered"),
+    )
+    assert [payload["type"] for payload in out] == [
+        "session.status_running",
+        "agent.custom_tool_use",
+    ]
+
+
 def test_results_are_text_and_say_why_they_failed() -> None:
     def result(**fields: Any) -> Envelope:
         return payloads(STARTED, call(), ev.ToolReturned(**M, call_id="c1", **fields))[2]
@@ -348,6 +361,19 @@ def test_every_outcome_has_a_stop_reason(outcome: Any, error: Any, reason: Envel
     assert payloads(STARTED, ended)[1]["stop_reason"] == reason
 
 
+@pytest.mark.parametrize(
+    ("outcome", "error", "message"),
+    [
+        ("failed", ev.ErrorInfo(code="boom", message="It broke."), "boom: It broke."),
+        ("failed", None, "The session failed."),
+        ("terminated", None, "The session was terminated."),
+    ],
+)
+def test_a_session_that_ends_badly_says_how(outcome: Any, error: Any, message: str) -> None:
+    (idle,) = payloads(ev.SessionEnded(**S, outcome=outcome, error=error))
+    assert idle["stop_reason"] == {"type": "error", "message": message}
+
+
 def test_a_pause_on_tasks_writes_nothing() -> None:
     out = payloads(STARTED, ev.TurnPaused(**M, on="tasks"), ev.TurnResumed(**M), ENDED)
     assert [p["type"] for p in out] == ["session.status_running", "session.status_idle"]
@@ -383,7 +409,7 @@ def test_lost_events_are_shown() -> None:
 def test_a_frame_of_another_dialect_is_not_shown_and_one_of_herm_is() -> None:
     frame = {"type": "agent.weather", "degrees": 19}
     ours = ev.Native(**S, dialect="herm", name="agent.weather", frame=frame)
-    theirs = ev.Native(**S, dialect="eve", name="x", frame=frame)
+    theirs = ev.Native(**S, dialect="eve", name="agent.weather", frame=frame)
     made = encoder()
     (shown,) = made.feed(entries([ours])[0])
     assert json.loads(shown.data.split(b"data: ")[1])["payload"] == frame
@@ -595,3 +621,12 @@ def test_the_history_has_who_said_what() -> None:
         ("user", block("Hello")),
         ("agent", block("Hi")),
     ]
+
+
+def test_a_message_that_no_face_sent_is_listed_with_its_words_and_a_childs_is_not() -> None:
+    said: dict[str, Any] = {"message_id": "m1", "content": (ev.Text(text="Hello"),)}
+    (shown,) = listed(
+        ev.MessageReceived(thread_id="child", turn_id="t2", **said),
+        ev.MessageReceived(**S, **said),
+    )
+    assert shown["payload"] == {"type": "user.message", "content": block("Hello")}

@@ -14,7 +14,7 @@ from proxy.errors import (
     SessionClosed,
     SessionNotFound,
 )
-from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow, Write
+from proxy.journal.base import CodecRow, CommandRow, Journal, LegRow, SessionRow, Snapshot, Write
 from tests.journal.conftest import begin, create, joined, line, lines, store
 
 
@@ -42,6 +42,7 @@ async def test_a_new_session_is_returned_whole_and_holds_its_first_entry(journal
         b"\x00\xff",
         updated_at=1000,
         last_seq=1,
+        bytes=len(line(1, "hello")),
     )
     assert await journal.session("s1") == made
     assert await journal.legs(made.key) == [LegRow(made.key, 0, "lab", native_id="native-1")]
@@ -471,3 +472,64 @@ async def test_an_opened_again_journal_holds_everything(journal: Journal) -> Non
     assert await journal.frames(key, 0) == [(3, b"frame")]
     assert await store(journal, Write(key, 50, 1, line(50))) is None
     assert isinstance(await store(journal, Write(key, 50, 1, line(50))), SequenceConflict)
+
+
+async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
+    journal: Journal,
+) -> None:
+    row = await create(journal)
+    other = await create(journal, "other")
+    assert await journal.snapshot(row.key, "frames/a", 1) is None
+    for cursor, data in ((10, b"ten"), (20, b"twenty"), (20, b"twenty again"), (30, b"thirty")):
+        journal.add_snapshot(row.key, Snapshot("frames/a", 1, cursor, cursor * 2, data))
+    journal.add_snapshot(row.key, Snapshot("frames/a", 2, 25, 1, b"newer"))
+    journal.add_snapshot(row.key, Snapshot("frames/b", 1, 25, 1, b"of another face"))
+    journal.add_snapshot(other.key, Snapshot("frames/a", 1, 25, 1, b"of another session"))
+    await journal.aclose()
+    await journal.open()
+
+    async def found(cursor: int | None) -> bytes | None:
+        snapshot = await journal.snapshot(row.key, "frames/a", 1, cursor=cursor)
+        return None if snapshot is None else snapshot.data
+
+    assert [await found(cursor) for cursor in (9, 10, 19, 20, 29, 30, None)] == [
+        None,
+        b"ten",
+        b"ten",
+        b"twenty again",
+        b"twenty again",
+        b"thirty",
+        b"thirty",
+    ]
+    newest = await journal.snapshot(row.key, "frames/a", 1)
+    assert newest == Snapshot("frames/a", 1, 30, 60, b"thirty")
+    await journal.delete(row.key, at=1)
+    assert await found(None) is None
+    journal.add_snapshot(row.key, Snapshot("frames/a", 1, 10, 1, b"too late"))
+    await journal.aclose()
+    await journal.open()
+    assert await found(None) is None
+
+
+async def test_a_codec_is_fixed_once(journal: Journal) -> None:
+    row = await create(journal)
+    first = CodecRow("eve", 1, b'{"form":"all"}')
+    assert await journal.fix_codec(row.key, first) == first
+    assert await journal.fix_codec(row.key, CodecRow("eve", 2, b"{}")) == first
+    assert await journal.codecs(row.key) == [first]
+    await journal.delete(row.key, at=1)
+    assert await journal.codecs(row.key) == []
+    with pytest.raises(SessionClosed):
+        await journal.fix_codec(row.key, first)
+
+
+async def test_a_read_is_bounded_by_rows(journal: Journal) -> None:
+    row = await create(journal)
+    for seq in range(2, 12):
+        journal.submit(Write(row.key, first=seq, count=1, body=b"%d\n" % seq))
+    await journal.aclose()
+    await journal.open()
+    chunks = await journal.read(row.key, after=3, limit_rows=2)
+    assert b"".join(chunk.body for chunk in chunks) == b"4\n5\n"
+    scanned = [chunk.body async for chunk in journal.scan(row.key, after=3, rows=2)]
+    assert b"".join(scanned) == b"".join(b"%d\n" % seq for seq in range(4, 12))

@@ -22,7 +22,7 @@ from proxy.errors import (
     JournalUnavailable,
     SequenceConflict,
 )
-from proxy.journal import _writer, open_journal, sqlite
+from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
 from proxy.journal.base import Journal, Write
@@ -160,7 +160,7 @@ async def test_a_journal_of_a_newer_version_is_refused(path: Path, read_only: bo
     with pytest.raises(JournalCorrupt, match=r"schema 99.*upgrade"):
         await SqliteJournal(path, read_only=read_only).open()
 
-    execute(path, "PRAGMA user_version = 1")
+    execute(path, f"PRAGMA user_version = {len(_database._migrations())}")
     await journal.open()
     await journal.aclose()
 

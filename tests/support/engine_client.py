@@ -390,10 +390,14 @@ class StreamChecker:
 
     def hitl_request(self, seen: EngineEvent) -> None:
         """Sections 8.8 and 10.1."""
-        self._active(seen)
         check_request(seen.payload)
         self._task(seen)
         request_id = seen.payload["request_id"]
+        open_ = self._state.open_request
+        if open_ is not None and open_["request_id"] == request_id:
+            # One that is open may be said again: its answer came to nothing.
+            return
+        self._active(seen)
         if request_id in self._state.requests:
             raise ProtocolViolation("the same request twice", seen)
         self._state.requests.add(request_id)

@@ -152,6 +152,8 @@ class EveClient:
         real: a real server, see `RecordChecker`.
         exact: see `RecordChecker`.
         silence_s: seconds without a byte after which a stream counts as hung.
+        beats: blank lines may come unasked, as readers must bear (section 7.3): Dragoman sends them
+            after 10 s of silence, which only a slow backend makes.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class EveClient:
         real: bool = False,
         exact: bool = True,
         silence_s: float = SILENCE_S,
+        beats: bool = False,
     ) -> None:
         """Keep where to talk to; nothing is sent yet."""
         self.http = http
@@ -175,6 +178,7 @@ class EveClient:
         self.real = real
         self.exact = exact
         self.silence_s = silence_s
+        self.beats = beats
 
     async def health(self) -> dict[str, Any]:
         """Liveness; exactly the members of section 12."""
@@ -503,7 +507,7 @@ class EveSession:
     async def _records(
         self, response: aiohttp.ClientResponse, *, heartbeats: bool
     ) -> AsyncIterator[Record]:
-        lines = _Lines(heartbeats)
+        lines = _Lines(heartbeats or self.client.beats)
         leased = False
         try:
             async for data in response.content.iter_any():

@@ -1,0 +1,136 @@
+"""What the control API says of sessions, read from a journal's file: for the command line, beside a
+server or without one.
+
+Nobody's keys are asked: whoever can read the file has everything. Changing it needs the file alone;
+a server that writes it is named in the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from adapters.state import LogState
+from proxy.clock import Clock
+from proxy.errors import SessionExpired, SessionNotFound
+from proxy.hub import entries_of
+from proxy.journal import open_journal
+from proxy.journal.base import Journal, SessionRow
+from proxy.retention import Limits, choose
+from proxy.routes.control import (
+    DeletedOut,
+    SessionsOut,
+    detail_out,
+    pruned_out,
+    row_out,
+)
+
+LIVING: tuple[Literal["idle", "running", "paused", "ended"], ...] = (
+    "idle",
+    "running",
+    "paused",
+    "ended",
+)
+"""The states of sessions that are there."""
+
+JsonObject = dict[str, Any]
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, *, read_only: bool) -> AsyncIterator[Journal]:
+    """Open a journal that exists, and close it.
+
+    Raises:
+        JournalError: it cannot be opened, or another process writes it and `read_only` is not set.
+        ConfigError: the URL names no journal.
+    """
+    # Opened for reading first: a file that does not exist must not be made.
+    reader = open_journal(url, read_only=True)
+    await reader.open()
+    if read_only:
+        try:
+            yield reader
+        finally:
+            await reader.aclose()
+        return
+    await reader.aclose()
+    journal = open_journal(url)
+    await journal.open()
+    try:
+        yield journal
+    finally:
+        await journal.aclose()
+
+
+async def _row(journal: Journal, name: str) -> SessionRow:
+    row = await journal.session(name)
+    if row.state == "deleted":
+        raise SessionNotFound(f"There is no session `{name}`.")
+    if row.state == "expired":
+        raise SessionExpired(row)
+    return row
+
+
+async def listed(
+    journal: Journal, *, state: str | None, limit: int, before: int | None
+) -> JsonObject:
+    """Return a page of all sessions, newest first."""
+    states = LIVING if state is None else (state,)
+    rows = await journal.sessions(states=states, before=before, limit=limit)
+    out = SessionsOut(
+        sessions=[row_out(row) for row in rows], next=rows[-1].key if len(rows) == limit else None
+    )
+    return out.model_dump(mode="json")
+
+
+async def shown(journal: Journal, name: str) -> JsonObject:
+    """Return one session with what is open in it.
+
+    Raises:
+        SessionNotFound: there is none, or it was deleted.
+        SessionExpired: it is no longer kept.
+    """
+    row = await _row(journal, name)
+    state = LogState()
+    async for chunk in journal.scan(row.key):
+        for entry in entries_of(chunk.body, row.id):
+            state.apply_entry(entry)
+    legs, names = await journal.legs(row.key), await journal.aliases(row.key)
+    return detail_out(row, state, legs, names, {}).model_dump(mode="json")
+
+
+async def exported(journal: Journal, name: str) -> AsyncIterator[bytes]:
+    """Yield the session's canonical events as NDJSON.
+
+    Raises:
+        SessionNotFound: there is none, or it was deleted.
+        SessionExpired: it is no longer kept.
+    """
+    row = await _row(journal, name)
+    async for chunk in journal.scan(row.key):
+        yield b"".join(entry.encode() + b"\n" for entry in entries_of(chunk.body, row.id))
+
+
+async def deleted(journal: Journal, name: str) -> JsonObject:
+    """Erase a session; its backend is not asked.
+
+    Raises:
+        SessionNotFound: there is none, or it was deleted.
+        SessionExpired: it is no longer kept.
+    """
+    row = await _row(journal, name)
+    await journal.delete(row.key, at=Clock().now())
+    return DeletedOut(id=row.id).model_dump(mode="json")
+
+
+async def pruned(journal: Journal, limits: Limits, *, dry_run: bool) -> JsonObject:
+    """Erase the sessions that the limits do not keep, whoever's they are."""
+    now = Clock().now()
+    gone = [
+        doomed
+        for doomed in await choose(journal, limits, now=now)
+        if dry_run
+        or await journal.expire(doomed.row.key, unless_after=doomed.row.updated_at, at=now)
+    ]
+    return pruned_out(gone, dry_run=dry_run).model_dump(mode="json")

@@ -1,0 +1,331 @@
+"""The faults of the journal's file and of the system, from the first request to the recovery.
+
+A full disk is a limit on the file's pages; a lock is one that a foreign program holds; what cannot
+be written is a connection that may only read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import resource
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import apsw
+import pytest
+
+from proxy.clock import Clock
+from proxy.errors import JournalCorrupt, JournalUnavailable
+from proxy.journal._changes import Transaction
+from proxy.journal.sqlite import SqliteJournal
+from tests.e2e.conftest import Run
+from tests.e2e.running import Running, settled, until
+from tests.e2e.test_retention import ask
+from tests.test_cli import announced, output, process
+
+Fault = Callable[[Running, Path], contextlib.AbstractAsyncContextManager[None]]
+
+
+def journal_of(running: Running) -> SqliteJournal:
+    journal = running.sessions.journal
+    assert isinstance(journal, SqliteJournal)
+    return journal
+
+
+@contextlib.asynccontextmanager
+async def full(running: Running, path: Path) -> AsyncIterator[None]:
+    """A disk on which not one more page fits."""
+    journal = journal_of(running)
+
+    def limit(transaction: Transaction) -> None:
+        connection = transaction.connection
+        # What is free is used up first, so that the next event finds no room.
+        connection.execute("CREATE TABLE filler (data BLOB)")
+        connection.execute("INSERT INTO filler VALUES (zeroblob(200000))")
+        connection.pragma("max_page_count", connection.pragma("page_count"))
+
+    await journal._job(limit)
+    try:
+        yield
+    finally:
+        await journal._job(lambda t: t.connection.pragma("max_page_count", 1 << 30))
+
+
+@contextlib.asynccontextmanager
+async def locked(running: Running, path: Path) -> AsyncIterator[None]:
+    """A foreign program in the middle of a transaction."""
+    writer = journal_of(running)._writer
+    assert writer is not None
+    writer._connection.set_busy_timeout(1)
+    foreign = apsw.Connection(str(path))
+    foreign.set_busy_timeout(5000)
+    foreign.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        foreign.execute("ROLLBACK")
+        foreign.close()
+
+
+@contextlib.asynccontextmanager
+async def read_only(running: Running, path: Path) -> AsyncIterator[None]:
+    """A disk that was mounted anew, for reading."""
+    writer = journal_of(running)._writer
+    assert writer is not None
+    writer._connection.pragma("query_only", 1)
+    try:
+        yield
+    finally:
+        writer._connection.pragma("query_only", 0)
+
+
+FILLING = "x" * 9000
+"""More than fits into what is left of a page."""
+
+HERM_MESSAGE = {
+    "events": [{"type": "user.message", "content": [{"type": "text", "text": FILLING}]}]
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [(full, "full"), (locked, "locked"), (read_only, "written")]
+)
+async def test_while_the_journal_cannot_store_every_face_says_503_and_then_goes_on(
+    run: Run, tmp_path: Path, fault: Fault, says: str
+) -> None:
+    path = tmp_path / "own.db"
+    running = await run(f"sqlite:///{path}")
+    session = await running.eve().create("hello")
+    await session.read_turn()
+    name = session.session_id
+    await settled(await running.live(name))
+    before = await running.lines(name)
+    prefix = "/as/{}/to/engine"
+    eve, herm, engine = (prefix.format(dialect) for dialect in ("eve", "herm", "engine"))
+
+    async with fault(running, path):
+        url = f"{eve}/eve/v1/session/{name}"
+        status, body = await ask(running, "POST", url, json={"message": FILLING})
+        assert (status, body["ok"]) == (503, False)
+        assert says in body["error"]
+        status, body = await ask(
+            running, "POST", f"{herm}/v1/sessions/{name}/events", json=HERM_MESSAGE
+        )
+        assert (status, body["error"]["code"]) == (503, "unavailable")
+        wanted = {"task_id": name, "message": FILLING}
+        status, body = await ask(running, "POST", f"{engine}/execute", json=wanted)
+        assert status == 503, body
+        status, body = await ask(running, "DELETE", f"/api/v1/sessions/{name}?local=1")
+        if fault is not full:
+            assert (status, body["error"]["code"]) == (503, "journal_unavailable")
+            assert str(path) in body["error"]["message"]
+        # What is stored can be read all the while, and nothing else is shown.
+        if fault is not full:
+            assert await running.lines(name) == before
+    assert len(running.requests("execute")) == 1
+
+    again = await running.eve().create("kept")
+    assert (await again.read_turn()).text
+    assert [body["message"] for body in running.requests("execute")] == ["hello", "kept"]
+
+
+async def test_a_turn_that_meets_a_full_disk_is_whole_when_there_is_room(
+    run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.db"
+    running = await run(f"sqlite:///{path}", engine={"pace": 0.02})
+    session = await running.eve().create("script: slow 60")
+    reading = asyncio.create_task(session.read_turn())
+    await until(lambda: len(session.log) > 8)
+    async with full(running, path):
+        live = await running.live(session.session_id)
+        await until(lambda: live.closed)
+    turn = await reading
+    assert turn.text == "".join(f"tick {n} " for n in range(60)) + " (turn 1)"
+    assert len(running.requests("execute")) == 1
+    lines = await running.lines(session.session_id)
+    assert [json.loads(line) for line in lines] == session.log
+
+
+# At the start.
+
+
+def corrupt(path: Path, *, head: bool) -> None:
+    """Overwrite pages: the first one, or all others."""
+    data = bytearray(path.read_bytes())
+    start, end = (0, 4096) if head else (4096, len(data))
+    data[start:end] = b"\xa5" * (end - start)
+    path.write_bytes(data)
+
+
+async def filled(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    for number in range(200):
+        await journal.create_session(
+            id=f"s{number}",
+            owner="web",
+            route="engine",
+            dialect="eve",
+            backend="engine",
+            secret=b"s",
+            at=1,
+            body=b'{"seq":1}\n',
+        )
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("head", [True, False])
+async def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path, head: bool) -> None:
+    path = tmp_path / "dragoman.db"
+    await filled(path)
+    corrupt(path, head=head)
+    with pytest.raises(JournalCorrupt, match=r"damaged.*backup.*\.recover") as caught:
+        await SqliteJournal(path).open()
+    assert str(path) in caught.value.message
+    async with process("serve", cwd=tmp_path) as child:
+        status, out, err = await output(child)
+    assert (status, out) == (1, "")
+    assert f"the journal `{path}` is damaged" in err
+    assert "Traceback" not in err
+
+
+async def test_damage_that_is_found_later_is_told_to_those_who_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "dragoman.db"
+    await filled(path)
+    journal = SqliteJournal(path)
+    await journal.open()
+    corrupt(path, head=False)
+    with pytest.raises(JournalCorrupt, match="backup"):
+        await journal.read((await journal.session("s150")).key)
+    await journal.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(13, "Permission denied"), "right to write"),
+        (OSError(30, "Read-only file system"), "right to write"),
+        (OSError(28, "No space left on device"), "disk is full"),
+        (OSError(24, "Too many open files"), "ulimit"),
+    ],
+)
+async def test_a_file_that_cannot_be_opened_for_writing_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, says: str
+) -> None:
+    path = tmp_path / "dragoman.db"
+    opened = os.open
+
+    def refuse(name: Any, flags: int, *more: Any, **options: Any) -> int:
+        if str(name).startswith(str(path)) and flags & os.O_RDWR:
+            raise error
+        return opened(name, flags, *more, **options)
+
+    monkeypatch.setattr("proxy.journal._database.os.open", refuse)
+    with pytest.raises(JournalUnavailable, match=says) as caught:
+        await SqliteJournal(path).open()
+    assert f"`{path}`" in caught.value.message
+
+
+async def test_a_second_server_on_one_journal_is_told_about_the_first(tmp_path: Path) -> None:
+    (tmp_path / "dragoman.toml").write_text('[server]\nlisten = "127.0.0.1:0"\n')
+    async with process("serve", cwd=tmp_path) as first:
+        await announced(first)
+        async with process("serve", cwd=tmp_path) as second:
+            status, out, err = await output(second)
+        assert (status, out) == (1, "")
+        assert f"pid {first.pid}" in err
+        assert "dragoman.db" in err
+
+
+# The system.
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_a_server_without_descriptors_says_so_and_serves_again_when_there_is_room(
+    tmp_path: Path, loop: str
+) -> None:
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    else:
+        (tmp_path / "uvloop.py").write_text("raise ImportError")
+    (tmp_path / "dragoman.toml").write_text('[server]\nlisten = "127.0.0.1:0"\n')
+    async with process("serve", cwd=tmp_path) as child, aiohttp.ClientSession() as http:
+        url = await announced(child)
+        open_now = [int(path.name) for path in Path(f"/proc/{child.pid}/fd").iterdir()]
+        most = max(open_now) + 9
+        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (most, most))
+        port = int(url.rpartition(":")[2])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+        assert child.stderr is not None
+        async with asyncio.timeout(20):
+            line = json.loads(await child.stderr.readline())
+        assert (line["level"], line["logger"]) == ("error", "proxy.descriptors")
+        assert f"no file descriptor is left (limit {most})" in line["message"]
+        for _, writer in held:
+            writer.close()
+        async with asyncio.timeout(20):
+            line = json.loads(await child.stderr.readline())
+            assert line["message"] == "there are file descriptors again"
+            async with http.get(f"{url}/healthz") as response:
+                assert response.status == 200
+            child.terminate()
+            assert await output(child) == (0, "", "")
+
+
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set the system's clock, by seconds from what it is."""
+    real, off = time.time_ns, [0]
+    monkeypatch.setattr("proxy.clock.time.time_ns", lambda: real() + off[0])
+
+    def step(seconds: float) -> None:
+        off[0] += round(seconds * 1e9)
+
+    return step
+
+
+def test_time_goes_on_at_its_pace_when_the_clock_is_set_back(
+    set_clock: Callable[[float], None],
+) -> None:
+    clock = Clock()
+    before = clock.now()
+    set_clock(-3600)
+    times = [clock.now()]
+    while times[-1] < before + 30:
+        times.append(clock.now())
+        assert times[-1] - before < 5000
+    assert all(one <= other for one, other in itertools.pairwise([before, *times]))
+    set_clock(7200)
+    assert clock.now() >= before + 3_600_000
+
+
+async def test_a_clock_that_is_set_back_in_a_turn_delays_nothing_and_no_time_decreases(
+    run: Run, set_clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The proxy's own clock, at its real pace: a tool call waits 250 ms for its permission.
+    monkeypatch.setattr("tests.e2e.running.HurriedClock", lambda *_: Clock())
+    running = await run(engine={"pace": 0.02})
+    session = await running.eve().create("script: tool")
+    reading = asyncio.create_task(session.read_turn())
+    for _ in range(5):
+        seen = len(session.log)
+        await until(lambda seen=seen: len(session.log) > seen or reading.done())  # type: ignore[misc]
+        set_clock(-3600)
+    async with asyncio.timeout(20):
+        assert (await reading).text
+    row = await running.sessions.journal.session(session.session_id)
+    ats = [
+        json.loads(line)["at"]
+        async for chunk in running.sessions.journal.scan(row.key)
+        for line in chunk.body.splitlines()
+    ]
+    assert ats == sorted(ats)
+    assert ats[-1] - ats[0] < 60_000

@@ -1,0 +1,207 @@
+"""Sessions that go, deleted or kept no longer: what frontends see, and what is left of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters import events as ev
+from proxy.journal.sqlite import SqliteJournal
+from proxy.retention import Limits
+from tests.e2e.conftest import Run
+from tests.e2e.running import Live, Running, settled, until
+from tests.support.eve_client import Refused
+
+MARK = "MARKED-TEXT-7e1b"
+ALL = Limits(age=-1)
+
+
+async def ask(running: Running, method: str, path: str, **options: Any) -> tuple[int, Any]:
+    """Ask the proxy, and return the status and the JSON, or the text where there is none."""
+    url = f"http://127.0.0.1:{running.port}{path}"
+    async with running.http.request(method, url, **options) as response:
+        body = await response.read()
+        is_json = response.content_type == "application/json"
+        return response.status, json.loads(body) if is_json else body.decode()
+
+
+async def said(running: Running, text: str = "hello") -> str:
+    """A session with one turn, over."""
+    session = await running.eve().create(text)
+    await session.read_turn()
+    await settled(await running.live(session.session_id))
+    return session.session_id
+
+
+def stored(tmp_path: Path) -> bytes:
+    """All that is in the journal's files."""
+    return b"".join(path.read_bytes() for path in sorted(tmp_path.glob("*.db*")))
+
+
+async def test_a_session_that_is_kept_no_longer_is_gone_in_every_dialect_s_words(
+    run: Run,
+) -> None:
+    running = await run("sqlite")
+    name = await said(running)
+    assert [doomed.row.id for doomed in await running.sessions.prune(ALL)] == [name]
+
+    eve = f"/as/eve/to/engine/eve/v1/session/{name}"
+    expired = (
+        410,
+        {
+            "ok": False,
+            "error": "Session history is no longer available.",
+            "code": "session_expired",
+        },
+    )
+    assert await ask(running, "GET", f"{eve}/stream?startIndex=2") == expired
+    assert await ask(running, "POST", eve, json={"message": "again"}) == expired
+    herm = f"/as/herm/to/engine/v1/sessions/{name}"
+    for path in ("", "/events", "/events/stream"):
+        status, body = await ask(running, "GET", herm + path, headers={"Last-Event-ID": "x"})
+        assert (status, body["error"]["code"]) == (410, "cursor_expired"), path
+    assert await ask(running, "GET", "/as/herm/to/engine/v1/sessions") == (
+        200,
+        {"data": [], "nextCursor": None},
+    )
+    engine = "/as/engine/to/engine"
+    assert await ask(running, "GET", f"{engine}/execute/replay?after=0&task_id={name}") == (200, "")
+    assert await ask(running, "GET", f"{engine}/execute/replay?after=0") == (200, "")
+    control = f"/api/v1/sessions/{name}"
+    status, body = await ask(running, "GET", control)
+    assert (status, body["error"]["code"]) == (410, "cursor_expired")
+    assert (await ask(running, "GET", "/api/v1/sessions"))[1]["sessions"] == []
+    listed = (await ask(running, "GET", "/api/v1/sessions?state=expired"))[1]["sessions"]
+    assert [(one["id"], one["bytes"]) for one in listed] == [(name, 0)]
+
+
+async def test_a_stream_of_a_session_that_goes_ends_in_order(run: Run) -> None:
+    running = await run("sqlite")
+    name = await said(running)
+    async with Live(running, name) as live:
+        lines = await live.count(3)
+        await running.sessions.prune(ALL)
+        await until(lambda: live.over)
+    assert lines
+    with pytest.raises(Refused) as caught:
+        await running.eve().attach(name).read_turn()
+    assert caught.value.status == 410
+
+
+@pytest.mark.parametrize("script", ["script: approve", "script: slow 400"])
+async def test_what_is_open_stays_whatever_the_limits_say(run: Run, script: str) -> None:
+    running = await run("sqlite", engine={"pace": 0.02})
+    session = await running.eve().create(script)
+    live = await running.live(session.session_id)
+    await until(lambda: live.state.busy)
+    assert await running.sessions.prune(Limits(age=-1, bytes=0, bytes_per_backend=0)) == []
+    assert not live.closed
+
+
+async def test_an_engine_s_task_goes_on_after_a_gap(run: Run) -> None:
+    running = await run("sqlite")
+    url = "/as/engine/to/engine/execute"
+
+    async def execute(text: str) -> str:
+        status, body = await ask(running, "POST", url, json={"task_id": "t-1", "message": text})
+        assert status == 200
+        await settled(await running.sessions.get("t-1", owner="local", route="engine"))
+        return str(body)
+
+    assert "(turn 1)" in await execute("hello")
+    (gone,) = await running.sessions.prune(ALL)
+    # The Engine has a memory of its own: to it this is the second turn.
+    assert "(turn 2)" in await execute("again")
+    session = await running.sessions.get("t-1", owner="local", route="engine")
+    assert session.id != gone.row.id
+    events = await running.log(session.id)
+    assert [event.TYPE for event in events[:3]] == ["session.started", "session.updated", "gap"]
+    assert isinstance(events[1], ev.SessionUpdated)
+    assert events[1].predecessor == gone.row.id
+    _, body = await ask(running, "GET", f"{url}/replay?after=0&task_id=t-1")
+    assert "event: gap" in body
+    assert body.index("event: gap") < body.index("(turn 2)")
+    assert "(turn 1)" not in body
+    assert "(turn 3)" in await execute("once more")
+
+
+async def test_retention_works_by_itself(run: Run, tmp_path: Path) -> None:
+    running = await run(
+        f"sqlite:///{tmp_path / 'own.db'}", settings={"retention": {"max_age_days": 1e-9}}
+    )
+    session = await running.eve().create(MARK)
+    await session.read_turn()
+    journal = running.sessions.journal
+
+    async def state() -> str:
+        return (await journal.session(session.session_id)).state
+
+    states: list[str] = []
+    while not states or states[-1] != "expired":
+        states.append(await state())
+        await until(lambda: True)
+    assert set(states) <= {"idle", "running", "expired"}
+
+
+@pytest.mark.parametrize("by", ["control", "herm", "control-local"])
+async def test_a_deleted_session_leaves_no_word_behind(run: Run, tmp_path: Path, by: str) -> None:
+    running = await run(f"sqlite:///{tmp_path / 'own.db'}")
+    journal = running.sessions.journal
+    assert isinstance(journal, SqliteJournal)
+    name = await said(running, f"{MARK} says hello")
+    other = await said(running, "somebody else")
+    await journal.frames((await journal.session(name)).key, 0)
+    assert MARK.encode() in stored(tmp_path)
+
+    path = {
+        "control": f"/api/v1/sessions/{name}",
+        "control-local": f"/api/v1/sessions/{name}?local=1",
+        "herm": f"/as/herm/to/engine/v1/sessions/{name}",
+    }[by]
+    status, _ = await ask(running, "DELETE", path)
+    assert status == (204 if by == "herm" else 200)
+    await until(lambda: MARK.encode() not in stored(tmp_path))
+    row = await journal.session(name)
+    assert (row.state, row.bytes) == ("deleted", 0)
+    assert await journal.frames(row.key, 0) == []
+    assert await journal.commands(row.key, statuses=("accepted", "sent", "settled")) == []
+    assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 404
+    assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 404
+    assert await running.log(other)
+    assert name not in running.sessions._live
+    await running.restart()
+    assert MARK.encode() not in stored(tmp_path)
+
+
+async def test_a_session_of_a_backend_that_left_the_configuration_can_still_be_erased(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await run("sqlite")
+    name = await said(running)
+    await until(lambda: name not in running.sessions._live)
+    monkeypatch.setattr(type(running.sessions.settings), "backend", lambda *_: None)
+    assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 502
+    assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 200
+    assert (await running.sessions.journal.session(name)).state == "deleted"
+
+
+async def test_pruning_by_the_control_api_keeps_to_its_limits(run: Run) -> None:
+    running = await run("sqlite")
+    first, second = await said(running, "one"), await said(running, "two")
+    for body in ({}, {"dry_run": True}, {"max_bytes": -1}, {"max_byte": 1}):
+        assert (await ask(running, "POST", "/api/v1/prune", json=body))[0] == 400
+    wanted = {"older_than_seconds": 0, "dry_run": True}
+    _, answer = await ask(running, "POST", "/api/v1/prune", json=wanted)
+    assert [(one["id"], one["reason"]) for one in answer["sessions"]] == [
+        (first, "age"),
+        (second, "age"),
+    ]
+    assert (await running.sessions.journal.session(first)).state == "idle"
+    _, answer = await ask(running, "POST", "/api/v1/prune", json={"older_than_seconds": 86_400_000})
+    assert answer == {"version": 1, "dry_run": False, "sessions": []}
+    _, answer = await ask(running, "POST", "/api/v1/prune", json={"older_than_seconds": 0})
+    assert len(answer["sessions"]) == 2
+    assert (await running.sessions.journal.session(first)).state == "expired"

@@ -1,0 +1,185 @@
+"""Every way in which a Herm can misbehave, and what an eve client sees of it.
+
+Either nothing (the events are those of an undisturbed run), or a turn that failed with a code. In
+all cases the session survives: the next message is answered, and nothing is said twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from adapters import events as ev
+from proxy.scripted.faults import (
+    Cut,
+    Fault,
+    Faults,
+    Garbage,
+    HalfFrame,
+    Redirect,
+    Silence,
+    SlowHead,
+    Stall,
+    Status,
+    WrongContentType,
+)
+from proxy.upstream.client import Upstream
+from tests.e2e.running import until
+from tests.e2e_herm.conftest import House, Serve
+from tests.support.eve_client import EveSession, TurnResult
+
+SCRIPT = "script: tool"
+SAID = "so 19.99 becomes 1998."
+
+# Long enough for a machine that does much else; two silences fit into the patience of a minute.
+SILENCE_S = 0.3
+SPEED = 60 / (SILENCE_S * 1.8)
+
+BROKEN = b'event: x\ndata: {"type":"\xff\xfe\n\n'
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bear the silence of a backend for a moment only."""
+    defaults = Upstream.__init__.__kwdefaults__
+    assert defaults is not None
+    for name in ("answer_seconds", "silence_seconds"):
+        monkeypatch.setitem(defaults, name, SILENCE_S)
+
+
+async def play(
+    serve: Serve, faults: Mapping[tuple[str, int], Fault]
+) -> tuple[House, EveSession, TurnResult]:
+    house = await serve(herm={"faults": Faults(faults)}, speed=SPEED)
+    session = await house.eve().create(SCRIPT)
+    return house, session, await session.read_turn()
+
+
+async def settled(house: House, session: EveSession) -> None:
+    live = await house.sessions.get(session.session_id, owner=None, route=None)
+    await until(lambda: live.idle)
+
+
+async def check_survives(house: House, session: EveSession) -> None:
+    """The next message is answered, and replay shows the same."""
+    await settled(house, session)
+    accepted = await session.send("hello")
+    turn = await session.read_turn(accepted)
+    assert turn.text is not None, turn.types
+    assert "You said: “hello”." in turn.text
+    again = house.eve().attach(session.session_id)
+    assert [record async for record in again.stream(0, follow=False)] == session.log
+
+
+async def told(house: House, session: EveSession) -> list[tuple[str, ...]]:
+    """The events of a session without ids and times, and without what tells of faults only.
+
+    Without deltas too: those that a stream missed come no more, the whole blocks do (page, section
+    4.4).
+    """
+    return [
+        (event.TYPE, *(str(getattr(event, name, "")) for name in ("text", "name", "outcome")))
+        for event in await house.log(session.session_id)
+        if event.TYPE not in ("error.reported", "native", "text.delta", "reasoning.delta")
+    ]
+
+
+def failure(turn: TurnResult) -> dict[str, Any]:
+    """The data of the one failure that a turn ends with."""
+    (failed,) = turn.data("turn.failed")
+    assert turn.records[-1]["type"] == "session.waiting"
+    return failed
+
+
+# Not before the first event: without a position a new stream begins live, and half a text whose
+# begin is missed is a repair that the strict client refuses.
+RECOVERED: list[Fault] = [
+    *(Cut(after_event=place) for place in (2, 7, 12)),
+    *(Cut(after_event=place, clean=True) for place in (1, 6, 11)),
+    *(Cut(at_byte=place) for place in (900, 1500)),
+    *(HalfFrame(place) for place in (5, 11)),
+    *(Garbage(place, BROKEN) for place in (0, 4, 12)),
+    Garbage(5, b"data: [1,2]\n\n"),
+    Garbage(5, b"\x00\xff\r\n\n"),
+    Garbage(3, b'data: {"type":"from.the.future","a":1}\n\n'),
+    Stall(6),
+    Stall(5, 0.02),
+    SlowHead(0.05),
+    Silence(done=True),
+    Silence(done=False),
+    WrongContentType(),
+    Redirect(),
+    *(Status(status) for status in (401, 403, 404, 409, 410, 425, 429, 500, 502, 503, 504)),
+]
+
+
+@pytest.mark.parametrize("fault", RECOVERED, ids=repr)
+async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
+    serve: Serve, fault: Fault
+) -> None:
+    house, session, turn = await play(serve, {("stream", 1): fault})
+    assert turn.text is not None
+    assert SAID in turn.text
+    before, same, _ = await play(serve, {})
+    assert await told(house, session) == await told(before, same)
+    await check_survives(house, session)
+    assert len(house.posts("create")) == 1
+    assert len(house.posts()) == 2
+
+
+async def test_a_frame_that_is_none_is_reported_with_its_bytes(serve: Serve) -> None:
+    house, session, _ = await play(serve, {("stream", 1): Garbage(4, BROKEN)})
+    events = await house.log(session.session_id)
+    reported = [event for event in events if isinstance(event, ev.ErrorReported)]
+    assert [event.code for event in reported] == ["backend_protocol"]
+
+
+CREATED: list[tuple[Fault, str]] = [
+    (Status(401), "unauthorized"),
+    (Status(403), "forbidden"),
+    (Status(404), "not_found"),
+    (Status(409), "deployment_not_ready"),
+    (Status(429), "rate_limited"),
+    (Status(503), "server_error"),
+    (Status(500, body=b"\xff\x00<html>"), "http_500"),
+    (Redirect(), "http_302"),
+]
+
+
+@pytest.mark.parametrize(("fault", "code"), CREATED, ids=repr)
+async def test_a_create_that_is_refused_is_a_failed_turn_with_its_code(
+    serve: Serve, fault: Fault, code: str
+) -> None:
+    house, session, turn = await play(serve, {("create", 1): fault})
+    assert failure(turn)["code"] == code
+    # Nothing is tried again behind the user's back, and no redirect is followed.
+    assert [received.route for received in house.herm.received] == ["create"]
+    await check_survives(house, session)
+    assert len(house.posts()) == 1
+
+
+POSTED: list[tuple[Fault, str | None]] = [
+    (Status(401), "unauthorized"),
+    (Status(403), "forbidden"),
+    (Status(404), "not_found"),
+    (Redirect(), "http_302"),
+    (Silence(done=True), None),
+    (SlowHead(0.05), None),
+    (WrongContentType(), None),
+]
+
+
+@pytest.mark.parametrize(("fault", "code"), POSTED, ids=repr)
+async def test_a_message_is_sent_once_whatever_becomes_of_it(
+    serve: Serve, fault: Fault, code: str | None
+) -> None:
+    house, session, turn = await play(serve, {("post", 1): fault})
+    if code is None:
+        assert turn.text is not None
+        assert SAID in turn.text
+    else:
+        assert failure(turn)["code"] == code
+    await check_survives(house, session)
+    assert sum(SCRIPT.encode() in body for body in house.posts()) == 1

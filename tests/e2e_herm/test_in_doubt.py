@@ -1,0 +1,68 @@
+"""Messages to a Herm whose fate is open for a while: each is done once, in order, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import commands as cmd
+from adapters import events as ev
+from proxy.scripted.faults import Faults, Silence
+from proxy.upstream.client import Upstream
+from tests.e2e.running import until
+from tests.e2e_herm.conftest import House, Serve
+
+
+def message(words: str, policy: Any) -> cmd.SendMessage:
+    return cmd.SendMessage(content=(ev.Text(text=words),), policy=policy)
+
+
+def said(house: House) -> list[str]:
+    """What was said at the backend, in order."""
+    return [
+        block["text"]
+        for talk in house.herm.talks.values()
+        for entry in talk.entries
+        if entry.envelope["type"] == "user.message"
+        for block in content_of(entry.envelope)
+    ]
+
+
+def content_of(envelope: Any) -> list[dict[str, str]]:
+    content: list[dict[str, str]] = envelope["payload"]["content"]
+    return content
+
+
+async def settled(house: House, session: str) -> list[str]:
+    return [e.outcome for e in await house.log(session) if isinstance(e, ev.InputSettled)]
+
+
+async def test_messages_that_withdraw_a_request_follow_one_another(serve: Serve) -> None:
+    house = await serve()
+    session = (await house.client().create())["id"]
+    live = await house.sessions.get(session, owner=None, route=None)
+    await live.submit([message("script: approve", "queue")], by="ann", face="eve")
+    await until(lambda: bool(live.state.interactions))
+    for words in ("One", "Two", "Three"):
+        await live.submit([message(words, "withdraw")], by="ann", face="eve")
+    await until(lambda: not (live.state.inputs or live.state.busy))
+    assert said(house) == ["script: approve", "One", "Two", "Three"]
+    received = [e for e in await house.log(session) if isinstance(e, ev.MessageReceived)]
+    assert [ev.text_of(e.content) for e in received] == said(house)
+    assert await settled(house, session) == ["taken"] * 4
+
+
+async def test_a_message_waits_until_the_one_before_is_found_or_refused(
+    serve: Serve, monkeypatch: Any
+) -> None:
+    defaults = {**(Upstream.__init__.__kwdefaults__ or {}), "answer_seconds": 0.3}
+    monkeypatch.setattr(Upstream.__init__, "__kwdefaults__", defaults)
+    faults = Faults({("post", 2): Silence(done=False), ("post", 4): Silence(done=True)})
+    house = await serve(herm={"faults": faults}, speed=20.0)
+    session = (await house.client().create())["id"]
+    live = await house.sessions.get(session, owner=None, route=None)
+    for words in ("One", "Two", "Three", "Four", "Five"):
+        await live.submit([message(words, "queue")], by="ann", face="eve")
+    await until(lambda: not (live.state.inputs or live.state.busy), 10.0)
+    assert said(house) == ["One", "Three", "Four", "Five"]
+    assert await settled(house, session) == ["taken", "refused", "taken", "taken", "taken"]
+    assert len(house.posts()) == 5

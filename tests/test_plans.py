@@ -1,0 +1,64 @@
+"""An encoder's plan never changes under its version: cursors count frames."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from adapters.base import Encoder, EncoderContext, Frame
+from adapters.events import Entry
+from adapters.herm.server import HermEncoder
+from adapters.registry import DIALECTS
+from tests import plans
+
+
+def test_no_plan_of_a_golden_log_has_changed() -> None:
+    now, before = plans.plans(), plans.stored()
+    assert plans.changed(now, before) == [], (
+        "the same logs give other frames: raise the encoder's `version` and keep the old encoder "
+        "in `Dialect.older`, then run: python -m tests.plans --write"
+    )
+
+
+def test_every_golden_log_has_its_plan_in_every_face_and_version() -> None:
+    now, before = plans.plans(), plans.stored()
+    assert {face: set(of_face) for face, of_face in now.items()} == {
+        face: set(of_face) for face, of_face in before.items()
+    }, "run: python -m tests.plans --write"
+
+
+class OneMore(HermEncoder):
+    """Writes one frame more than Herm's encoder does, at the end of a turn."""
+
+    def feed(self, entry: Entry) -> list[Frame]:
+        frames = super().feed(entry)
+        more = frames[-1:] if entry.event.TYPE == "turn.ended" else []
+        return frames + more
+
+
+def test_one_frame_more_is_a_change_unless_the_version_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def other(version: int) -> None:
+        def make(context: EncoderContext) -> Encoder:
+            encoder = OneMore(context)
+            encoder.version = version
+            return encoder
+
+        changed = dataclasses.replace(DIALECTS["herm"], encoder=make)
+        monkeypatch.setitem(DIALECTS, "herm", changed)
+
+    other(HermEncoder.version)
+    assert "herm: engine-01-plain-text" in [
+        name.replace(f"/{HermEncoder.version}", "")
+        for name in plans.changed(plans.plans(), plans.stored())
+    ]
+    other(HermEncoder.version + 1)
+    assert plans.changed(plans.plans(), plans.stored()) == []
+
+
+def test_older_versions_say_which_they_are() -> None:
+    for dialect in DIALECTS.values():
+        for version, make in dialect.older.items():
+            assert make(EncoderContext("s", b"")).version == version

@@ -1,0 +1,279 @@
+"""Coming back costs the same at any length: rows are counted, and the first frame is the right one.
+
+The log has several thousand entries here and a million in `python -m bench.resume`: what is read
+does not depend on it. After every dialect has read the log once some more is written that nobody
+reads, so that no snapshot is at its end; then each cursor comes after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from adapters import events as ev
+from adapters.herm.server import HermEncoder
+from bench.resume import (
+    CURSORS,
+    FACES,
+    Cursor,
+    House,
+    encoded,
+    first_frame,
+    read_once,
+    started,
+    write_log,
+)
+from proxy import hub, session
+from proxy.hub import entries_of
+from proxy.journal.base import CodecRow, Write
+from proxy.journal.sqlite import READERS, SqliteJournal
+
+ENTRIES = 4_000
+UNREAD = 60
+"""Entries after the last snapshot: fewer than lie between two of them."""
+
+MOST_ROWS = 2 * session.SNAPSHOT_ENTRIES
+"""Twice the snapshot interval, over all that one request reads."""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("resume") / "journal.db"
+
+
+@pytest.fixture
+async def path(built: Path) -> Path:
+    if not built.exists():
+        await write_log(built, "dgs_long", ENTRIES)
+        await read_once(built, "dgs_long")
+        await say_more(built, "dgs_long", UNREAD)
+    return built
+
+
+async def say_more(path: Path, session_id: str, count: int) -> None:
+    """Write entries that belong to no turn, while nobody reads."""
+    journal = SqliteJournal(path)
+    await journal.open()
+    row = await journal.session(session_id)
+    now = time.time_ns() // 1_000_000
+    for number in range(1, count + 1):
+        event = ev.ContextCleared(thread_id=ev.MAIN)
+        entry = ev.Entry(row.last_seq + number, now + number, session_id, event)
+        body = entry.encode_row() + b"\n"
+        journal.submit(Write(row.key, first=entry.seq, count=1, body=body, at=now + number))
+    await journal.aclose()
+
+
+async def all_frames(path: Path, face: str) -> list[tuple[int, bytes]]:
+    async with started(path) as house:
+        return [frame async for frame in encoded(house, "dgs_long", face)]
+
+
+def shown(frames: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Frames without the comments that hold the places of a Herm frontend's own inputs."""
+    return [frame for frame in frames if not frame[1].startswith(b":")]
+
+
+STREAMS = {name: cursor for name, cursor in CURSORS.items() if not cursor.page}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_the_first_frame_after_a_cursor_is_right_and_costs_few_rows(
+    path: Path, name: str
+) -> None:
+    cursor = STREAMS[name]
+    frames = await all_frames(path, cursor.face)
+    visible = shown(frames)
+    end = frames[-1][0] + 1
+    for place in (1, len(visible) // 3, len(visible) // 2 + 17, len(visible) - 1):
+        expected = visible[place]
+        last = visible[place - 1][0]
+        async with started(path) as house:
+            assert await first_frame(house, cursor, "dgs_long", last, end) == expected[1]
+            assert house.journal.rows_read <= MOST_ROWS, (place, house.journal.rows_read)
+
+
+async def test_a_tail_is_read_from_the_end(path: Path) -> None:
+    frames = await all_frames(path, "eve")
+    cursor = Cursor("eve", lambda s, last, end: (STREAM.format(s, "startIndex=-1"), {}))
+    async with started(path) as house:
+        found = await first_frame(house, cursor, "dgs_long", 0, 0)
+        assert found == frames[-1][1]
+        assert house.journal.rows_read <= MOST_ROWS
+
+
+STREAM = "/as/eve/to/bench/eve/v1/session/{}/stream?{}"
+LIST = "/as/herm/to/bench/v1/sessions/dgs_long/events"
+
+
+async def listed(path: Path) -> list[dict[str, Any]]:
+    """The list as it is made from the whole log."""
+    kept: dict[int, Any] = {}
+    async with started(path) as house:
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        encoder = live.feed("herm")._make_encoder()
+        assert isinstance(encoder, HermEncoder)
+        async for chunk in house.journal.scan(live.row.key):
+            for entry in entries_of(chunk.body, "dgs_long"):
+                for made in encoder.envelopes(entry):
+                    if made.listed:
+                        kept[made.sequence] = json.loads(made.body)
+    return list(kept.values())
+
+
+async def get(house: House, query: str) -> Any:
+    async with house.http.get(f"{house.base}{LIST}?{query}") as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_a_page_of_a_list_is_right_and_reads_only_its_part(path: Path, order: str) -> None:
+    everything = await listed(path)
+    middle = len(everything) // 2
+    after = everything[middle]["sequence"]
+    wanted = everything[middle + 1 :] if order == "asc" else everything[::-1]
+    query = f"order={order}&limit=2" + (f"&after={after}" if order == "asc" else "")
+    cursor = ""
+    for page in range(3):
+        async with started(path) as house:
+            found = await get(house, query + cursor)
+            assert found["data"] == wanted[2 * page : 2 * page + 2]
+            # Deltas are in no list: two of its rows may be a whole turn apart.
+            assert house.journal.rows_read <= MOST_ROWS + 200
+        cursor = f"&cursor={found['nextCursor']}"
+
+
+async def test_all_pages_together_are_the_list(path: Path) -> None:
+    everything = await listed(path)
+    for order, wanted in (("asc", everything), ("desc", everything[::-1])):
+        found: list[Any] = []
+        cursor = ""
+        async with started(path) as house:
+            while True:
+                page = await get(house, f"order={order}&limit=100{cursor}")
+                found += page["data"]
+                if page["nextCursor"] is None:
+                    break
+                cursor = f"&cursor={page['nextCursor']}"
+        assert found == wanted
+
+
+async def test_a_list_of_sessions_reads_only_what_says_what_they_are(path: Path) -> None:
+    async with started(path) as house:
+        async with house.http.get(f"{house.base}/as/herm/to/bench/v1/sessions") as response:
+            (found,) = (await response.json())["data"]
+        assert found["agentId"] == "bench"
+        assert house.journal.rows_read <= MOST_ROWS
+
+
+async def test_nothing_of_it_scans_a_table(path: Path) -> None:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    questions: dict[str, Any] = {}
+
+    def note(cursor: apsw.Cursor, statement: str, bindings: Any) -> bool:
+        questions[statement] = bindings
+        return True
+
+    async with started(path) as house:
+        readers = [house.journal._readers.get() for _ in range(READERS)]
+        for reader in readers:
+            reader.exec_trace = note
+            house.journal._readers.put(reader)
+        for cursor in (CURSORS["eve startIndex"], CURSORS["herm list, ascending"]):
+            await first_frame(house, cursor, "dgs_long", 700, 2000)
+    plans = [
+        (question, row[3])
+        for question, bindings in questions.items()
+        if question.lstrip().startswith("SELECT")
+        for row in connection.execute(f"EXPLAIN QUERY PLAN {question}", bindings)
+    ]
+    assert any("snapshots_by_cursor" in detail for _, detail in plans)
+    assert [plan for plan in plans if plan[1].startswith("SCAN")] == []
+
+
+# What is fixed.
+
+
+@pytest.fixture
+async def small(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.db"
+    await write_log(path, "dgs_long", 300)
+    await read_once(path, "dgs_long")
+    return path
+
+
+async def test_snapshots_may_be_deleted_or_damaged_and_nothing_changes(small: Path) -> None:
+    cursor = CURSORS["herm after, a sequence"]
+    frames = shown(await all_frames(small, "herm"))
+    expected = frames[len(frames) // 2]
+    last = frames[len(frames) // 2 - 1][0]
+    for change in (
+        "UPDATE snapshots SET data = x'00'",
+        "UPDATE snapshots SET data = (SELECT data FROM snapshots WHERE kind = 'state')",
+        "UPDATE snapshots SET version = version + 1",
+        "DELETE FROM snapshots",
+    ):
+        connection = apsw.Connection(str(small))
+        connection.execute(change)
+        connection.close()
+        async with started(small) as house:
+            assert await first_frame(house, cursor, "dgs_long", last, 0) == expected[1], change
+
+
+async def test_a_session_keeps_the_form_in_which_it_was_first_read(small: Path) -> None:
+    connection = apsw.Connection(str(small))
+    settings = b'{"agent":"bench","form":"newest","token_rotation":true}'
+    connection.execute("UPDATE codecs SET settings = ? WHERE dialect = 'eve'", (settings,))
+    connection.close()
+    async with started(small) as house:
+        # `all` is configured.
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        assert live.settings_of("eve")["form"] == "newest"
+        path = STREAM.format("dgs_long", "startIndex=0&follow=0")
+        async with house.http.get(house.base + path) as response:
+            version = response.headers["x-eve-stream-version"]
+            body = await response.read()
+        assert version == "26"
+        assert b"messageSoFar" not in body
+
+
+async def test_a_version_that_is_gone_is_refused_and_not_shown_otherwise(small: Path) -> None:
+    connection = apsw.Connection(str(small))
+    connection.execute("UPDATE codecs SET version = 99 WHERE dialect = 'herm'")
+    connection.close()
+    async with started(small) as house, house.http.get(f"{house.base}{LIST}") as response:
+        assert response.status >= 400
+        assert "version 99" in await response.text()
+
+
+async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    await write_log(path, "dgs_long", 300)
+    async with started(path) as house:
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        for number in range(3 * session.SNAPSHOT_ENTRIES):
+            stored = live._emit([ev.Notice(thread_id=ev.MAIN, level="info", text=f"{number}")])
+            assert stored is not None
+            await stored
+        # What is stored last is in the snapshot before long; the journal's close waits for it.
+        while not live.quiet:  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    newest = dict(connection.execute("SELECT kind, max(seq) FROM snapshots GROUP BY kind"))
+    last = live.last_seq
+    assert newest["state"] > last - 2 * session.SNAPSHOT_ENTRIES
+    assert newest["frames/herm/main"] > last - 2 * session.SNAPSHOT_ENTRIES
+    assert hub.SNAPSHOT_ENTRIES <= session.SNAPSHOT_ENTRIES
+
+
+def test_a_codec_is_fixed_with_all_that_shapes_its_frames() -> None:
+    fixed = session.codec_of("eve", "b", {"form": "all", "token_rotation": False})
+    assert fixed == CodecRow("eve", 1, b'{"agent":"b","form":"all","token_rotation":false}')
+    assert FACES == ("eve", "engine", "herm")
