@@ -1,0 +1,1 @@
+"""Every interaction and command in all nine pairs of Herm, eve and Engine."""

@@ -1,0 +1,330 @@
+"""What each scenario comes to in each of the nine pairs: the table that the tests play.
+
+A scenario is a thing that a person does, or that an agent asks. Each cell is one of
+
+* `NATIVE`: both dialects have it, and it goes through as what it is;
+* `Carried`: one of them has no such thing, and it is carried in another form, which is said;
+* `Refused`: it cannot be carried; the face says so in its own form: status and code;
+* `Says`: the backend has no such thing to ask or to send: its agent says so in text.
+
+Rows are read as frontend x backend: `GRID` below shows the three ways in which rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["DIALECTS", "TABLE", "Carried", "Cell", "Native", "Refused", "Says"]
+
+DIALECTS = ("herm", "eve", "engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """It goes through as what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """It arrives in another form."""
+
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The face refuses it in its own form. `why` are words of the refusal's text."""
+
+    status: int
+    code: str | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """The backend's agent says that it has no such thing."""
+
+    words: str
+
+
+Cell = Native | Carried | Refused | Says
+Row = Mapping[tuple[str, str], Cell]
+
+NATIVE = Native()
+
+
+def every(cell: Cell) -> Row:
+    """Return a row that is the same in all pairs."""
+    return {(f, b): cell for f in DIALECTS for b in DIALECTS}
+
+
+def by_frontend(*, herm: Cell, eve: Cell, engine: Cell) -> Row:
+    """Return a row that only the face decides."""
+    cells = {"herm": herm, "eve": eve, "engine": engine}
+    return {(f, b): cells[f] for f in DIALECTS for b in DIALECTS}
+
+
+def by_backend(*, herm: Cell, eve: Cell, engine: Cell) -> Row:
+    """Return a row that only the backend decides."""
+    cells = {"herm": herm, "eve": eve, "engine": engine}
+    return {(f, b): cells[b] for f in DIALECTS for b in DIALECTS}
+
+
+def grid(
+    *, herm: tuple[Cell, Cell, Cell], eve: tuple[Cell, Cell, Cell], engine: tuple[Cell, Cell, Cell]
+) -> Row:
+    """Return a row by frontend; each has its cells on the backends herm, eve and engine."""
+    cells = {"herm": herm, "eve": eve, "engine": engine}
+    return {(f, b): cell for f in DIALECTS for b, cell in zip(DIALECTS, cells[f], strict=True)}
+
+
+NO_HERM_ROUTE = Refused(404, "not_found", "There is no")
+NO_EVE_ROUTE = Refused(404, None, "")
+NO_ENGINE_ROUTE = Refused(404, "NOT_FOUND", "There is no")
+
+
+BUSY = by_frontend(
+    herm=Refused(409, "turn_running", "is working"),
+    eve=Carried("held by the session until the turn is over (turnPolicy queue)"),
+    engine=Refused(409, "TASK_BUSY", "is working"),
+)
+NO_HERM = "Herm has no"
+NO_EVE = "This eve has no"
+NO_ENGINE = "The Engine has no"
+
+TABLE: Mapping[str, Row] = {
+    # Messages.
+    "a first message": every(NATIVE),
+    "a follow-up": every(NATIVE),
+    "parallel tools": every(NATIVE),
+    "a tool that fails": every(NATIVE),
+    "a long answer": every(NATIVE),
+    "files": grid(
+        herm=(Refused(400, "validation_error", "attachments"),) * 3,
+        eve=(Refused(409, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE),
+        engine=(Refused(400, "NOT_SUPPORTED", "herm: a file is impossible"), NATIVE, NATIVE),
+    ),
+    "a schema for the answer": grid(
+        # Herm and the Engine have no member for it; theirs are ignored as unknown members are.
+        herm=(Carried("the agent writes the JSON as text"),) * 3,
+        eve=(
+            Refused(409, "not_supported", "herm: `output_schema` is impossible"),
+            NATIVE,
+            Refused(409, "not_supported", "engine: `output_schema` is impossible"),
+        ),
+        engine=(
+            Carried("the agent writes the JSON as text"),
+            Carried("the agent writes the JSON as text"),
+            Carried("passed on as it is; the Engine itself refuses it"),
+        ),
+    ),
+    # A message while the agent works or waits.
+    "a message while a turn runs": BUSY,
+    # Clients of eve's session-ID generation withdraw a request by a message (eve page, 8.2).
+    "a message while an approval is open": grid(
+        herm=(Refused(409, "turn_running", "waits for an answer"),) * 3,
+        eve=(
+            Carried("the turn that asks is interrupted, then the message is posted"),
+            NATIVE,
+            Carried("held until the turn is over: an Engine cannot withdraw"),
+        ),
+        engine=(Refused(409, "HITL_REQUIRED", "waits for an answer"),) * 3,
+    ),
+    "steer": grid(
+        herm=(NATIVE, NATIVE, Carried("queued as the next message")),
+        eve=(NATIVE, NATIVE, Carried("queued as the next message")),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "interrupt": grid(
+        herm=(NATIVE, NATIVE, Refused(400, "not_supported", "engine: `interrupt` is impossible")),
+        eve=(NATIVE, NATIVE, Refused(409, "not_supported", "engine: `interrupt` is impossible")),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "interrupt while an approval is open": grid(
+        herm=(NATIVE, NATIVE, Refused(400, "not_supported", "engine: `interrupt` is impossible")),
+        eve=(NATIVE, NATIVE, Refused(409, "not_supported", "engine: `interrupt` is impossible")),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "interrupt denies a held permission": grid(
+        herm=(NATIVE, NATIVE, Carried("the setting `interrupt = deny` answers no")),
+        eve=(NATIVE, NATIVE, Carried("the setting `interrupt = deny` answers no")),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "a message that interrupts": by_backend(
+        herm=NATIVE,
+        eve=NATIVE,
+        engine=Refused(400, None, "engine: `interrupt` is impossible"),
+    ),
+    # Approvals.
+    "approve": every(NATIVE),
+    "deny": every(NATIVE),
+    "deny with a reason": grid(
+        herm=(Carried("no place for a reason: it is left out"),) * 3,
+        eve=(Carried("Herm has no place for a reason"), NATIVE, NATIVE),
+        engine=(Carried("Herm has no place for a reason"), NATIVE, NATIVE),
+    ),
+    "approve for the session": grid(
+        herm=(
+            NATIVE,
+            Carried("narrowed to once: eve has no scope"),
+            Carried("narrowed to once: the Engine has no scope"),
+        ),
+        eve=(Carried("once: eve clients have no scope"),) * 3,
+        engine=(Carried("once: Engine clients have no scope"),) * 3,
+    ),
+    "two approvals, one by one": every(NATIVE),
+    "a second answer": by_frontend(
+        herm=Refused(409, "already_answered"),
+        eve=Refused(409, "input_already_resolved"),
+        engine=Refused(404, "NOTHING_PENDING"),
+    ),
+    "an answer that does not fit": by_frontend(
+        herm=Refused(400, "validation_error", "must be `allow` or `deny`"),
+        eve=Refused(400, None, "takes an 'optionId' of"),
+        engine=Refused(400, "BAD_REQUEST", "is a permission: answer `yes` or `no`"),
+    ),
+    # Questions.
+    "choose an option": every(NATIVE),
+    "answer with other words": every(NATIVE),
+    "an open question": every(NATIVE),
+    "skip a question": grid(
+        herm=(
+            NATIVE,
+            Refused(400, "not_supported", "this question cannot be skipped"),
+            Carried("the empty answer; an Engine that refuses it leaves the question open"),
+        ),
+        eve=(Refused(400, None, "or a non-empty 'text'"),) * 3,
+        engine=(Refused(400, "BAD_REQUEST", "takes a non-empty `answer`"),) * 3,
+    ),
+    "answer by a plain message": by_frontend(
+        herm=Refused(409, "turn_running", "waits for an answer"),
+        eve=NATIVE,
+        engine=Refused(409, "HITL_REQUIRED", "waits for an answer"),
+    ),
+    "a custom tool": grid(
+        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
+        eve=(Carried("a question whose words are the result"), Says(NO_EVE), Says(NO_ENGINE)),
+        engine=(Carried("a question whose words are the result"), Says(NO_EVE), Says(NO_ENGINE)),
+    ),
+    "a custom tool that fails": grid(
+        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
+        eve=(Carried("words: no place for a failure"), Says(NO_EVE), Says(NO_ENGINE)),
+        engine=(Carried("words: no place for a failure"), Says(NO_EVE), Says(NO_ENGINE)),
+    ),
+    "give a secret": grid(
+        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
+        eve=(Refused(400, None, "takes only the option 'decline'"), Says(NO_EVE), Says(NO_ENGINE)),
+        engine=(Refused(400, "BAD_REQUEST", "takes only `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+    ),
+    "give a sudo password": grid(
+        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
+        eve=(Refused(400, None, "takes only the option 'decline'"), Says(NO_EVE), Says(NO_ENGINE)),
+        engine=(Refused(400, "BAD_REQUEST", "takes only `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+    ),
+    "say a secret as a message": grid(
+        herm=(Refused(409, "turn_running"), Says(NO_EVE), Says(NO_ENGINE)),
+        eve=(Refused(400, "input_pending"), Says(NO_EVE), Says(NO_ENGINE)),
+        engine=(Refused(409, "HITL_REQUIRED"), Says(NO_EVE), Says(NO_ENGINE)),
+    ),
+    "decline a secret": grid(
+        herm=(NATIVE, Says(NO_EVE), Says(NO_ENGINE)),
+        eve=(Carried("the one option, `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+        engine=(Carried("the one option, `decline`"), Says(NO_EVE), Says(NO_ENGINE)),
+    ),
+    "sign in": grid(
+        herm=(Says(NO_HERM), Carried("a question that shows the address"), Says(NO_ENGINE)),
+        eve=(Says(NO_HERM), NATIVE, Says(NO_ENGINE)),
+        engine=(Says(NO_HERM), Carried("a question that shows the address"), Says(NO_ENGINE)),
+    ),
+    "call off a sign-in": grid(
+        herm=(Says(NO_HERM), Carried("the one choice, `cancel`"), Says(NO_ENGINE)),
+        eve=(Says(NO_HERM), Carried("cancel of the turn"), Says(NO_ENGINE)),
+        engine=(Says(NO_HERM), Carried("the one option, `cancel`"), Says(NO_ENGINE)),
+    ),
+    "answer a sign-in": grid(
+        herm=(
+            Says(NO_HERM),
+            Refused(400, "validation_error", "a sign-in ends elsewhere"),
+            Says(NO_ENGINE),
+        ),
+        eve=(Says(NO_HERM), Refused(409, "input_already_resolved", ""), Says(NO_ENGINE)),
+        engine=(Says(NO_HERM), Refused(400, "BAD_REQUEST", "takes only `cancel`"), Says(NO_ENGINE)),
+    ),
+    "a token limit, and on": grid(
+        herm=(Says(NO_HERM), Carried("a question with two choices"), Says(NO_ENGINE)),
+        eve=(Says(NO_HERM), NATIVE, Says(NO_ENGINE)),
+        engine=(Says(NO_HERM), Carried("a question with two options"), Says(NO_ENGINE)),
+    ),
+    "a token limit, and stop": grid(
+        herm=(Says(NO_HERM), Carried("a question with two choices"), Says(NO_ENGINE)),
+        eve=(Says(NO_HERM), NATIVE, Says(NO_ENGINE)),
+        engine=(Says(NO_HERM), Carried("a question with two options"), Says(NO_ENGINE)),
+    ),
+    # The session.
+    "compact": grid(
+        herm=(NO_HERM_ROUTE,) * 3,
+        eve=(
+            Refused(409, "not_supported", "herm: `compact` is impossible"),
+            NATIVE,
+            Refused(409, "not_supported", "engine: `compact` is impossible"),
+        ),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "clear": grid(
+        herm=(NO_HERM_ROUTE,) * 3,
+        eve=(
+            Refused(409, "not_supported", "herm: `clear` is impossible"),
+            NATIVE,
+            Refused(409, "not_supported", "engine: `clear` is impossible"),
+        ),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "reset": grid(
+        herm=(NO_HERM_ROUTE,) * 3,
+        eve=(
+            Carried("the session is archived there and ends here"),
+            NATIVE,
+            Carried("the session ends here; the task is left alone"),
+        ),
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "a title": grid(
+        herm=(NATIVE, Carried("kept here"), Carried("kept here")),
+        eve=(NO_EVE_ROUTE,) * 3,
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "archive": grid(
+        herm=(NATIVE, Carried("kept here"), Carried("kept here")),
+        eve=(NO_EVE_ROUTE,) * 3,
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "delete": grid(
+        herm=(NATIVE, Carried("erased here"), Carried("erased here")),
+        eve=(NO_EVE_ROUTE,) * 3,
+        engine=(NO_ENGINE_ROUTE,) * 3,
+    ),
+    "a title that the agent gives": by_frontend(
+        herm=NATIVE,
+        eve=Carried("dropped: eve has no place for a title"),
+        engine=Carried("dropped: the Engine has no place for a title"),
+    ),
+    "compaction by the agent": by_backend(herm=Says(NO_HERM), eve=Says(NO_EVE), engine=NATIVE),
+    # Failures.
+    "a turn that fails at once": every(NATIVE),
+    "a turn that fails in the middle": every(NATIVE),
+    "a message that the backend refuses": every(NATIVE),
+    "a backend that is gone for good": every(NATIVE),
+    # Children.
+    "a child agent": grid(
+        herm=(NATIVE, NATIVE, Says(NO_ENGINE)),
+        eve=(NATIVE, NATIVE, Says(NO_ENGINE)),
+        engine=(Carried("not shown"), Carried("not shown"), Says(NO_ENGINE)),
+    ),
+    "a child agent asks": by_backend(herm=NATIVE, eve=NATIVE, engine=Says(NO_ENGINE)),
+    # Several at once, and coming back.
+    "people of all dialects watch": every(NATIVE),
+    "another one answers": every(NATIVE),
+    "two answer at once": every(NATIVE),
+    "coming back in the middle of a turn": every(NATIVE),
+}

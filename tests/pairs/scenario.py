@@ -1,0 +1,76 @@
+"""Makes nine tests of one scenario, each with its cell of the table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from proxy.scripted.faults import Fault
+from tests.pairs.expectations import DIALECTS, TABLE, Cell, Refused
+from tests.pairs.frontends import Refusal
+
+__all__ = ["PLAYED", "Play", "attempt", "refused", "scenario"]
+
+PLAYED: set[str] = set()
+"""The rows of the table that some test plays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One scenario in one pair, and how its world is built."""
+
+    frontend: str
+    backend: str
+    expect: Cell
+    pace: float = 0.0
+    stored: bool = False
+    checked: bool = True
+    settings: Mapping[str, Any] | None = None
+    faults: Mapping[tuple[str, int], Fault] | None = None
+
+
+def scenario(name: str, **options: Any) -> pytest.MarkDecorator:
+    """Return the mark that plays a row of the table in all nine pairs.
+
+    Args:
+        name: the row.
+        options: members of `Play`; of `settings` only those of the backend's own dialect.
+    """
+    PLAYED.add(name)
+    row = TABLE[name]
+    plays = [
+        pytest.param(Play(f, b, row[f, b], **_of(b, options)), id=f"{f}-{b}")
+        for f in DIALECTS
+        for b in DIALECTS
+    ]
+    return pytest.mark.parametrize("world", plays, indirect=True)
+
+
+def _of(backend: str, options: dict[str, Any]) -> dict[str, Any]:
+    settings = options.get("settings") or {}
+    kept = {name: value for name, value in settings.items() if name != "interrupt"}
+    return {**options, "settings": settings if backend == "engine" else kept}
+
+
+@contextlib.contextmanager
+def refused(expect: Refused) -> Iterator[None]:
+    """Expect the refusal of a cell: its status, its code, its words."""
+    with pytest.raises(Refusal) as caught:
+        yield
+    answer = caught.value
+    assert (answer.status, answer.code) == (expect.status, expect.code), answer
+    assert expect.why in answer.text
+
+
+async def attempt(expect: Cell, action: Callable[[], Awaitable[Any]]) -> bool:
+    """Do what a cell says about; return whether it was done, a refusal being checked here."""
+    if isinstance(expect, Refused):
+        with refused(expect):
+            await action()
+        return False
+    await action()
+    return True

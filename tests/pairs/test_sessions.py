@@ -1,0 +1,309 @@
+"""Sessions in all nine pairs: controls, failures, children, several people, coming back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from adapters import events as ev
+from proxy.scripted.faults import Status
+from tests.pairs import test_messages, test_people
+from tests.pairs.expectations import TABLE, Native, Refused, Says
+from tests.pairs.frontends import EvePerson, Refusal, Seen
+from tests.pairs.scenario import PLAYED, attempt, refused, scenario
+from tests.pairs.world import World
+
+ALL = ("herm", "eve", "engine")
+
+
+@scenario("compact")
+async def test_compact_shortens_the_history_or_is_refused(world: World) -> None:
+    await _controlled(world, "compact")
+
+
+@scenario("clear")
+async def test_clear_drops_the_history_or_is_refused(world: World) -> None:
+    await _controlled(world, "clear")
+
+
+async def _controlled(world: World, name: str) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    if await attempt(world.expect, lambda: person.control(name)):
+        kinds: dict[str, type[ev.Event]] = {
+            "compact": ev.ContextCompacted,
+            "clear": ev.ContextCleared,
+        }
+        await person.until(
+            lambda seen: any(t in ("compaction.completed", "context.cleared") for t in seen.types)
+        )
+        assert await world.log(kinds[name])
+    await person.say("still there?")
+    seen = await person.until(lambda seen: "still there?" in seen.text and seen.state == "rests")
+    assert "You said: “still there?”." in seen.text
+
+
+@scenario("reset", checked=False)
+async def test_reset_retires_the_session_or_is_refused(world: World) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    if not await attempt(world.expect, lambda: person.control("reset")):
+        await person.say("still there?")
+        await person.settled(turns=2)
+        return
+    await person.until(lambda seen: seen.state == "over")
+    (ended,) = await world.log(ev.SessionEnded)
+    assert ended.outcome in ("completed", "terminated")
+
+
+@scenario("a title")
+async def test_a_title_is_given_or_refused(world: World) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    if await attempt(world.expect, lambda: person.rename("The garden")):
+        await person.until(lambda seen: "The garden" in seen.titles)
+        if isinstance(world.expect, Native):
+            assert {"title": "The garden"} in world.received("update")
+
+
+@scenario("a title that the agent gives")
+async def test_a_title_of_the_agent_is_shown_where_there_is_a_place(world: World) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    if world.backend == "herm" and world.frontend == "herm":
+        await person.until(lambda seen: seen.titles == ["The first turn"])
+    else:
+        assert person.seen.titles == []
+
+
+@scenario("archive")
+async def test_an_archived_session_takes_no_more(world: World) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    if not await attempt(world.expect, lambda: person.control("archive")):
+        return
+    with refused(Refused(409, "archived")):
+        await person.say("still there?")
+    updated = await world.log(ev.SessionUpdated)
+    assert any(event.archived_at is not None for event in updated)
+
+
+@scenario("delete", checked=False)
+async def test_a_deleted_session_is_gone(world: World) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    if not await attempt(world.expect, lambda: person.control("delete")):
+        await world.check()
+        return
+    with refused(Refused(404, "not_found")):
+        await person.say("still there?")
+
+
+@scenario("compaction by the agent")
+async def test_a_compaction_by_the_agent_is_seen(world: World) -> None:
+    await world.person.say("script: compact")
+    seen = await world.person.settled()
+    assert "I have shortened my notes." in seen.text
+    if isinstance(world.expect, Says):
+        assert world.expect.words in seen.text
+        return
+    (compacted,) = await world.log(ev.ContextCompacted)
+    assert (compacted.before_tokens, compacted.after_tokens) == (31200, 9400)
+    shown = {"herm": None, "eve": "compaction.completed", "engine": "compaction_event"}
+    kind = shown[world.frontend]
+    assert kind is None or kind in seen.types
+
+
+# Failures.
+
+
+@scenario("a turn that fails at once")
+async def test_a_turn_that_fails_at_once_says_why(world: World) -> None:
+    person = world.person
+    await person.say("script: fail")
+    seen = await person.settled()
+    assert seen.outcomes == ["failed"]
+    assert any(
+        "LLM_RATE_LIMITED" in text and "The provider is limiting requests." in text
+        for text in seen.errors
+    )
+    await person.say("again?")
+    seen = await person.settled(turns=2)
+    assert "You said: “again?”. (turn 2)" in seen.text
+
+
+@scenario("a turn that fails in the middle")
+async def test_a_turn_that_fails_in_the_middle_keeps_what_was_said(world: World) -> None:
+    person = world.person
+    await person.say("script: failmid")
+    seen = await person.settled()
+    assert seen.outcomes == ["failed"]
+    assert "The first lighthouse was built on " in seen.text
+    assert any("LLM_PROVIDER_ERROR" in text for text in seen.errors)
+
+
+_REFUSALS = {("create", 1): Status(403), ("execute", 1): Status(403)}
+
+
+@scenario("a message that the backend refuses", faults=_REFUSALS)
+async def test_a_message_that_the_backend_refuses_ends_in_a_failed_turn(world: World) -> None:
+    person = world.person
+    await person.say("hello")
+    await person.settled()
+    (settled,) = await world.log(ev.InputSettled)
+    assert settled.outcome == "refused"
+    assert person.seen.outcomes == ["failed"]
+    assert any("Refused on purpose." in text for text in person.seen.errors)
+
+
+@scenario("a backend that is gone for good", pace=0.1, settings={"patience_seconds": 0.2})
+async def test_a_backend_that_is_gone_for_good_ends_the_turn(world: World) -> None:
+    person = world.person
+    await person.say("script: slow 400")
+    await person.until(lambda seen: "tick 1 " in seen.text)
+    await world.lose_backend()
+    seen = await person.settled()
+    assert seen.outcomes == ["failed"]
+    assert "tick 1 " in seen.text
+
+
+# Children.
+
+
+@scenario("a child agent")
+async def test_a_child_agent_is_seen_with_a_stream_of_its_own(world: World) -> None:
+    person = world.person
+    await person.say("script: child")
+    seen = await person.settled()
+    if isinstance(world.expect, Says):
+        assert world.expect.words in seen.text
+        return
+    assert "The researcher says: 84 m." in seen.text
+    await world.quiet()
+    if world.frontend == "herm":
+        await person.until(
+            lambda seen: any("The north tower is 84 m tall." in text for text in seen.children)
+        )
+        told = seen.children + [str(tool.input) for tool in seen.tools.values()]
+        assert any("Find the height of the north tower." in text for text in told)
+    if isinstance(person, EvePerson):
+        name, _, child = seen.children[0].partition(": ")
+        assert name == "researcher"
+        own = await person.child(child)
+        assert "The north tower is 84 m tall." in own.text
+        if world.backend == "eve":
+            assert "CREATE TABLE t" in (own.called("read_file").output or "")
+
+
+@scenario("a child agent asks")
+async def test_what_a_child_asks_is_answered_by_the_person(world: World) -> None:
+    person = world.person
+    await person.say("script: childask")
+    if isinstance(world.expect, Says):
+        seen = await person.settled()
+        assert world.expect.words in seen.text
+        return
+    ask = await person.asked()
+    assert "rm -rf /srv/exports/2024" in ask.prompt + ask.about
+    await person.confirm(ask, True)
+    seen = await person.settled()
+    assert "The cleaner is done." in seen.text
+    (resolved,) = await world.log(ev.InteractionResolved)
+    assert resolved.outcome == "approved"
+
+
+# Several people, and coming back.
+
+
+@scenario("people of all dialects watch")
+async def test_people_of_all_dialects_see_the_same_turn(world: World) -> None:
+    person = world.person
+    await person.say("script: approve")
+    ask = await person.asked()
+    watchers = [await world.join(name) for name in ALL]
+    for watcher in watchers:
+        # An open interaction is shown to everyone who comes.
+        shown = await watcher.asked()
+        assert "rm -rf /srv/exports/2024" in shown.prompt + shown.about
+    await person.confirm(ask, True)
+    seen = await person.settled()
+    for watcher in watchers:
+        theirs = await watcher.until(lambda seen: bool(seen.outcomes))
+        assert theirs.text == seen.text
+        assert theirs.outcomes == seen.outcomes
+        assert theirs.called("bash").input == seen.called("bash").input
+        inputs = theirs.inputs if watcher.dialect != "herm" else await watcher.history()
+        assert inputs == ["script: approve"] or watcher.dialect == "engine"
+
+
+@scenario("another one answers")
+async def test_a_person_of_another_dialect_answers(world: World) -> None:
+    person = world.person
+    await person.say("script: approve2")
+    await person.asked()
+    others = [await world.join(name) for name in ALL if name != world.frontend]
+    for number, (other, yes) in enumerate(zip(others, (True, False), strict=True), start=1):
+        await other.until(_asks(number))
+        await other.confirm(other.seen.ask, yes)
+    seen = await person.settled(turns=1)
+    assert "Done, 4.1 GB freed." in seen.text
+    assert "Understood, I left /etc/hosts alone." in seen.text
+    # And what one of them says next is seen by the first.
+    await others[0].settled(turns=1)
+    if world.frontend == "engine":
+        # The body of its own turn is over: an Engine client looks into the replay.
+        await person.attach()
+    await others[0].say("thanks from here")
+    await person.until(
+        lambda seen: "You said: “thanks from here”." in seen.text and seen.state == "rests"
+    )
+
+
+def _asks(number: int) -> Callable[[Seen], bool]:
+    return lambda seen: len(seen.asks) == number and seen.state == "asks"
+
+
+@scenario("two answer at once")
+async def test_the_first_of_two_answers_wins(world: World) -> None:
+    person = world.person
+    await person.say("script: approve")
+    ask = await person.asked()
+    other = await world.join("eve" if world.frontend != "eve" else "herm")
+    theirs = await other.asked()
+    results = await asyncio.gather(
+        person.confirm(ask, True), other.confirm(theirs, True), return_exceptions=True
+    )
+    lost = [result for result in results if isinstance(result, Refusal)]
+    assert len(lost) == 1, results
+    assert lost[0].status in (404, 409)
+    person._works()
+    seen = await person.until(lambda seen: bool(seen.outcomes))
+    assert "Done, 4.1 GB freed." in seen.text
+    assert len(await world.log(ev.InteractionResolved)) == 1
+
+
+@scenario("coming back in the middle of a turn", pace=0.05)
+async def test_whoever_comes_back_reads_the_same_frames(world: World) -> None:
+    person = world.person
+    await person.say("script: slow 20")
+    await person.until(lambda seen: "tick 3 " in seen.text)
+    place = len(person.frames) - 3
+    again = asyncio.create_task(person.reread(place))
+    await person.settled()
+    await world.quiet()
+    frames = await again
+    assert frames == person.frames[place + 1 :][: len(frames)]
+    assert len(frames) >= len(person.frames) - place - 2
+    late = await person.reread(0)
+    assert late == person.frames[1:][: len(late)]
+
+
+def test_every_row_of_the_table_is_played() -> None:
+    modules = (test_messages, test_people)
+    assert set(TABLE) == PLAYED, modules
