@@ -489,7 +489,8 @@ async function restartWhilePaused(app) {
 
 /**
  * All scenarios by name. `only` names the generation that a scenario is about, `aside` marks those
- * that mostly wait and therefore run beside the others, `restart` those with a server of their own.
+ * that mostly wait and therefore run beside the others (they are about Dragoman alone, and run with
+ * one backend), `restart` those with a server of their own, `without` the backends that cannot.
  */
 export const SCENARIOS = [
   { name: "lease", run: lease, only: "S", aside: true, limitMs: 90_000 },
@@ -505,7 +506,8 @@ export const SCENARIOS = [
   { name: "tool-fails", run: toolFails },
   { name: "approval-yes", run: approvalYes },
   { name: "approval-no", run: approvalNo },
-  { name: "approval-feedback", run: approvalFeedback },
+  // eve 0.30.8 does not tell its model what was written with a refusal, and Herm has no member for it.
+  { name: "approval-feedback", run: approvalFeedback, without: ["eve-t", "herm"] },
   { name: "question-option", run: questionOption },
   { name: "question-free-text", run: questionFreeText },
   { name: "question-by-message", run: questionByMessage },

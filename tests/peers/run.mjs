@@ -16,6 +16,7 @@ import { SCENARIOS } from "./conversation.mjs";
 const BUDGET_S = 480; // the whole of `make peers`, installation included
 const START_LIMIT_MS = 30_000;
 const LISTENING = /^listening on (http:\/\/\S+)/;
+const MAIN_ROUTE = "engine";
 const GENERATIONS = { "0.30.8": "T", "0.80.1": "S" };
 
 const cache = import.meta.dirname;
@@ -35,11 +36,24 @@ const { values: options } = parseArgs({
 const only = options.only?.flatMap((names) => names.split(","));
 const python = path.join(root, ".venv/bin/python");
 const dragoman = path.join(root, ".venv/bin/dragoman");
-const ENGINE_KEY = "peers-engine-key";
+const KEY = "peers-key";
 
-function note(generation, { name, ok, ms, error }) {
+/** Route -> dialect of its backend, options of the scripted one, the rest of its table. */
+const BACKENDS = {
+  engine: ["engine", [], 'auth = { header = "X-Engine-Key", env = "PEERS_KEY" }'],
+  herm: [
+    "herm",
+    [],
+    `auth = { bearer_env = "PEERS_KEY" }
+create = { agent = "agent_1", environment_id = "env_1", user_id = "user_1" }`,
+  ],
+  "eve-t": ["eve", ["--generation", "T"], 'auth = { bearer_env = "PEERS_KEY" }'],
+  "eve-s": ["eve", ["--generation", "S2"], 'auth = { bearer_env = "PEERS_KEY" }'],
+};
+
+function note(who, { name, ok, ms, error }) {
   counts[ok ? "passed" : "failed"] += 1;
-  console.log(`${ok ? "PASS" : "FAIL"} ${generation} ${name} (${ms} ms)`);
+  console.log(`${ok ? "PASS" : "FAIL"} ${who} ${name} (${ms} ms)`);
   if (error) console.log(error.replace(/^/gm, "     "));
 }
 
@@ -102,7 +116,8 @@ async function startServer(command, args, env = {}) {
  * Runs one generation's driver. For each scenario, `onSettled` is called with its name when it asks
  * for a restart of the server (then with the process to tell about it) or has ended.
  */
-function runDriver(generation, names, host, onSettled = () => {}) {
+function runDriver(generation, names, host, { route, onSettled = () => {} } = {}) {
+  const who = route === undefined ? generation : `${generation} ${route}`;
   const child = fork(path.join(cache, `eve-${generation}`, "driver.mjs"), {
     cwd: cache,
     env: { ...process.env, EVE_HOST: host, PEERS_ONLY: names.join(",") },
@@ -114,13 +129,13 @@ function runDriver(generation, names, host, onSettled = () => {}) {
     if (message.type !== "result") return;
     left.delete(message.name);
     onSettled(`${generation} ${message.name}`);
-    note(generation, message);
+    note(who, message);
   });
   return new Promise((resolve) => {
     child.on("exit", () => {
       running.delete(child);
       for (const name of left) {
-        fail(`${generation} ${name}: the driver ended without a result`);
+        fail(`${who} ${name}: the driver ended without a result`);
         onSettled(`${generation} ${name}`);
       }
       resolve();
@@ -128,25 +143,16 @@ function runDriver(generation, names, host, onSettled = () => {}) {
   });
 }
 
-/** The chosen scenarios of a generation, those with or without a restart. */
-function chosen(generation, restart) {
+/** The chosen scenarios of a generation on a backend, those with or without a restart. */
+function chosen(generation, restart, route) {
   return SCENARIOS.filter(
     (s) =>
       Boolean(s.restart) === restart &&
+      !(s.without ?? []).includes(route) &&
+      !(s.aside && route !== MAIN_ROUTE) &&
       (s.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
       (only === undefined || only.includes(s.name)),
   ).map((s) => s.name);
-}
-
-async function converse(plan) {
-  const given = process.env.EVE_HOST;
-  const server = given ? undefined : await startServer(dragoman, ["demo", "--port", "0"]);
-  const host = given ?? `${server.url}/as/eve/to/engine`;
-  const before = counts.failed;
-  await Promise.all(plan.map(([generation, names]) => runDriver(generation, names, host)));
-  if (server && counts.failed > before)
-    console.log(server.tail.join("\n").replace(/^/gm, "demo: "));
-  await server?.stop();
 }
 
 async function freePort() {
@@ -157,18 +163,24 @@ async function freePort() {
   return port;
 }
 
-/** Kills Dragoman once, when every scenario has come to its point, and starts it again. */
-async function converseOverRestart(plan) {
+/** `dragoman serve` over scripted backends: `start` again on the same port and journal, `stop` all. */
+async function openHouse(routes) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "dragoman-peers-"));
-  const engine = await startServer(python, [
-    "-m",
-    "proxy.scripted",
-    "engine",
-    "--port",
-    "0",
-    "--key",
-    ENGINE_KEY,
-  ]);
+  const backends = [];
+  let tables = "";
+  for (const route of routes) {
+    const [dialect, words, rest] = BACKENDS[route];
+    const args = ["-m", "proxy.scripted", dialect, "--port", "0", "--key", KEY, ...words];
+    const backend = await startServer(python, args);
+    backends.push(backend);
+    tables += `
+[[backends]]
+name = "${route}"
+dialect = "${dialect}"
+url = "${backend.url}"
+${rest}
+`;
+  }
   const config = path.join(folder, "dragoman.toml");
   fs.writeFileSync(
     config,
@@ -177,23 +189,58 @@ listen = "127.0.0.1:${await freePort()}"
 
 [journal]
 url = "sqlite:///${folder}/dragoman.db"
-
-[[backends]]
-name = "engine"
-dialect = "engine"
-url = "${engine.url}"
-auth = { header = "X-Engine-Key", env = "ENGINE_KEY" }
-`,
+${tables}`,
   );
-  const serve = () => startServer(dragoman, ["serve", "--config", config], { ENGINE_KEY });
-  let server = await serve();
+  return {
+    start: () => startServer(dragoman, ["serve", "--config", config], { PEERS_KEY: KEY }),
+    async stop(server) {
+      await server.stop();
+      await Promise.all(backends.map((backend) => backend.stop()));
+      fs.rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** The first backend's scenarios wait for a lease; meanwhile the others take their turns. */
+async function converse() {
+  if (process.env.EVE_HOST) {
+    const plan = planOf(false, MAIN_ROUTE);
+    await Promise.all(plan.map(([g, names]) => runDriver(g, names, process.env.EVE_HOST)));
+    return;
+  }
+  const plans = Object.keys(BACKENDS).map((route) => [route, planOf(false, route)]);
+  const wanted = plans.filter(([, plan]) => plan.length > 0);
+  if (wanted.length === 0) return;
+  const house = await openHouse(wanted.map(([route]) => route));
+  const server = await house.start();
+  const before = counts.failed;
+  const play = ([route, plan]) =>
+    Promise.all(
+      plan.map(([g, names]) =>
+        runDriver(g, names, `${server.url}/as/eve/to/${route}`, { route }),
+      ),
+    );
+  const others = async () => {
+    for (const one of wanted.slice(1)) await play(one);
+  };
+  await Promise.all([play(wanted[0]), others()]);
+  if (counts.failed > before) console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
+  await house.stop(server);
+}
+
+/** Kills Dragoman once, when every scenario has come to its point, and starts it again. */
+async function converseOverRestart() {
+  const plan = planOf(true, MAIN_ROUTE);
+  if (plan.length === 0 || process.env.EVE_HOST) return;
+  const house = await openHouse([MAIN_ROUTE]);
+  let server = await house.start();
 
   const awaited = new Set(plan.flatMap(([g, names]) => names.map((name) => `${g} ${name}`)));
   const waiting = new Set();
   const killAndStart = async () => {
     await server.stop("SIGKILL");
     for (const driver of waiting) driver.send({ type: "killed" });
-    server = await serve();
+    server = await house.start();
     for (const driver of waiting) driver.send({ type: "back" });
   };
   const onSettled = (name, driver) => {
@@ -204,11 +251,9 @@ auth = { header = "X-Engine-Key", env = "ENGINE_KEY" }
   };
   const before = counts.failed;
   const host = `${server.url}/as/eve/to/engine`;
-  await Promise.all(plan.map(([g, names]) => runDriver(g, names, host, onSettled)));
+  await Promise.all(plan.map(([g, names]) => runDriver(g, names, host, { onSettled })));
   if (counts.failed > before) console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
-  await server.stop();
-  await engine.stop();
-  fs.rmSync(folder, { recursive: true });
+  await house.stop(server);
 }
 
 function finish() {
@@ -231,8 +276,8 @@ if (options.list) {
 const generations = options.gen ?? Object.keys(GENERATIONS);
 const known = SCENARIOS.map((s) => s.name);
 for (const name of only ?? []) if (!known.includes(name)) fail(`there is no scenario ${name}`);
-const planOf = (restart) =>
-  generations.map((g) => [g, chosen(g, restart)]).filter(([, names]) => names.length > 0);
+const planOf = (restart, route) =>
+  generations.map((g) => [g, chosen(g, restart, route)]).filter(([, names]) => names.length > 0);
 
 for (const signal of ["SIGINT", "SIGTERM"])
   process.on(signal, () => {
@@ -241,14 +286,9 @@ for (const signal of ["SIGINT", "SIGTERM"])
   });
 setTimeout(finish, Math.max(0, started + BUDGET_S + 1 - Date.now() / 1000) * 1000).unref();
 console.log(`installed after ${(Date.now() / 1000 - started).toFixed(0)} s`);
-for (const [restart, run] of [
-  [false, converse],
-  [true, converseOverRestart],
-]) {
-  const plan = planOf(restart);
-  if (plan.length === 0 || (restart && process.env.EVE_HOST)) continue;
+for (const run of [converse, converseOverRestart]) {
   try {
-    await run(plan);
+    await run();
   } catch (error) {
     fail(error.message);
   }

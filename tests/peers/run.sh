@@ -3,12 +3,13 @@
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|servers] [OPTIONS OF THE PART]; without a name both parts run.
+# Usage: run.sh [clients|terminal|servers] [OPTIONS OF THE PART]; without a name all parts run.
+# The part `clients` without options includes `terminal`, eve's own terminal programs.
 set -eu
 
 part=both
 case ${1-} in
-    clients | servers)
+    clients | terminal | servers)
         part=$1
         shift
         ;;
@@ -71,16 +72,21 @@ npm24() {
 
 failed=0
 cd "$root"
-if [ "$part" != servers ]; then
-    # A client is found from the folder of the file that imports it, so the drivers run beside it.
-    cp "$peers"/*.mjs "$cache/"
-    for generation in eve-0.30.8 eve-0.80.1; do
-        install_locked "$generation" npm24
-        cp "$peers/$generation/driver.mjs" "$cache/$generation/"
-    done
+# A client is found from the folder of the file that imports it, so the drivers run beside it.
+cp "$peers"/*.mjs "$cache/"
+for generation in eve-0.30.8 eve-0.80.1; do
+    install_locked "$generation" npm24
+    cp "$peers/$generation/driver.mjs" "$cache/$generation/"
+done
+if [ "$part" = clients ] || [ "$part" = both ]; then
     "$node" "$cache/run.mjs" "$root" "$@" || failed=1
 fi
-if [ "$part" != clients ]; then
+if [ "$part" = both ] || [ "$part" = terminal ] || { [ "$part" = clients ] && [ $# -eq 0 ]; }; then
+    # The terminal program of 0.30.8 loads its server half even when it only connects.
+    install_locked servers/eve-0.30.8 npm24
+    "$root/.venv/bin/python" -m tests.peers.terminal --node "$node" --cache "$cache" "$@" || failed=1
+fi
+if [ "$part" = servers ] || [ "$part" = both ]; then
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "servers/$generation" npm24
         rm -rf "$cache/servers/$generation/agent"

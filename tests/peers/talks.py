@@ -14,7 +14,7 @@ from typing import Any, Literal
 import aiohttp
 
 from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
-from tests.support.eve_client import Accepted, EveClient, EveSession, TurnResult
+from tests.support.eve_client import Accepted, EveClient, EveSession, Style, TurnResult
 from tests.support.herm_client import Envelope, HermClient, HermTurn, check_join, message
 
 __all__ = ["TALKS", "Asked", "Heard", "Option", "Talk", "Tool"]
@@ -62,9 +62,13 @@ class Heard:
 
 
 class Talk:
-    """One conversation of one frontend; a subclass for each dialect."""
+    """One conversation of one frontend; a subclass for each of them.
+
+    `face` is the frontend's name in the output, `dialect` that of its route.
+    """
 
     face: str
+    dialect: str
 
     def __init__(self, http: aiohttp.ClientSession, url: Callable[[], str], name: str) -> None:
         """Keep where to talk to, and a name that no other conversation has."""
@@ -101,10 +105,12 @@ class EveTalk(Talk):
     """An eve client of the session-ID generation on the form that serves all clients."""
 
     face = "eve"
+    dialect = "eve"
+    style: Style = "S"
 
     def __init__(self, http: aiohttp.ClientSession, url: Callable[[], str], name: str) -> None:
         self._url = url
-        self.client = EveClient(http, url(), form="all")
+        self.client = EveClient(http, url(), form="all", style=self.style, beats=True)
         self.session: EveSession | None = None
 
     async def say(self, text: str, **members: Any) -> Heard:
@@ -152,6 +158,13 @@ class EveTalk(Talk):
         live = self.session.log
         whole = [record async for record in again.stream(0, follow=False)]
         assert whole[: len(live)] == live, "a full read differs from what was read live"
+
+
+class EveTokenTalk(EveTalk):
+    """An eve client of the token generation."""
+
+    face = "eve-t"
+    style = "T"
 
 
 def heard_by_eve(turn: TurnResult) -> Heard:
@@ -203,6 +216,7 @@ class EngineTalk(Talk):
     """An Engine client; the body of a turn stays open over its pauses."""
 
     face = "engine"
+    dialect = "engine"
 
     def __init__(self, http: aiohttp.ClientSession, url: Callable[[], str], name: str) -> None:
         self._http, self._url = http, url
@@ -305,6 +319,7 @@ class HermTalk(Talk):
     """A Herm client; its stream stays open for the life of the conversation."""
 
     face = "herm"
+    dialect = "herm"
 
     def __init__(self, http: aiohttp.ClientSession, url: Callable[[], str], name: str) -> None:
         self._http, self._url = http, url
@@ -380,6 +395,11 @@ class HermTalk(Talk):
         assert self.session is not None
         await self.client.post(self.session, {"type": "user.interrupt"})
 
+    async def steer(self, text: str) -> None:
+        """Give the running turn a hint."""
+        assert self.session is not None
+        await self.client.post(self.session, {"type": "user.steer", "message": text})
+
     async def check(self) -> None:
         assert self.session is not None
         check_join(self.envelopes, await self.client.list(self.session))
@@ -427,4 +447,4 @@ def _heard_by_herm(turn: HermTurn) -> Heard:
     )
 
 
-TALKS: Sequence[type[Talk]] = (EveTalk, EngineTalk, HermTalk)
+TALKS: Sequence[type[Talk]] = (EveTalk, EveTokenTalk, EngineTalk, HermTalk)
