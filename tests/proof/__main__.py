@@ -1,0 +1,161 @@
+"""Make the proof, or a part of it: `python -m tests.proof [--fraction 0.05]`.
+
+Works in slices of at most `--minutes`, each with a seed of its own, and adds each to the results
+file. Without an end of the time in sight it goes on where the file ends until the goals are met;
+`make proof` runs one slice after the other. One slice can be repeated: `--only KIND --seed N`, with
+`--pair eve/herm` for one pair alone and `--keep FOLDER` to look at journal and log afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import logging
+import math
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.proof import results
+from tests.proof.results import Slice
+from tests.proof.run import PAIRS, Plan, run
+
+KILLS = 2000
+DISCONNECTS = 10_000
+SOAK_MINUTES = 60.0
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+SOAK_PART = 0.5
+"""A part of the proof soaks for half of its share: of a minute and a half half is warm-up, and a
+twentieth of everything has six minutes."""
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="of the first slice (default 1)")
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--disconnects", type=int, default=DISCONNECTS)
+    parser.add_argument("--soak", type=float, default=SOAK_MINUTES, help="minutes in all")
+    parser.add_argument("--fraction", type=float, default=1.0, help="of all three goals")
+    parser.add_argument("--minutes", type=float, default=8.0, help="the longest slice")
+    parser.add_argument("--once", action="store_true", help="one slice, then stop")
+    parser.add_argument("--results", type=Path, default=Path(".cache/proof.jsonl"))
+    parser.add_argument("--report", action="store_true", help="print the figures, run nothing")
+    parser.add_argument("--docs", action="store_true", help="write the figures into the docs")
+    parser.add_argument("--only", choices=["kills", "disconnects", "soak", "calm"])
+    parser.add_argument("--form", choices=["all", "tokens", "newest"], help="of the eve face")
+    parser.add_argument("--generation", choices=["T", "S1", "S2"], help="of the eve backend")
+    parser.add_argument("--pair", help="frontend/backend")
+    parser.add_argument("--keep", type=Path, help="a folder for journal and log")
+    return parser.parse_args(arguments)
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def one(options: argparse.Namespace, kind: Any, seed: int, goal: int, seconds: float) -> Slice:
+    """Run one slice and return its figures."""
+    pairs = PAIRS
+    if options.pair:
+        frontend, _, backend = options.pair.partition("/")
+        pairs = ((frontend, backend),)
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    keep = options.keep
+    if kind == "soak" and keep is None:
+        # All slices of a soak write into one journal, which grows as in an hour of one process.
+        keep = soak_folder(options)
+        keep.mkdir(parents=True, exist_ok=True)
+    plan = Plan(
+        kind,
+        seed,
+        goal,
+        seconds,
+        pairs,
+        keep=keep,
+        form=options.form,
+        generation=options.generation,
+    )
+    ran = asyncio.run(run(plan, say))
+    done = Slice(
+        kind=kind,
+        seed=seed,
+        commit=results.commit(),
+        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
+        seconds=round(time.monotonic() - begun, 1),
+        counts=dict(ran.counts),
+        pairs={name: dict(verdict.counts) for name, verdict in ran.pairs.items()},
+        wrong=[text for verdict in ran.pairs.values() for text in verdict.wrong][:200],
+        samples=[list(sample) for sample in ran.memory] if kind == "soak" else [],
+    )
+    done.counts["memory over"] = int(results.too_much(results.tenths(results.warm(done))))
+    return done
+
+
+def soak_folder(options: argparse.Namespace) -> Path:
+    """Return where the journal of the soak is kept between its slices."""
+    results_file: Path = options.results
+    return results_file.with_suffix(".soak")
+
+
+def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str, int, float] | None:
+    """Return the kind, goal and seconds of what is to be done next; None when all is done."""
+    longest = options.minutes * 60
+    kills = math.ceil(options.kills * options.fraction) - results.total(done, "kills", "kills")
+    if kills > 0:
+        return "kills", int(kills), longest
+    cuts = math.ceil(options.disconnects * options.fraction)
+    cuts -= int(results.total(done, "disconnects", "disconnects"))
+    if cuts > 0:
+        return "disconnects", cuts, longest
+    part = options.fraction if options.fraction >= 1 else options.fraction * SOAK_PART
+    left = options.soak * 60 * part - results.total(done, "soak", "seconds")
+    if left > 1:
+        return "soak", 0, min(longest, max(left, 1.5 * results.WARM_UP_S))
+    return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run slices until all is done, and return the exit status: 1 when anything was wrong."""
+    options = parse(arguments)
+    # What the scripted backends log is what is done to them on purpose.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    # Some thousand connections at a time, most of them broken and soon closed.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.only:
+        goal = {"kills": options.kills, "disconnects": options.disconnects}.get(options.only, 0)
+        done = [one(options, options.only, options.seed, goal, options.minutes * 60)]
+    else:
+        done = results.read(options.results)
+        while not options.report and (task := next_slice(options, done)) is not None:
+            seed = options.seed + len(done)
+            ran = one(options, task[0], seed, task[1], task[2])
+            results.append(options.results, ran)
+            done.append(ran)
+            if options.once:
+                break
+        if not options.report and next_slice(options, done) is None:
+            shutil.rmtree(soak_folder(options), ignore_errors=True)
+    say(results.report(done))
+    if options.docs:
+        results.write_docs(PAGE, done)
+    failed = results.failures(done)
+    for text in failed:
+        say(text)
+    say("FAILED" if failed else "nothing lost, doubled, reordered or done twice")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

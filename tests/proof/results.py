@@ -1,0 +1,244 @@
+"""The results file of the proof: one JSON line for each slice, and the tables made of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["BAD", "Slice", "documented", "read", "report", "tenths", "total", "write_docs"]
+
+BAD = (
+    "lost",
+    "doubled",
+    "reordered",
+    "twice",
+    "commands lost",
+    "stuck",
+    "violations",
+    "replay differs",
+    "broken",
+)
+"""What must be zero in every pair."""
+
+BAD_OF_ALL = ("answered twice", "executed twice", "memory over")
+"""What must be zero over all pairs."""
+
+_COLUMNS: tuple[str, ...] = (
+    "conversations",
+    "sent",
+    "received",
+    "lost",
+    "doubled",
+    "reordered",
+    "once",
+    "refused",
+    "unknown",
+    "unknown, done",
+    "twice",
+    "commands lost",
+    "stuck",
+    "replay differs",
+)
+
+WARM_UP_S = 45.0
+"""Pools, caches and code that is used for the first time fill in this time of a process's life. Its
+memory counts afterwards."""
+
+MEMORY_SHARE = 0.05
+MEMORY_BYTES = 5 * 2**20
+"""How much more memory the last tenth may need than the first (issue: 5 % + 5 MB)."""
+
+BEGIN = "<!-- made by `python -m tests.proof --report --docs`; do not edit -->"
+END = "<!-- end of the made part -->"
+
+
+@dataclass(slots=True)
+class Slice:
+    """One slice: what it was, and its figures."""
+
+    kind: str
+    seed: int
+    commit: str
+    date: str
+    seconds: float
+    counts: dict[str, int]
+    pairs: dict[str, dict[str, int]]
+    wrong: list[str] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    samples: list[list[float]] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything was found that must not be."""
+        return bool(
+            any(counts.get(name) for counts in self.pairs.values() for name in BAD)
+            or any(self.counts.get(name) for name in BAD_OF_ALL)
+        )
+
+
+def read(path: Path) -> list[Slice]:
+    """Return the slices of a results file, none when there is no file."""
+    if not path.exists():
+        return []
+    return [Slice(**json.loads(line)) for line in path.read_text().splitlines() if line]
+
+
+def append(path: Path, done: Slice) -> None:
+    """Add a slice."""
+    row = {name: getattr(done, name) for name in Slice.__dataclass_fields__}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def commit() -> str:
+    """Return the commit of the work tree, with a mark when it was changed since."""
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+def total(slices: Iterable[Slice], kind: str, name: str) -> float:
+    """Return a figure over all slices of a kind."""
+    mine = [one for one in slices if one.kind == kind]
+    return sum(one.seconds if name == "seconds" else one.counts.get(name, 0) for one in mine)
+
+
+def _table(slices: Sequence[Slice]) -> list[str]:
+    sums: dict[str, Counter[str]] = {}
+    for one in slices:
+        for pair, counts in one.pairs.items():
+            sums.setdefault(pair, Counter()).update(counts)
+    lines = [
+        "| frontend > backend | " + " | ".join(_COLUMNS) + " |",
+        "|---|" + "---:|" * len(_COLUMNS),
+    ]
+    for pair, counts in sums.items():
+        cells = (str(counts.get(name, 0)) for name in _COLUMNS)
+        lines.append(f"| {pair} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def report(slices: Sequence[Slice]) -> str:
+    """Return the tables in Markdown: one for each kind of trouble, and what they were made from."""
+    lines: list[str] = []
+    for kind in ("kills", "disconnects", "soak"):
+        mine = [one for one in slices if one.kind == kind]
+        if not mine:
+            continue
+        counts: Counter[str] = Counter()
+        for one in mine:
+            counts.update(one.counts)
+        minutes = sum(one.seconds for one in mine) / 60
+        dates = sorted({one.date for one in mine})
+        head = {
+            "kills": f"{counts['kills']} kills; {counts['executed processes']} of the starts were "
+            "executed from the command line, the others forked",
+            "disconnects": f"{counts['disconnects']} connections cut ("
+            + ", ".join(
+                f"{number} {name.removeprefix('cut: ')}"
+                for name, number in sorted(counts.items())
+                if name.startswith("cut: ")
+            )
+            + ")",
+            "soak": "traffic with a tenth of the connections cut",
+        }[kind]
+        lines += ["", f"### {kind.capitalize()}", "", f"{head}; {minutes:.0f} minutes.", ""]
+        lines += _table(mine)
+        lines += [
+            "",
+            f"Answers given: {counts['answers given']}, twice: {counts['answered twice']}.",
+        ]
+        eves = [
+            f"{number} {name}" for name, number in sorted(counts.items()) if name.startswith("eve ")
+        ]
+        if eves:
+            lines += ["", "Slices by form and generation of eve: " + ", ".join(eves) + "."]
+        if kind == "soak":
+            lines += ["", _memory_report(mine)]
+        seeds = ", ".join(str(one.seed) for one in mine)
+        commits = ", ".join(sorted({one.commit for one in mine}))
+        lines += ["", f"Dates: {dates[0]} to {dates[-1]}. Seeds: {seeds}. Commits: {commits}."]
+        wrong = [text for one in mine for text in one.wrong]
+        if wrong:
+            lines += ["", f"{len(wrong)} complaints, the first of them:", ""]
+            lines += [f"- `{text[:240].replace('`', '')}`" for text in wrong[:10]]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _mib(bytes_: float) -> str:
+    return f"{bytes_ / 2**20:.1f}"
+
+
+def tenths(held: Sequence[float]) -> tuple[float, float] | None:
+    """Return the mean of the first tenth and of the last; None of fewer than ten samples."""
+    tenth = len(held) // 10
+    if not tenth:
+        return None
+    return sum(held[:tenth]) / tenth, sum(held[-tenth:]) / tenth
+
+
+def warm(one: Slice) -> list[float]:
+    """Return a slice's samples of memory after its warm-up."""
+    return [held for age, held in one.samples if age >= WARM_UP_S]
+
+
+def whole(slices: Iterable[Slice]) -> tuple[float, float] | None:
+    """Return the memory of the first tenth and of the last one of all soak slices together."""
+    return tenths([held for one in slices if one.kind == "soak" for held in warm(one)])
+
+
+def too_much(found: tuple[float, float] | None) -> bool:
+    """Say whether the last tenth needs more memory than it may."""
+    return found is not None and found[1] > found[0] * (1 + MEMORY_SHARE) + MEMORY_BYTES
+
+
+def _memory_report(slices: Sequence[Slice]) -> str:
+    each = [
+        f"{_mib(found[0])} to {_mib(found[1])}" for one in slices if (found := tenths(warm(one)))
+    ]
+    together = whole(slices)
+    if together is None:
+        return "Memory: too short to say."
+    return (
+        f"Memory in MiB after {WARM_UP_S:.0f} s of warm-up, first tenth to last: "
+        f"{_mib(together[0])} to {_mib(together[1])} over all slices; in each: {', '.join(each)}."
+    )
+
+
+def documented(text: str, made: str) -> str:
+    """Return a page with its made part replaced."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
+
+
+def write_docs(page: Path, slices: Sequence[Slice]) -> None:
+    """Write the figures into a page."""
+    page.write_text(documented(page.read_text(), report(slices)))
+
+
+def failures(slices: Sequence[Slice]) -> list[str]:
+    """Return the complaints of all slices that failed."""
+    found: list[str] = []
+    if too_much(whole(slices)):
+        found.append(
+            f"soak: memory grew: {_memory_report([s for s in slices if s.kind == 'soak'])}"
+        )
+    for one in slices:
+        if one.failed:
+            where: Any = f"{one.kind}, seed {one.seed}"
+            found += [f"{where}: {text}" for text in one.wrong] or [f"{where}: {one.counts}"]
+    return found

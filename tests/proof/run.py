@@ -1,0 +1,325 @@
+"""One run: all nine pairs at once against one Dragoman, with one kind of trouble."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import aiohttp
+
+from proxy.scripted.eve_turns import Generation
+from proxy.scripted.faults import (
+    Cut,
+    Duplicate,
+    Fault,
+    Faults,
+    HalfFrame,
+    Reorder,
+    SplitCharacters,
+    Status,
+)
+from tests.proof.backends import DIALECTS, HOST, Backends
+from tests.proof.conversation import Conversation, Patience, Verdict
+from tests.proof.lines import Line
+from tests.proof.process import Dragoman
+from tests.support.eve_client import Form
+
+__all__ = ["PAIRS", "Plan", "Ran", "run"]
+
+PAIRS = tuple((frontend, backend) for frontend in DIALECTS for backend in DIALECTS)
+
+Kind = Literal["kills", "disconnects", "soak", "calm"]
+
+PACE = 0.05
+"""Pauses of 5 ms between the deltas of `slow`: long enough for a kill to fall between them."""
+
+PATIENCE_S = 4.0
+"""How long an Engine may say nothing of a message before it counts as unknown; a minute otherwise.
+It has no list of messages, so silence is all the evidence that there is."""
+
+SPELL = 25
+QUIET_S = 11.0
+"""After so many kills there is a time without, longer than what settles a message that nobody knows
+of: an eve's stream is watched for 10 s, and each crash begins that anew."""
+
+BREAK_RATE = 0.6
+"""Most connections break, and enough live that everybody gets on."""
+
+
+FAULT_RATE = 0.15
+"""The share of a backend's streams that the backend itself breaks, in the disconnect part."""
+
+FAULTS: dict[str, tuple[type[Fault], ...]] = {
+    # A Herm's envelopes have ids and sequences, so that one that comes twice or early is seen.
+    "herm": (Cut, HalfFrame, Status, SplitCharacters, Duplicate, Reorder),
+    # An eve's records are counted and an Engine's events have a time at most: who reads them has
+    # to take them as they come.
+    "eve": (Cut, HalfFrame, Status, SplitCharacters),
+    "engine": (Cut, HalfFrame, Status, SplitCharacters),
+}
+"""How backends misbehave: only in ways that their readers can find out about."""
+
+FORMS: tuple[Form, ...] = ("all", "all", "newest", "tokens")
+GENERATIONS: tuple[Generation, ...] = ("S2", "S2", "T", "S1")
+"""What the eve face shows itself as and what the eve backend is: of each slice, by its seed."""
+
+SAMPLE_S = 1.0
+"""How often memory is looked at."""
+
+
+def forms_of(seed: int) -> tuple[Form, Generation]:
+    """Return the form of the eve face and the generation of the eve backend in a slice."""
+    source = random.Random(f"forms:{seed}")
+    return source.choice(FORMS), source.choice(GENERATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run does.
+
+    Args:
+        kind: the trouble.
+        seed: what everything drawn follows from.
+        goal: how many kills or disconnects; 0 for none.
+        seconds: when it stops at the latest.
+        pairs: which pairs take part.
+        together: how many conversations each pair has at a time.
+        keep: a folder to work in that stays, for looking at what went wrong; what it holds is
+            gone on with.
+        form: the form of the eve face; by default as the seed has it.
+        generation: which eve the eve backend is; by default as the seed has it.
+    """
+
+    kind: Kind
+    seed: int
+    goal: int
+    seconds: float
+    pairs: tuple[tuple[str, str], ...] = PAIRS
+    together: int = 2
+    keep: Path | None = None
+    form: Form | None = None
+    generation: Generation | None = None
+
+
+@dataclass(slots=True)
+class Ran:
+    """What came of a run: the figures of each pair, and those of all."""
+
+    pairs: dict[str, Verdict] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    memory: list[tuple[float, int]] = field(default_factory=list)
+
+
+async def run(plan: Plan, progress: Callable[[str], None]) -> Ran:
+    """Run a plan and return its figures; `progress` hears a line now and then."""
+    async with contextlib.AsyncExitStack() as stack:
+        folder = plan.keep
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proof-")))
+        return await _Run(plan, folder, progress, stack).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        progress: Callable[[str], None],
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._progress = progress
+        self._stack = stack
+        self._ran = Ran({_name(pair): Verdict() for pair in plan.pairs})
+        self._source = random.Random(f"{plan.kind}:{plan.seed}")
+        self._stop = asyncio.Event()
+        self._lines: list[Line] = []
+        self._begun = time.monotonic()
+
+    async def run(self) -> Ran:
+        plan = self._plan
+        drawn = forms_of(plan.seed)
+        self._form, generation = plan.form or drawn[0], plan.generation or drawn[1]
+        self._ran.counts[f"eve face: {self._form}"] += 1
+        self._ran.counts[f"eve backend: {generation}"] += 1
+        backends = await self._stack.enter_async_context(
+            Backends(PACE, self._faults, generation=generation)
+        )
+        ports = dict(backends.ports)
+        broken = plan.kind in ("disconnects", "soak")
+        rate = BREAK_RATE if plan.kind == "disconnects" else BREAK_RATE / 6
+        if broken:
+            for dialect, port in ports.items():
+                ports[dialect] = await self._line(port, f"{plan.seed}:{dialect}", rate)
+        own = _free_port()
+        self._write_config(own, ports)
+        dragoman = Dragoman(self._folder / "dragoman.toml", self._folder / "log.jsonl")
+        self._stack.push_async_callback(dragoman.close)
+        await dragoman.start()
+        front = await self._line(own, f"{plan.seed}:front", rate) if broken else own
+        http = await self._stack.enter_async_context(
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(force_close=True, limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30),
+            )
+        )
+        url = f"http://{HOST}:{front}"
+        trouble = asyncio.create_task(self._trouble(dragoman))
+        people = [
+            asyncio.create_task(self._people(http, url, pair, lane, backends, dragoman))
+            for pair in plan.pairs
+            for lane in range(plan.together)
+        ]
+        try:
+            await trouble
+            self._stop.set()
+            await asyncio.gather(*people)
+        finally:
+            for task in (trouble, *people):
+                task.cancel()
+            await asyncio.gather(trouble, *people, return_exceptions=True)
+        for dialect, ledger in backends.ledgers.items():
+            twice = [name for name, times in ledger.answered.items() if times > 1]
+            late = [name for name, times in ledger.executed.items() if times > 1]
+            self._ran.counts["answers given"] += len(ledger.answered)
+            self._ran.counts["answered twice"] += len(twice)
+            self._ran.counts["executed twice"] += len(late)
+            if twice:
+                self._ran.pairs[_name(plan.pairs[0])].wrong.append(
+                    f"{dialect}: answered twice: {twice[:5]}"
+                )
+        self._ran.counts["executed processes"] += dragoman.executed
+        return self._ran
+
+    def _faults(self, dialect: str) -> Faults:
+        if self._plan.kind != "disconnects":
+            return Faults()
+        seed = random.Random(f"faults:{self._plan.seed}:{dialect}").randrange(2**32)
+        return Faults.seeded(seed, FAULT_RATE, FAULTS[dialect])
+
+    async def _line(self, port: int, seed: str, rate: float) -> int:
+        line = await self._stack.enter_async_context(Line(port, seed, rate))
+        self._lines.append(line)
+        return line.port
+
+    def _write_config(self, port: int, ports: dict[str, int]) -> None:
+        text = f"""
+[server]
+listen = "{HOST}:{port}"
+[journal]
+url = "sqlite:///{self._folder / "journal.db"}"
+[eve]
+form = "{self._form}"
+"""
+        for dialect, there in ports.items():
+            text += f"""
+[[backends]]
+name = "{dialect}"
+dialect = "{dialect}"
+url = "http://{HOST}:{there}"
+"""
+            if dialect == "herm":
+                text += 'create = { agent = "agent_K4" }\n'
+            if dialect == "engine":
+                text += f"settings = {{ patience_seconds = {PATIENCE_S} }}\n"
+        (self._folder / "dragoman.toml").write_text(text)
+
+    def _cuts(self) -> int:
+        return sum(sum(line.cuts.values()) for line in self._lines)
+
+    def _left(self) -> float:
+        return self._plan.seconds - (time.monotonic() - self._begun)
+
+    async def _trouble(self, dragoman: Dragoman) -> None:
+        plan, counts = self._plan, self._ran.counts
+        said = sampled = 0.0
+        done = 0
+        while self._left() > 0 and (not plan.goal or done < plan.goal):
+            if plan.kind == "kills":
+                # Most kills fall into a moment of much traffic; some right after the start.
+                wait = self._source.uniform(0.0, 1.4) ** 1.5
+                await asyncio.sleep(QUIET_S if done % SPELL == SPELL - 1 else wait)
+                await dragoman.kill()
+                counts["kills"] += 1
+                done = counts["kills"]
+                await asyncio.sleep(self._source.choice((0.0, 0.0, 0.05)))
+                await dragoman.start()
+            else:
+                await asyncio.sleep(0.25)
+                done = self._cuts()
+                age = time.monotonic() - self._begun
+                if age - sampled >= SAMPLE_S:
+                    sampled = age
+                    self._ran.memory.append((round(age, 1), dragoman.memory()))
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                self._say(done)
+        for line in self._lines:
+            for kind, times in line.cuts.items():
+                counts[f"cut: {kind}"] += times
+            line.calm = True
+        counts["disconnects"] += self._cuts()
+        self._say(done)
+
+    def _say(self, done: int) -> None:
+        total: Counter[str] = Counter()
+        for verdict in self._ran.pairs.values():
+            total += verdict.counts
+        wrong = sum(len(verdict.wrong) for verdict in self._ran.pairs.values())
+        self._progress(
+            f"{self._plan.kind}: {done} of {self._plan.goal or 'no goal'}, "
+            f"{time.monotonic() - self._begun:.0f} s, {total['conversations']} conversations, "
+            f"{total['received']} facts, {wrong} complaints"
+        )
+
+    async def _people(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        pair: tuple[str, str],
+        lane: int,
+        backends: Backends,
+        dragoman: Dragoman,
+    ) -> None:
+        number = 0
+        verdict = self._ran.pairs[_name(pair)]
+        while not self._stop.is_set():
+            name = f"p{self._plan.seed}{pair[0][:2]}{pair[1][:2]}-{lane}-{number}"
+            number += 1
+            conversation = Conversation(
+                http,
+                f"{url}/as/{pair[0]}/to/{pair[1]}",
+                pair,
+                name,
+                backends,
+                turns=random.Random(name).randint(1, 5),
+                patience=Patience(),
+                up=dragoman.up,
+                form=self._form,
+            )
+            try:
+                verdict.add(await conversation.play())
+            except Exception as error:  # noqa: BLE001 - one that fails must not hide the others
+                verdict.counts["broken"] += 1
+                verdict.wrong.append(f"{_name(pair)} {name}: {error!r}"[:600])
+                await asyncio.sleep(0.2)
+
+
+def _name(pair: tuple[str, str]) -> str:
+    return f"{pair[0]} > {pair[1]}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

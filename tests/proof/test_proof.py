@@ -1,0 +1,252 @@
+"""The measure itself: what is lost, doubled or reordered is seen, in each dialect's own frames."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.scripted.faults import (
+    Duplicate,
+    Faults,
+    Reorder,
+    SplitCharacters,
+    Status,
+    disturbed,
+    pieces,
+)
+from tests.proof import results
+from tests.proof.__main__ import next_slice, parse
+from tests.proof.conversation import SCRIPTS, _bare_failures
+from tests.proof.facts import FACTS, compare
+from tests.proof.results import Slice
+from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, forms_of, run
+
+
+def said(*words: str) -> list[Any]:
+    return [("text", word) for word in words]
+
+
+def herm(type_: str, **members: Any) -> dict[str, Any]:
+    return {"payload": {"type": type_, **members}}
+
+
+HERM = [
+    herm("agent.message", delta=True, content=[{"type": "text", "text": "Six ho"}]),
+    herm("agent.message", delta=True, content=[{"type": "text", "text": "urs."}]),
+    herm("agent.message", delta=False, content=[{"type": "text", "text": "Six hours."}]),
+    herm("agent.tool_use", id="c", tool="bash", input={"b": 1, "a": 2}, requires_action=True),
+    herm("agent.tool_result", tool_use_id="c", is_error=False, content=[]),
+    herm("session.status_idle", stop_reason={"type": "end_turn"}),
+]
+EVE = [
+    {"type": "message.completed", "data": {"message": "Six hours."}},
+    {
+        "type": "actions.requested",
+        "data": {"actions": [{"callId": "c", "toolName": "bash", "input": {"a": 2, "b": 1}}]},
+    },
+    {
+        "type": "input.requested",
+        "data": {"requests": [{"requestId": "c", "kind": "tool-approval", "prompt": "?"}]},
+    },
+    {"type": "session.waiting", "data": {}},
+    {"type": "input.resolved", "data": {"resolutions": [{"requestId": "c"}]}},
+    {"type": "action.result", "data": {"status": "completed", "result": {"output": ""}}},
+    {"type": "session.waiting", "data": {}},
+]
+ENGINE = [
+    ("text_delta", {"text": "Six "}),
+    ("text_delta", {"text": "hours."}),
+    ("tool_call", {"tool_call_id": "c", "tool": "bash", "input": {"a": 2, "b": 1}}),
+    ("hitl_request", {"request_id": "r", "kind": "permission", "question": "?"}),
+    ("tool_result", {"tool_call_id": "c", "output": ""}),
+    ("thread_lifecycle", {"phase": "completed"}),
+]
+
+
+@pytest.mark.parametrize(("dialect", "frames"), [("herm", HERM), ("eve", EVE), ("engine", ENGINE)])
+def test_the_same_story_is_the_same_facts_in_every_dialect(dialect: str, frames: Any) -> None:
+    assert FACTS[dialect](frames) == [
+        *said("Six", "hours."),
+        ("call", "bash", '{"a": 2, "b": 1}'),
+        ("ask", "approval"),
+        ("result", ""),
+        ("end", "over"),
+    ]
+
+
+def test_a_turn_that_fails_twice_in_words_fails_once() -> None:
+    turn = [("error", {}), ("thread_lifecycle", {"phase": "errored"})]
+    start = ("thread_lifecycle", {"phase": "started"})
+    facts = FACTS["engine"]([start, *turn, start, *reversed(turn)])
+    assert facts == [("end", "failed"), ("end", "failed")]
+
+
+@pytest.mark.parametrize(
+    ("received", "lost", "doubled", "reordered"),
+    [
+        (said("a", "b", "c"), [], [], 0),
+        (said("a", "c"), said("b"), [], 0),
+        (said("a", "b", "b", "c"), [], said("b"), 0),
+        (said("a", "c", "b"), [], [], 2),
+    ],
+)
+def test_what_differs_is_named(
+    received: Any, lost: list[Any], doubled: list[Any], reordered: int
+) -> None:
+    found = compare(said("a", "b", "c"), received)
+    assert (found.lost, found.doubled, found.reordered) == (lost, doubled, reordered)
+
+
+def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: int) -> Slice:
+    return Slice(kind, 1, "c0ffee", "2026-01-01", 480.0, counts, pairs or {})
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        ([], ("kills", 2000, 480.0)),
+        ([made("kills", kills=300)], ("kills", 1700, 480.0)),
+        ([made("kills", kills=2000)], ("disconnects", 10_000, 480.0)),
+        (
+            [made("kills", kills=2001), made("disconnects", disconnects=10_000)],
+            ("soak", 0, 480.0),
+        ),
+        (
+            [made("kills", kills=2001), made("disconnects", disconnects=10_000)]
+            + [made("soak")] * 8,
+            None,
+        ),
+    ],
+)
+def test_the_proof_goes_on_where_the_results_end(done: list[Slice], expected: Any) -> None:
+    options: argparse.Namespace = parse([])
+    assert next_slice(options, done) == expected
+
+
+@pytest.mark.parametrize("name", [*results.BAD])
+def test_one_bad_figure_of_one_pair_fails_the_slice(name: str) -> None:
+    assert made("kills", {"herm > eve": {"sent": 3, name: 1}}).failed
+    assert not made("kills", {"herm > eve": {"sent": 3, "unknown": 1, name: 0}}).failed
+
+
+def test_results_outlive_the_process_and_become_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    results.append(path, made("kills", {"herm > eve": {"sent": 3, "lost": 1}}, kills=4))
+    results.append(path, made("kills", {"herm > eve": {"sent": 5}}, kills=6))
+    table = results.report(results.read(path))
+    assert "10 kills" in table
+    assert "| herm > eve | 0 | 8 | 0 | 1 |" in table
+    page = f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n"
+    written = results.documented(page, table)
+    assert "old" not in written
+    assert written.startswith("before\n")
+    assert written.endswith("after\n")
+    assert results.documented(written, table) == written
+
+
+async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) -> None:
+    plan = Plan("kills", seed=4, goal=1, seconds=20.0, pairs=PAIRS[4:5], together=1, keep=tmp_path)
+    said: list[str] = []
+    listener: Callable[[str], None] = said.append
+    ran = await run(plan, listener)
+    (verdict,) = ran.pairs.values()
+    assert ran.counts["kills"] == 1
+    assert verdict.wrong == []
+    assert verdict.counts["conversations"] >= 1
+    assert verdict.counts["sent"] == verdict.counts["received"] - verdict.counts["unknown"] > 0
+    assert said
+
+
+def test_the_scripts_of_the_proof_are_played_by_every_backend() -> None:
+    # What a backend only speaks about is no proof of anything.
+    missing = {"custom", "secret", "sudo", "child", "structured", "signin", "limit", "compact"}
+    assert not missing & {script.split(" ", maxsplit=1)[0] for script in SCRIPTS}
+
+
+CLOSED = [
+    {"type": "turn.started", "data": {}},
+    {
+        "type": "input.requested",
+        "data": {"requests": [{"requestId": "c", "kind": "tool-approval"}]},
+    },
+    {"type": "turn.completed", "data": {}},
+    {"type": "session.waiting", "data": {}},
+]
+BARE: list[dict[str, Any]] = [
+    {"type": name, "data": {}} for name in ("turn.started", "turn.completed", "session.waiting")
+]
+GOES_ON = [
+    {"type": "turn.started", "data": {}},
+    {"type": "message.completed", "data": {"message": "Done."}},
+    {"type": "turn.completed", "data": {}},
+    {"type": "session.waiting", "data": {}},
+]
+
+
+@pytest.mark.parametrize("more", [[], BARE])
+def test_a_turn_that_closes_at_its_pause_is_one_turn(more: list[Any]) -> None:
+    facts = FACTS["eve"]([*CLOSED, *more, *GOES_ON])
+    assert facts == [("ask", "approval"), ("text", "Done."), ("end", "over")]
+
+
+def soaked(*held: float, seed: int = 1) -> Slice:
+    one = made("soak")
+    one.seed = seed
+    one.samples = [[results.WARM_UP_S + at, bytes_ * 2**20] for at, bytes_ in enumerate(held)]
+    one.samples.insert(0, [0.0, 2.0**40])
+    return one
+
+
+def test_memory_is_compared_over_all_slices_after_the_warm_up_of_each() -> None:
+    steady, grown = soaked(*[100.0] * 20), soaked(*[104.0] * 20, seed=2)
+    leaking = soaked(*[112.0] * 20, seed=3)
+    assert results.failures([steady, grown]) == []
+    (complaint,) = results.failures([steady, grown, leaking])
+    assert "100.0 to 112.0 over all slices" in complaint
+
+
+def test_a_slice_says_by_its_seed_which_eves_it_has() -> None:
+    assert [forms_of(seed) for seed in range(9)] == [forms_of(seed) for seed in range(9)]
+    forms, generations = zip(*map(forms_of, range(40)), strict=True)
+    assert {*forms} == {*FORMS}
+    assert {*generations} == {*GENERATIONS}
+
+
+def test_only_a_turn_of_which_nothing_else_is_shown_may_be_one_that_nobody_knows_of() -> None:
+    failed, over = ("end", "failed"), ("end", "over")
+    assert _bare_failures([failed, *said("a"), failed, over, failed]) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "written"),
+    [
+        (Duplicate(1), [b"a", b"b", b"b", b"c"]),
+        (Reorder(1), [b"a", b"c", b"b"]),
+        (Reorder(2), [b"a", b"b", b"c"]),
+        (Duplicate(7), [b"a", b"b", b"c"]),
+    ],
+)
+def test_events_come_twice_or_in_another_order(fault: Any, written: list[bytes]) -> None:
+    assert [*disturbed(fault, [b"a", b"b", b"c"], 0)] == written
+    assert [*disturbed(fault, [b"b", b"c"], 1)] == written[1:]
+
+
+def test_a_frame_is_written_in_pieces_that_end_inside_of_characters() -> None:
+    data = "caf\u00e9 \u201chi\u201d".encode()
+    parts = [*pieces(SplitCharacters(), data)]
+    assert b"".join(parts) == data
+    assert len(parts) > 1
+    with pytest.raises(UnicodeDecodeError):
+        parts[0].decode()
+    assert [*pieces(None, data)] == [data]
+
+
+def test_the_faults_of_a_seed_are_of_the_kinds_that_were_asked_for() -> None:
+    faults = Faults.seeded(3, 1.0, (Reorder, Status))
+    drawn = [faults.take("stream", stream=True) for _ in range(40)]
+    assert {type(fault) for fault in drawn} == {Reorder, Status}
+    assert faults.take("create", stream=False) is None
