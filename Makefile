@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS := 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test docker-steps coverage golden bench peers clean
+.PHONY: help install demo lint test docker-steps coverage mutants golden bench peers proof clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ docker-steps: $(INSTALLED) ## run the steps of the Dockerfile in a scratch folde
 coverage: $(INSTALLED) ## the tests again, with the lines and branches that none of them reaches
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
 
+mutants: $(INSTALLED) ## change the code line by line and see that tests notice; again until it is through
+	@$(PY) -m tests.mutants $(ARGS)
+
 golden: $(INSTALLED) ## write the golden files anew; read the diff before you commit it
 	@$(PY) -m tests.golden --write
 
@@ -69,6 +72,9 @@ bench: $(INSTALLED) ## measure; ARGS=--quick for a short run
 
 peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (uses Node)
 	@sh tests/peers/run.sh clients
+
+proof: $(INSTALLED) ## kill and cut the proxy thousands of times, with figures; goes on where it stopped
+	@$(PY) -m tests.proof $(ARGS)
 
 clean: ## remove what the other commands made
 	@rm -rf $(VENV) .cache build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
