@@ -171,8 +171,8 @@ class ClientCodec(abc.ABC):
 
     def take_calls(self) -> list[Call]:
         """Return, once, the calls that the codec wants done now besides commands and streams: the
-        next step of a command
-        that takes several, a list that fills a hole, an answer that a backend must have at once.
+        next step of a command that takes several, a list that fills a hole, an answer that a
+        backend must have at once.
         """
         return []
 

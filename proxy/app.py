@@ -1,9 +1,8 @@
 """Builds the aiohttp application: which path is served by whom.
 
 `/as/{dialect}/to/{route}` is the base URL of a frontend, below it come exactly the paths of its
-dialect. Beside it there are `/healthz`,
-`/readyz` and `/api/v1`, and nothing else. A listener serves one dialect and route at the root of
-its own port.
+dialect. Beside it there are `/healthz`, `/readyz` and `/api/v1`, and nothing else. A listener
+serves one dialect and route at the root of its own port.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Errors that only IO can cause: of backends, of the journal, of configuration.
 
 The protocol errors are in `adapters.errors`; every error has one `ErrorCode`, and each face turns
-codes into its own
-dialect's answers.
+codes into its own dialect's answers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Fan-out: one encoder per session, dialect and thread, many readers of its frames.
 
 A `Feed` turns entries into frames once. A reader that is up to date gets each write straight on its
-transport, framed once for all;
-one that falls behind, or comes with an older cursor, reads on from the frames in memory or from the
-journal, by itself,
-until it is up to date again. So a slow reader holds up nobody, and costs no more memory than its
-transport's buffer.
+transport, framed once for all; one that falls behind, or comes with an older cursor, reads on from
+the frames in memory or from the journal, by itself, until it is up to date again. So a slow reader
+holds up nobody, and costs no more memory than its transport's buffer.
 
 The encoder's state goes to the journal at intervals. So an older cursor, or the first reader after
 a restart, costs the same however long the log is: what is read in vain is at most the entries

@@ -2,14 +2,12 @@
 backend.
 
 Everything that happens becomes events, and every event takes one way: normalizer, `seq` and `at`,
-journal, and, once it is on
-disk, the feeds. Nobody sees an event that a crash could take back.
+journal, and, once it is on disk, the feeds. Nobody sees an event that a crash could take back.
 
 Commands go through an outbox in the journal: `accepted` before the frontend gets its 2xx, `sent`
-before the request leaves, `settled`
-with the events that say so. Messages wait in order until the turn is over; everything else goes at
-once. The session keeps
-the policy that the face promised, whatever the backend would do by itself.
+before the request leaves, `settled` with the events that say so. Messages wait in order until the
+turn is over; everything else goes at once. The session keeps the policy that the face promised,
+whatever the backend would do by itself.
 """
 
 from __future__ import annotations

@@ -21,11 +21,10 @@ class StreamPlan:
     """How a face wants its stream.
 
     `heartbeat` is written after `heartbeat_seconds` without a byte, `None` for none. The body ends
-    at cursor `stop` (exclusive) where
-    given, after `lease_seconds` with `lease_end` written, or at a frame that ends the session (or
-    the turn `turn`, where
-    given). A heartbeat that depends on the position is a function from the cursor of the last
-    frame. `write_timeout` is how long one write may take before the reader is given up.
+    at cursor `stop` (exclusive) where given, after `lease_seconds` with `lease_end` written, or at
+    a frame that ends the session (or the turn `turn`, where given). A heartbeat that depends on the
+    position is a function from the cursor of the last frame. `write_timeout` is how long one write
+    may take before the reader is given up.
     """
 
     heartbeat: bytes | Callable[[int], bytes] | None

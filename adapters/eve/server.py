@@ -10,8 +10,8 @@ deltas, a turn that
 * `newest`: 0.80.1 (version 26): deltas only, a paused turn is held open with `turn.waiting`.
 
 A canonical turn that pauses is one turn; the closed forms unfold it into several. Cumulative fields
-are quadratic in the length of
-a block, so the deltas of a long block are merged, by a rule on the log alone.
+are quadratic in the length of a block, so the deltas of a long block are merged, by a rule on the
+log alone.
 """
 
 from __future__ import annotations

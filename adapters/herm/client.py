@@ -1,21 +1,17 @@
 """Drives a Herm gateway: commands become its requests, its envelopes become canonical events.
 
 A session is made at the backend with the first command, then the stream is opened, then the command
-is posted, so that nothing of the
-first turn is missed (herm page, section 4.3). After every other opening of the stream the events
-are listed, and what the list
-has and the stream does not repeat is put in its place by `sequence`: whether a server honours
-`Last-Event-ID`, replays history
-or starts live is not documented. While a list is read, frames wait.
+is posted, so that nothing of the first turn is missed (herm page, section 4.3). After every other
+opening of the stream the events are listed, and what the list has and the stream does not repeat is
+put in its place by `sequence`: whether a server honours `Last-Event-ID`, replays history or starts
+live is not documented. While a list is read, frames wait.
 
 What says that an envelope is not new: for stored ones a `sequence` at or below the highest
-processed; for deltas, whose numbers may
-be missing, equal or of another counter (section 4.4), their id, and just after a reconnect their
-number.
+processed; for deltas, whose numbers may be missing, equal or of another counter (section 4.4),
+their id, and just after a reconnect their number.
 
 What this dialect leaves open is taken as it comes and never relied on: the spelling of a batch,
-echoes of `user.*`, a
-`session.status_running` after an answer, what `event_ids` hold.
+echoes of `user.*`, a `session.status_running` after an answer, what `event_ids` hold.
 """
 
 from __future__ import annotations

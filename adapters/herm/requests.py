@@ -1,10 +1,9 @@
 """The request side of the Herm face: bodies and queries to values, values and errors to answers.
 
 It takes what section 9 of the herm page asks a server to take: all three spellings of a batch,
-unknown fields, an id or a number as
-a position. It refuses with 400 `validation_error` what section 3 does not allow, and a batch as a
-whole. No refusal quotes a
-value of the body: it may be a password.
+unknown fields, an id or a number as a position. It refuses with 400 `validation_error` what section
+3 does not allow, and a batch as a whole. No refusal quotes a value of the body: it may be a
+password.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Serves Herm: the log of a session becomes the envelopes of its stream and of its lists.
 
 `sequence` counts the envelopes of the session, deltas, titles and `user.*` included, and an id is
-`evt_` + session + `_` +
-sequence, so that any id is a position: a list has gaps, a stream has none but the `user.*`
-envelopes, which are comments there (herm
-page, sections 4.3 and 4.4; whether they are echoed is not documented, so they are not). All is a
-pure function of the log.
+`evt_` + session + `_` + sequence, so that any id is a position: a list has gaps, a stream has none
+but the `user.*` envelopes, which are comments there (herm page, sections 4.3 and 4.4; whether they
+are echoed is not documented, so they are not). All is a pure function of the log.
 
 An input of a Herm frontend has its envelope where it was accepted, because the answer to the POST
-names it. One of another face,
-which may wait in a queue, has it where it was processed: so `sequence` and the order of the
-conversation agree.
+names it. One of another face, which may wait in a queue, has it where it was processed: so
+`sequence` and the order of the conversation agree.
 """
 
 from __future__ import annotations
@@ -58,9 +55,8 @@ class Envelope(NamedTuple):
     """One envelope: `body` is its JSON.
 
     `listed`: it is in lists (section 4.4: deltas and titles are not). `streamed`: it is on the
-    stream. `update`: it takes the place
-    of the envelope with the same sequence, in lists only. `end`: after it the stream of a deleted
-    session ends.
+    stream. `update`: it takes the place of the envelope with the same sequence, in lists only.
+    `end`: after it the stream of a deleted session ends.
     """
 
     sequence: int

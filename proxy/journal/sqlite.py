@@ -397,8 +397,8 @@ class SqliteJournal(Journal):
     def add_frames(
         self, session: int, leg: int, first: int, frames: Sequence[bytes], at: int
     ) -> None:
-        """Keep source frames, numbered from `first`: in memory at once, on disk within
-        one and a half `frame_seconds`.
+        """Keep source frames, numbered from `first`: in memory at once, on disk within one and a
+        half `frame_seconds`.
         """
         if not self._keep_frames or not self._is_open or not frames:
             return

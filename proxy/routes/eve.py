@@ -1,8 +1,7 @@
 """The eve face: `/eve/v1/…` below a base URL, for both generations of clients.
 
 Everything that can be decided without IO is in `adapters.eve.requests`; here requests are
-authorized, sessions found, commands
-submitted and streams written.
+authorized, sessions found, commands submitted and streams written.
 """
 
 from __future__ import annotations

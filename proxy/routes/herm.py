@@ -1,8 +1,7 @@
 """The Herm face: `/v1/agents/…` and `/v1/sessions/…` below a base URL.
 
 Everything that can be decided without IO is in `adapters.herm.requests`; here requests are
-authorized, sessions found, commands
-submitted, lists collected and streams written.
+authorized, sessions found, commands submitted, lists collected and streams written.
 """
 
 from __future__ import annotations

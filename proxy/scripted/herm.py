@@ -1,11 +1,9 @@
 """A Herm gateway that plays scripts: the backend of the demo and of the tests.
 
 It serves the session routes of the Herm page (sections 2 to 6) and the agents that a client needs
-to get there. What it sends are
-templates quoted from the page (`herm_frames`), what it accepts is only what the page documents
-(`herm_requests`), and it shares no code
-with the Herm codecs, so a codec that is wrong cannot agree with itself. A `Variant` chooses between
-the forms that the page
+to get there. What it sends are templates quoted from the page (`herm_frames`), what it accepts is
+only what the page documents (`herm_requests`), and it shares no code with the Herm codecs, so a
+codec that is wrong cannot agree with itself. A `Variant` chooses between the forms that the page
 leaves open; a `Faults` plan breaks requests on purpose.
 
 Any agent id opens sessions: the story is the same for all.

@@ -1,8 +1,8 @@
 """What the scripted Herm sends: every body and event quoted from the Herm page, with its section.
 
 Where the page has an example, the template is that example; where it has a table of fields, the
-template has exactly these fields, and
-a mark of the page (D, O, I) says how sure they are. No recording of a Herm exists.
+template has exactly these fields, and a mark of the page (D, O, I) says how sure they are. No
+recording of a Herm exists.
 """
 
 import functools

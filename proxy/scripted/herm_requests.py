@@ -1,8 +1,8 @@
 """What the scripted Herm accepts: exactly what its page documents, and nothing else.
 
 A real Herm may be more lenient. This one refuses unknown members and parameters, so that a client
-which only works with a lenient
-server is found out; with `strict` off it ignores them (herm page, sections 2.2, 2.3, 3 and 4.2).
+which only works with a lenient server is found out; with `strict` off it ignores them (herm page,
+sections 2.2, 2.3, 3 and 4.2).
 """
 
 import json

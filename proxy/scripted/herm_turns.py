@@ -1,9 +1,8 @@
 """The sessions of the scripted Herm: turns that play scripts into a numbered list of envelopes.
 
 A turn is a task of its own; streams and lists read what it wrote. `ScriptedHerm` keeps the sessions
-and the rules about them: one
-turn at a time, a message is refused while one runs, several requests may be open at once (herm
-page, sections 3.1 and 5).
+and the rules about them: one turn at a time, a message is refused while one runs, several requests
+may be open at once (herm page, sections 3.1 and 5).
 """
 
 import asyncio

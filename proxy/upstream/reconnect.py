@@ -1,9 +1,8 @@
 """When to try a backend again: a value, so that a test can ask it anything.
 
 Waiting grows from `first` to `most`, with jitter so that many sessions do not come back in the same
-moment; anything new from the
-backend resets it. How long all of it may take is the codec's `patience`: it knows what its dialect
-promises.
+moment; anything new from the backend resets it. How long all of it may take is the codec's
+`patience`: it knows what its dialect promises.
 """
 
 from __future__ import annotations

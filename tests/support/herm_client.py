@@ -1,8 +1,7 @@
 """A strict client of Herm: what the page asks a client to do, plus every check that can be made.
 
 It reads frames of exactly three lines, joins stream and list by id, and raises `ProtocolViolation`
-for anything that a client which
-keeps to sections 3 to 6 and 9 of the Herm page would stumble over.
+for anything that a client which keeps to sections 3 to 6 and 9 of the Herm page would stumble over.
 """
 
 from __future__ import annotations
