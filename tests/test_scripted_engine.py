@@ -1191,6 +1191,27 @@ def test_the_strict_client_wants_both_halves_of_a_failure() -> None:
     checker.close()
 
 
+def test_only_a_replay_may_begin_between_the_halves_of_a_failure() -> None:
+    checker = StreamChecker("t", replay=True)
+    checker.feed(
+        body(("heartbeat", {}), ERRORED, lifecycle("started", 10), lifecycle("completed", 11))
+    )
+    checker.close()
+    for before in (TEXT, STARTED):
+        checker = StreamChecker("t", replay=True)
+        with pytest.raises(ProtocolViolation, match="`errored` before `error`"):
+            checker.feed(body(before, ERRORED))
+
+
+def test_a_request_may_be_said_again_while_it_is_open_and_no_other_one() -> None:
+    checker = StreamChecker("t")
+    checker.feed(body(STARTED, ASKED, ASKED, RESOLVED, COMPLETED))
+    checker.close()
+    other = ("hitl_request", FRAMES["permission"].filled(request_id="i", task_id="t"))
+    with pytest.raises(ProtocolViolation, match="goes on while a request is open"):
+        StreamChecker("t").feed(body(STARTED, ASKED, other))
+
+
 def test_the_strict_client_can_demand_rising_stamps_everywhere() -> None:
     checker = StreamChecker("t", expect=dataclasses.replace(Expect(), stamped=True))
     checker.feed(body(STARTED))

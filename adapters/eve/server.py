@@ -114,6 +114,7 @@ class _State:
     deliveries: list[str] = dataclasses.field(default_factory=list)
     unsettled: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     taken: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    refused: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     text: str = ""
     text_open: bool = False
     reasoning: str = ""
@@ -432,9 +433,12 @@ class EveEncoder(Encoder):
         if event.native is not None and event.native.type == "authorization.required":
             # T and S1 have no boundary at a sign-in (section 8.2).
             return
+        if self._closed_form and event.on == "tasks":
+            return
+        for refused in self._s.refused:
+            # It is shown when the turn is over; its sender must not wait for that.
+            self._deliver(refused["id"])
         if self._closed_form:
-            if event.on == "tasks":
-                return
             if self._s.turn is None:
                 # Closed already: an empty turn, as after one of two answers (section 8.2). A
                 # message that waits meanwhile gets its boundary with it, or its sender would wait
@@ -486,6 +490,7 @@ class EveEncoder(Encoder):
             self._s.turn = None
             return
         self._wait(event)
+        self._show_refused()
 
     # Inputs.
 
@@ -507,22 +512,39 @@ class EveEncoder(Encoder):
         if event.outcome == "taken":
             s.taken[event.command_id] = message
             return
-        # Not taken: the sender still waits for a boundary that carries its delivery (section 7.6).
-        self._deliver(event.command_id)
-        if s.turn is not None:
-            return
-        s.deliveries = [event.command_id]
-        self._deliveries_changed()
-        self._open_turn()
-        self._write("message.received", {**self._c(), "message": message[0], "parts": message[1]})
         error = event.error or ev.ErrorInfo(
             code=f"input_{event.outcome}",
             message=event.reason or f"The message was {event.outcome}.",
         )
-        if event.outcome == "withdrawn":
-            self._end_turn("interrupted", None)
-        else:
-            self._end_turn("failed", error)
+        refused: dict[str, Any] = {"id": event.command_id, "message": message}
+        if event.outcome != "withdrawn":
+            refused["error"] = error.model_dump(exclude_none=True)
+        s.refused.append(refused)
+        if s.turn is None and s.held:
+            # What is asked is asked still: a turn that fails now would say that it is over.
+            self._deliver(event.command_id)
+            self._open_turn()
+            self._write("turn.completed", self._c())
+            self._wait()
+        elif s.turn is None:
+            self._show_refused()
+
+    def _show_refused(self) -> None:
+        """Show messages that were not taken, each as a turn of its own: the sender waits for a
+        boundary that carries its delivery (section 7.6), and that of another turn would show the
+        message as done."""
+        s = self._s
+        refused, s.refused = s.refused, []
+        for item in refused:
+            s.deliveries = [item["id"]]
+            self._deliveries_changed()
+            self._open_turn()
+            words, parts = item["message"]
+            self._write("message.received", {**self._c(), "message": words, "parts": parts})
+            if "error" in item:
+                self._end_turn("failed", ev.ErrorInfo(**item["error"]))
+            else:
+                self._end_turn("interrupted", None)
 
     def _message_received(self, event: ev.MessageReceived) -> None:
         if event.command_id is not None:

@@ -424,6 +424,10 @@ def test_the_number_of_the_token_that_an_input_used_is_kept() -> None:
 
 # Inputs that are not taken
 
+BOUNDARY = "session.waiting"
+REFUSED = ev.InputSettled(thread_id=MAIN, command_id="c2", outcome="refused")
+WITHDRAWN = ev.InputSettled(thread_id=MAIN, command_id="c3", outcome="withdrawn")
+
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
@@ -449,13 +453,48 @@ def test_a_message_that_is_not_taken_gets_a_boundary_with_its_delivery(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_message_that_is_not_taken_while_a_turn_runs_owns_its_end(form: Form) -> None:
-    refused = ev.InputSettled(thread_id=MAIN, command_id="c2", outcome="refused")
-    raw = [*said(), accepted("c2"), step(), refused, step_over(), ended()]
+def test_a_message_that_is_not_taken_while_a_turn_runs_is_shown_after_it(form: Form) -> None:
+    raw = [*said(), accepted("c2"), accepted("c3"), step(), REFUSED, WITHDRAWN, step_over()]
+    found = records(form, [*raw, ended()])
+    turns = kinds(found)[1:]
+    assert turns == [
+        *("turn.started", "message.received", "step.started", "step.completed"),
+        *("turn.completed", "session.waiting"),
+        *("turn.started", "message.received", "turn.failed", "session.waiting"),
+        *("turn.started", "message.received", "turn.cancelled", "session.waiting"),
+    ]
+    if form != "tokens":
+        owners = [record["meta"]["deliveryIds"] for record in found[1:]]
+        assert owners == [["c1"]] * 6 + [["c2"]] * 4 + [["c3"]] * 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_who_sent_a_message_that_is_not_taken_need_not_wait_for_what_others_are_asked(
+    form: Form,
+) -> None:
+    raw = [*said(), accepted("c2"), step(), REFUSED, CALL, step_over(0, "tool-calls"), *asked()]
     found = records(form, raw)
-    assert kinds(found).count("turn.started") == 1
+    assert found[-1]["type"] == ("turn.waiting" if form == "newest" else "session.waiting")
     if form != "tokens":
         assert found[-1]["meta"]["deliveryIds"] == ["c1", "c2"]
+    found = records(form, [*raw, *resolved(), PAID, ended()])
+    assert kinds(found).count("turn.failed") == 1
+    assert kinds(found)[-4:] == ["turn.started", "message.received", "turn.failed", BOUNDARY]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_message_that_is_not_taken_at_a_pause_leaves_what_is_asked_open(form: Form) -> None:
+    raw = [*said(), step(), CALL, step_over(0, "tool-calls"), *asked(), accepted("c2"), REFUSED]
+    found = records(form, raw)
+    if form == "newest":
+        assert kinds(found)[-1] == "turn.waiting"
+    else:
+        assert kinds(found)[-4:] == [BOUNDARY, "turn.started", "turn.completed", BOUNDARY]
+    if form == "all":
+        assert "c2" in found[-1]["meta"]["deliveryIds"]
+    found = records(form, [*raw, *resolved(), PAID, ended()])
+    assert kinds(found).count("turn.failed") == 1
+    assert kinds(found)[-4:] == ["turn.started", "message.received", "turn.failed", BOUNDARY]
 
 
 def test_files_of_a_message_are_named_and_their_size_is_shown_by_later_generations() -> None:

@@ -379,7 +379,11 @@ class EnginePerson(Person):
         self._stamp = 0
         self._body: AsyncGenerator[EngineEvent, None] | None = None
         self._wanted = asyncio.Event()
+        # Whether frames may be missing before those of the next body, as they are while one is
+        # read, and whether a request that broke off may have begun a turn, or may yet.
         self._behind = False
+        self._doubtful = False
+        self._requests = 0
 
     async def open(self) -> None:
         """Nothing: the client names the task."""
@@ -389,12 +393,17 @@ class EnginePerson(Person):
         body = self._client.execute(text, self.name)
         try:
             first = await anext(body)
-        except BaseException:
+        except BaseException as broken:
             self._behind = True
+            self._doubtful = self._doubtful or not isinstance(broken, engine_client.Refused)
+            self._requests += 1
             self._wanted.set()
             await body.aclose()
             raise
-        if self._behind or _ms(first) <= self._stamp:
+        self._requests += 1
+        behind = self._behind or self._doubtful or _ms(first) <= self._stamp
+        self._behind, self._doubtful = True, False
+        if behind:
             await body.aclose()
         else:
             self._take(first)
@@ -438,8 +447,9 @@ class EnginePerson(Person):
                     await self._wanted.wait()
             self._wanted.clear()
             body, self._body = self._body, None
+        requests = self._requests
+        self._behind = True
         if body is None:
-            self._behind = True
             body = self._client.replay(self._stamp, self.name)
         try:
             async with aclosing(body) as events:
@@ -451,11 +461,9 @@ class EnginePerson(Person):
             if refusal.status != 404 or self.frames:
                 raise
             return
-        except BaseException:
-            self._behind = True
-            raise
-        # The body ended in order, at the end of a turn; nobody but us begins another.
-        self._behind = False
+        # The body ended in order, at the end of a turn; nobody but us begins another. What we asked
+        # for meanwhile may have begun after it.
+        self._behind = self._requests != requests
 
     def _take(self, frame: Any) -> None:
         self._stamp = _ms(frame)

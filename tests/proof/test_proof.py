@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import datetime as dt
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from proxy.scripted.faults import (
@@ -22,8 +24,10 @@ from tests.proof import results
 from tests.proof.__main__ import next_slice, parse
 from tests.proof.conversation import SCRIPTS, _bare_failures
 from tests.proof.facts import FACTS, compare
+from tests.proof.people import EnginePerson
 from tests.proof.results import Slice
 from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, forms_of, run
+from tests.support.engine_client import Disconnected, EngineEvent
 
 
 def said(*words: str) -> list[Any]:
@@ -250,3 +254,57 @@ def test_the_faults_of_a_seed_are_of_the_kinds_that_were_asked_for() -> None:
     drawn = [faults.take("stream", stream=True) for _ in range(40)]
     assert {type(fault) for fault in drawn} == {Reorder, Status}
     assert faults.take("create", stream=False) is None
+
+
+class _Task:
+    """What an `EnginePerson` talks to: the frames so far, and what the next request adds."""
+
+    def __init__(self) -> None:
+        self.events: list[EngineEvent] = []
+
+    def turn(self) -> list[EngineEvent]:
+        """Add a turn that is over at once."""
+        added = []
+        for phase in ("started", "completed"):
+            second = dt.datetime.fromtimestamp(len(self.events), dt.UTC)
+            payload = {"phase": phase, "timestamp": second.isoformat()}
+            added.append(EngineEvent("thread_lifecycle", payload))
+            self.events += added[-1:]
+        return added
+
+    async def execute(self, message: str, _task: str) -> AsyncGenerator[EngineEvent, None]:
+        if message == "broken":
+            raise Disconnected
+        for event in self.turn():
+            yield event
+
+    async def replay(self, after: int, _task: str) -> AsyncGenerator[EngineEvent, None]:
+        for number, event in enumerate(list(self.events)):
+            if number * 1000 > after:
+                yield event
+
+
+async def test_a_person_misses_nothing_of_a_turn_whose_request_broke_off() -> None:
+    async with aiohttp.ClientSession() as http:
+        person = EnginePerson(http, "http://127.0.0.1:1", "p1")
+        task: Any = _Task()
+        person._client = task
+        task.turn()
+        person._stamp = 1000
+        with pytest.raises(Disconnected):
+            await person.say("broken")
+        # Nothing is there yet: the request was slower than its sender's next look.
+        await person._connect()
+        task.turn()
+        await person.say("again")
+        await person._connect()
+        assert person.frames == task.events[2:]
+        # What is sure is read from the body again, but not while another body is read.
+        await person.say("and on")
+        assert person.frames == task.events[2:7]
+        await person.say("at once")
+        assert person.frames == task.events[2:7]
+        await person._connect()
+        assert person.frames == task.events[2:8]
+        await person._connect()
+        assert person.frames == task.events[2:]
