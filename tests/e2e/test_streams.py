@@ -392,14 +392,14 @@ async def test_a_session_stays_in_memory_until_its_last_write_is_stored(run: Run
 
 async def test_a_session_stays_in_memory_while_a_request_looks_at_it(run: Run) -> None:
     running = await run()
-    session = await running.eve().create()
+    session, other = [await running.eve().create() for _ in range(2)]
     with running.sessions.holding():
         live = await running.live(session.session_id)
         await settled(live)
         assert live.idle
         assert not live.quiet
-        task = asyncio.create_task(running.live(session.session_id))
+        # It begins when the request is over, and has its context still.
+        task = asyncio.create_task(running.live(other.session_id))
     await until(lambda: live.quiet)
-    # Its context is still that of the request, which is over.
-    again = await task
-    await until(lambda: again.quiet)
+    late = await task
+    await until(lambda: late.quiet)
