@@ -1,0 +1,81 @@
+"""What a stream asks of its connection, whatever the system below it can do."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from proxy.streams import _limit_silence
+
+OPTION = 18
+"""The number that Linux has for it; other systems that know the option have others."""
+
+
+class FakeSocket:
+    """A socket that keeps what is set; with `fault` it refuses."""
+
+    def __init__(self, family: int = socket.AF_INET, fault: OSError | None = None) -> None:
+        self.family = family
+        self.options: list[tuple[int, int, int]] = []
+        self._fault = fault
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if self._fault is not None:
+            raise self._fault
+        self.options.append((level, option, value))
+
+
+class FakeTransport(asyncio.Transport):
+    """A transport over a socket, or over none as in a test or a pipe."""
+
+    def __init__(self, sock: FakeSocket | None) -> None:
+        super().__init__({} if sock is None else {"socket": sock})
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that has the option, whichever this one is."""
+    monkeypatch.setattr(socket, "TCP_USER_TIMEOUT", OPTION, raising=False)
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("seconds", "milliseconds"), [(30.0, 30_000), (0.2, 200), (1.2345, 1234), (0.0001, 1)]
+)
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_kernel_is_told_in_milliseconds_how_long_a_client_may_confirm_nothing(
+    family: int, seconds: float, milliseconds: int
+) -> None:
+    sock = FakeSocket(family)
+    _limit_silence(FakeTransport(sock), seconds)
+    assert sock.options == [(socket.IPPROTO_TCP, OPTION, milliseconds)]
+
+
+def test_a_system_without_such_a_limit_is_asked_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(socket, "TCP_USER_TIMEOUT", raising=False)
+    sock = FakeSocket()
+    _limit_silence(FakeTransport(sock), 30.0)
+    assert sock.options == []
+
+
+@pytest.mark.usefixtures("known")
+def test_a_transport_without_a_socket_is_left_alone() -> None:
+    _limit_silence(FakeTransport(None), 30.0)
+
+
+@pytest.mark.usefixtures("known")
+def test_a_unix_socket_is_left_alone_as_its_other_end_cannot_vanish() -> None:
+    sock = FakeSocket(socket.AF_UNIX)
+    _limit_silence(FakeTransport(sock), 30.0)
+    assert sock.options == []
+
+
+@pytest.mark.usefixtures("known")
+def test_a_stream_goes_on_without_the_limit_where_the_kernel_refuses_it() -> None:
+    refused: Any = FakeSocket(fault=OSError(92, "Protocol not available"))
+    _limit_silence(FakeTransport(refused), 30.0)
