@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support.patience import impatient
+
+__all__ = ["impatient"]
+
 # Examples derive from the test's name alone: a run is red or green for everybody, on any machine.
 # No deadline: what an example costs depends on who else uses the processor.
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.proxied import key_of, proxied
+from tests.support.keys import key_of
+from tests.support.proxied import proxied
 
 
 async def test_health_needs_no_key_and_counts_sessions() -> None:

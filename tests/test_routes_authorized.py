@@ -22,7 +22,9 @@ from pydantic import ValidationError
 from proxy.app import FACES
 from proxy.keys import SESSIONS
 from proxy.settings import ListenerSettings, Settings
-from tests.support.proxied import SOON_S, Proxied, Served, credential, key_of, proxied
+from tests.support.keys import credential, key_of
+from tests.support.proxied import Proxied, Served, proxied
+from tests.support.waiting import SOON_S
 
 OWNER, FOREIGN, LIMITED, WRONG = "k-owner", "k-foreign", "k-limited", "k-nobody"
 KEYS = (key_of("owner"), key_of("foreign"), key_of("limited", ("other",)))

@@ -45,7 +45,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("seconds", "milliseconds"), [(30.0, 30_000), (0.2, 200), (1.2345, 1234), (0.0001, 1)]
 )
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=["v4", "v6"])
 def test_the_kernel_is_told_in_milliseconds_how_long_a_client_may_confirm_nothing(
     family: int, seconds: float, milliseconds: int
 ) -> None:

@@ -30,7 +30,10 @@ from proxy.routes.control import (
     openapi,
 )
 from tests.control.openapi import PATH, text
-from tests.support.proxied import ENGINE_KEY, SOON_S, Proxied, key_of, proxied
+from tests.support.dragoman import BACKEND_KEY
+from tests.support.keys import key_of
+from tests.support.proxied import Proxied, proxied
+from tests.support.waiting import SOON_S
 
 API = "/api/v1"
 
@@ -71,7 +74,7 @@ async def test_backends_come_with_their_abilities_and_without_their_credential(
     assert backend.abilities["send_message"].support == "native"
     assert backend.abilities["interrupt"].support == "impossible"
     assert backend.abilities["interrupt"].how
-    assert ENGINE_KEY not in json.dumps(body)
+    assert BACKEND_KEY not in json.dumps(body)
 
 
 async def test_abilities_are_those_of_the_backends_settings() -> None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.running import Running, sqlite
+from tests.support.dragoman import Start, starting
+from tests.support.running import Running
 
-Run = Callable[..., Awaitable[Running]]
+Run = Start[Running]
 
 
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Run]:
-    """Start a Dragoman over a scripted Engine; with `journal="sqlite"` on a file."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def start(journal: Any = "memory:", **options: Any) -> Running:
-            if journal == "sqlite":
-                journal = sqlite(tmp_path)
-            return await stack.enter_async_context(Running(journal, **options))
-
+    """Start a Dragoman over a scripted Engine."""
+    async with starting(Running, tmp_path) as start:
         yield start

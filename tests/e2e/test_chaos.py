@@ -21,11 +21,12 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults
-from proxy.upstream.client import Upstream
 from tests.e2e.conftest import Run
-from tests.e2e.running import LEAST, CrashJournal, Running, idle, until
 from tests.e2e.test_restart import moves, read
 from tests.support.eve_client import EveSession, Form, Refused
+from tests.support.journals import CrashJournal
+from tests.support.running import LEAST, Running
+from tests.support.waiting import idle, until
 
 ROUNDING = "`to_cents` truncates instead of rounding, so 19.99 becomes 1998."
 SCRIPTS = {
@@ -50,13 +51,7 @@ VARIANTS = (
 SEEDS = int(os.environ.get("CHAOS_SEEDS", "8"))
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bear the silence of a backend for a moment only."""
-    defaults = Upstream.__init__.__kwdefaults__
-    assert defaults is not None
-    for name in ("answer_seconds", "silence_seconds"):
-        monkeypatch.setitem(defaults, name, 0.3)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def act(running: Running, session: EveSession, messages: list[str]) -> None:

@@ -16,8 +16,8 @@ import pytest
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.e2e.conftest import Run
-from tests.e2e.running import LEAST, Running
 from tests.support.eve_client import EveSession, Form, Style, TurnResult
+from tests.support.running import LEAST, Running
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ all cases the session survives: the next message is answered.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,32 +28,27 @@ from proxy.scripted.faults import (
     Status,
     WrongContentType,
 )
-from proxy.upstream.client import Upstream
-from tests.e2e import running as running_
 from tests.e2e.conftest import Run
-from tests.e2e.running import ENGINE_KEY, Running, settled
 from tests.e2e.test_restart import masked
+from tests.support.disturbed import SAID as ENDING
+from tests.support.disturbed import SCRIPT, check_survives, failure
+from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import EveSession, Form, TurnResult
+from tests.support.patience import HASTE
+from tests.support.running import BACKEND, Running
+from tests.support.waiting import settled
 
 # The script `tool` has 20 frames, and each kind of frame that is no request.
-SCRIPT = "script: tool"
-SAID = "`to_cents` truncates instead of rounding, so 19.99 becomes 1998. (turn 1)"
+SAID = f"`to_cents` truncates instead of rounding, {ENDING} (turn 1)"
 PLACES = (0, 1, 2, 5, 9, 12, 17)
 
-
-# Long enough for a machine that does much else.
-SILENCE_S = 0.3
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bear the silence of a backend for a moment only."""
-    defaults = Upstream.__init__.__kwdefaults__
-    assert defaults is not None
-    for name in ("answer_seconds", "silence_seconds"):
-        monkeypatch.setitem(defaults, name, SILENCE_S)
-    # Two silences must fit into the patience of a minute.
-    monkeypatch.setattr(running_, "SPEED", 60 / (SILENCE_S * 1.8))
+@pytest.fixture
+def run(run: Run) -> Run:
+    """Start a Dragoman whose clock lets two silences fit into the patience of a minute."""
+    return functools.partial(run, speed=HASTE)
 
 
 @pytest.fixture
@@ -75,24 +71,6 @@ async def play(
     running = await run(engine=engine, **options)
     session = await running.eve().create(script)
     return running, session, await session.read_turn()
-
-
-async def check_survives(running: Running, session: EveSession) -> None:
-    """The next message is answered, and replay shows the same."""
-    await settled(await running.live(session.session_id))
-    accepted = await session.send("hello")
-    turn = await session.read_turn(accepted)
-    assert turn.text is not None, turn.types
-    assert "You said: “hello”." in turn.text
-    again = running.eve().attach(session.session_id)
-    assert [record async for record in again.stream(0, follow=False)] == session.log
-
-
-def failure(turn: TurnResult) -> dict[str, Any]:
-    """The data of the one failure that a turn ends with."""
-    (failed,) = turn.data("turn.failed")
-    assert turn.records[-1]["type"] == "session.waiting"
-    return failed
 
 
 RECOVERED: list[Fault] = [
@@ -237,10 +215,10 @@ async def test_a_turn_that_the_engine_lost_fails_and_says_so(run: Run, fault: Fa
 
 async def test_an_engine_that_is_down_refuses_and_is_used_again_when_it_is_up(run: Run) -> None:
     running = await run()
-    await running.stop_engine()
+    await running.stop_backend(BACKEND)
     session = await running.eve().create("hello")
     assert failure(await session.read_turn())["code"] == "backend_unavailable"
-    await running.start_engine()
+    await running.start_backend(BACKEND)
     await check_survives(running, session)
 
 
@@ -252,8 +230,8 @@ async def test_an_engine_that_restarts_in_a_turn_loses_the_turn_and_not_the_sess
     async for record in session.stream():
         if record["type"] == "message.appended":
             break
-    await running.stop_engine()
-    await running.start_engine()
+    await running.stop_backend(BACKEND)
+    await running.start_backend(BACKEND)
     assert failure(await session.read_turn())["code"] == "backend_session_lost"
     await check_survives(running, session)
 
@@ -262,14 +240,14 @@ async def test_a_wrong_key_for_the_engine_is_said_and_never_shown(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     running = await run("sqlite")
-    running.engine_key = "k-wrong-and-secret"
+    running.backends[BACKEND].key = "k-wrong-and-secret"
     await running.restart()
     session = await running.eve().create("hello")
     assert failure(await session.read_turn())["code"] == "INVALID_KEY"
     whole = b"".join(await running.lines(session.session_id))
     assert b"k-wrong-and-secret" not in whole
     assert "k-wrong-and-secret" not in caplog.text
-    running.engine_key = ENGINE_KEY
+    running.backends[BACKEND].key = BACKEND_KEY
     await running.restart()
     session.client.host = running.base
     accepted = await session.send("hello")
@@ -366,7 +344,7 @@ async def test_an_answer_given_elsewhere_goes_on_here(run: Run) -> None:
     async with running.http.post(
         f"{running.engine_url}/hitl/respond",
         json={"task_id": running.requests("execute")[0]["task_id"], "answer": "no"},
-        headers={"X-Engine-Key": ENGINE_KEY},
+        headers={"X-Engine-Key": BACKEND_KEY},
     ) as response:
         assert response.status == 200
     turn = await session.read_turn()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import re
 from typing import Any
@@ -14,8 +13,12 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.engine import Variant
 from tests.e2e.conftest import Run
-from tests.e2e.running import BACKEND, HOST, CrashJournal, Live, Running, settled, types, until
 from tests.support.eve_client import EveSession, Form, Refused, TurnResult
+from tests.support.journals import CrashJournal
+from tests.support.keys import credential, key_of
+from tests.support.running import BACKEND, Live, Running, types
+from tests.support.serving import HOST
+from tests.support.waiting import settled, until
 
 
 def refused(caught: pytest.ExceptionInfo[Refused]) -> tuple[int, str | None]:
@@ -297,7 +300,7 @@ async def test_a_turn_of_the_engine_cannot_be_cancelled_and_that_is_said(
 
 async def test_cancel_denies_a_held_permission_where_that_is_configured(run: Run) -> None:
     running = await run()
-    running.backend_settings = {"interrupt": "deny"}
+    running.backends[BACKEND].table = {"settings": {"interrupt": "deny"}}
     await running.restart()
     session = await running.eve().create("script: approve")
     await session.read_turn()
@@ -475,19 +478,9 @@ async def test_without_rotation_one_token_serves_for_life(run: Run) -> None:
 # Keys
 
 
-KEYS = {"web": "k-web", "ops": "k-ops", "narrow": "k-narrow"}
-
-
 def keyed(**more: Any) -> dict[str, Any]:
     """Settings with three keys, one of which may use nothing."""
-    keys: list[dict[str, Any]] = [
-        {"name": name, "sha256": hashlib.sha256(value.encode()).hexdigest()}
-        for name, value in KEYS.items()
-        if name != "narrow"
-    ]
-    narrow = hashlib.sha256(KEYS["narrow"].encode()).hexdigest()
-    keys.append({"name": "narrow", "sha256": narrow, "backends": []})
-    return {"keys": keys, **more}
+    return {"keys": [key_of("web"), key_of("ops"), key_of("narrow", ())], **more}
 
 
 ROUTES = [
@@ -506,9 +499,8 @@ ROUTES = [
 async def answer(
     running: Running, method: str, path: str, body: Any, key: str | None
 ) -> tuple[int, Any, list[str]]:
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
     async with running.http.request(
-        method, running.base + path, json=body, headers=headers
+        method, running.base + path, json=body, headers=credential(key)
     ) as response:
         text = await response.text()
         challenges = response.headers.getall("www-authenticate", [])

@@ -26,8 +26,9 @@ from proxy.errors import JournalCorrupt, JournalUnavailable
 from proxy.journal._changes import Transaction
 from proxy.journal.sqlite import SqliteJournal
 from tests.e2e.conftest import Run
-from tests.e2e.running import Running, settled, until
 from tests.e2e.test_retention import ask
+from tests.support.running import Running
+from tests.support.waiting import settled, until
 from tests.test_cli import announced, output, process
 
 Fault = Callable[[Running, Path], contextlib.AbstractAsyncContextManager[None]]
@@ -311,7 +312,7 @@ async def test_a_clock_that_is_set_back_in_a_turn_delays_nothing_and_no_time_dec
     run: Run, set_clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The proxy's own clock, at its real pace: a tool call waits 250 ms for its permission.
-    monkeypatch.setattr("tests.e2e.running.HurriedClock", lambda *_: Clock())
+    monkeypatch.setattr("tests.support.dragoman.HurriedClock", lambda *_: Clock())
     running = await run(engine={"pace": 0.02})
     session = await running.eve().create("script: tool")
     reading = asyncio.create_task(session.read_turn())

@@ -12,8 +12,9 @@ import pytest
 
 from proxy import hub
 from tests.e2e.conftest import Run
-from tests.e2e.running import SOON_S, Live, Running, settled, types
 from tests.support.eve_client import EveClient, EveSession, Form, Refused
+from tests.support.running import Live, Running, types
+from tests.support.waiting import SOON_S, settled
 
 FORMS: list[Form] = ["all", "tokens", "newest"]
 

@@ -11,8 +11,9 @@ import pytest
 from yarl import URL
 
 from tests.e2e.conftest import Run
-from tests.e2e.running import HOST, Running
 from tests.support.eve_client import EveSession, Refused
+from tests.support.running import Running
+from tests.support.serving import HOST
 
 KIB = 1024
 

@@ -28,21 +28,13 @@ from proxy.scripted.engine import DEFAULT, Variant
 from proxy.session import Session
 from proxy.upstream.client import Stream
 from tests.e2e.conftest import Run
-from tests.e2e.running import (
-    BACKEND,
-    ENGINE_KEY,
-    HOST,
-    LEAST,
-    SOON_S,
-    CrashJournal,
-    Running,
-    idle,
-    settled,
-    sqlite,
-    until,
-)
+from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.eve_records import Record
+from tests.support.journals import CrashJournal, sqlite
+from tests.support.running import BACKEND, LEAST, Running
+from tests.support.serving import HOST
+from tests.support.waiting import SOON_S, idle, settled, until
 
 # What differs from run to run: our ids and times, and the ids that the scripted Engine numbers.
 MASKED = re.compile(
@@ -296,7 +288,7 @@ class Process:
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "proxy", "serve", "--config", str(self._config)),
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "E2E_ENGINE_KEY": ENGINE_KEY},
+            env={**os.environ, "E2E_ENGINE_KEY": BACKEND_KEY},
         )
         assert self._process.stdout is not None
         async with asyncio.timeout(SOON_S):

@@ -12,8 +12,9 @@ from adapters import events as ev
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
 from tests.e2e.conftest import Run
-from tests.e2e.running import Live, Running, settled, until
 from tests.support.eve_client import Refused
+from tests.support.running import Live, Running
+from tests.support.waiting import settled, until
 
 MARK = "MARKED-TEXT-7e1b"
 ALL = Limits(age=-1)

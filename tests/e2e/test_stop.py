@@ -19,11 +19,14 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
-from proxy.hub import entries_of
 from proxy.journal import open_journal
 from proxy.scripted.faults import Faults, Silence, SlowHead
 from tests.e2e.conftest import Run
-from tests.e2e.running import BACKEND, ENGINE_KEY, HOST, SOON_S, Running, sqlite, until
+from tests.support.dragoman import BACKEND_KEY
+from tests.support.journals import sqlite, stored_entries
+from tests.support.running import BACKEND, Running
+from tests.support.serving import HOST
+from tests.support.waiting import SOON_S, until
 
 # Longer than any test waits: an answer that comes when the test says so.
 LATER = SlowHead(600.0)
@@ -59,7 +62,7 @@ class Server:
             *(sys.executable, "-m", "proxy", "serve", "--config", str(self._config)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "E2E_ENGINE_KEY": ENGINE_KEY},
+            env={**os.environ, "E2E_ENGINE_KEY": BACKEND_KEY},
         )
         assert self.child.stdout is not None
         async with asyncio.timeout(SOON_S):
@@ -91,12 +94,7 @@ class Server:
         journal = open_journal(self.journal)
         await journal.open()
         try:
-            row = await journal.session(session_id)
-            return [
-                entry.event
-                async for chunk in journal.scan(row.key)
-                for entry in entries_of(chunk.body, session_id)
-            ]
+            return [entry.event for entry in await stored_entries(journal, session_id)]
         finally:
             await journal.aclose()
 

@@ -21,7 +21,10 @@ from proxy.journal.sqlite import SqliteJournal
 from proxy.session import Session
 from proxy.sessions import ATTACH_PAGE, WORK_AT_ONCE
 from tests.e2e.conftest import Run
-from tests.e2e.running import BACKEND, HOST, CrashJournal, Running, settled, until
+from tests.support.journals import CrashJournal
+from tests.support.running import BACKEND, Running
+from tests.support.serving import HOST
+from tests.support.waiting import settled, until
 
 # linux/socket.h and linux/filter.h; Python has no names for them.
 SO_ATTACH_FILTER = 26

@@ -21,8 +21,10 @@ from proxy.journal.base import Write
 from proxy.journal.memory import MemoryJournal
 from proxy.settings import ServerSettings
 from tests.e2e.conftest import Run
-from tests.e2e.running import BACKEND, HOST, Live, Running, settled, types, until
 from tests.support.eve_client import EveSession, Form, Refused
+from tests.support.running import BACKEND, Live, Running, types
+from tests.support.serving import HOST
+from tests.support.waiting import settled, until
 
 # About 11 kB of text in 4000 deltas: more than a megabyte of records in form `all`.
 LONG = "script: long 4000"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.e2e.running import HOST, Running, sqlite
+from tests.support.dragoman import Start, starting
 from tests.support.engine_client import EngineClient, Expect
+from tests.support.running import BACKEND, Running
 
 STAMPED = Expect(stamped=True, known_types=False)
 """What Dragoman promises beyond the page, a stamp on every frame; some event types are its own."""
@@ -27,7 +26,7 @@ class Face(Running):
     @property
     def url(self) -> str:
         """The base URL of the face."""
-        return f"http://{HOST}:{self.port}/as/engine/to/engine"
+        return self.face("engine", BACKEND)
 
     def client(self, key: str | None = None, expect: Expect = STAMPED) -> EngineClient:
         """A strict client of the face."""
@@ -51,26 +50,13 @@ def without_heartbeats(body: bytes) -> bytes:
     return b"".join(frame for frame in frames if not frame.startswith(b"event: heartbeat\n"))
 
 
-def keys(*names: str) -> list[dict[str, str]]:
-    """The settings of keys whose values are their names."""
-    return [{"name": name, "sha256": hashlib.sha256(name.encode()).hexdigest()} for name in names]
-
-
-Serve = Callable[..., Awaitable[Face]]
+Serve = Start[Face]
 
 
 @pytest.fixture
 async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
-    """Start a Dragoman over a scripted Engine; with `journal="sqlite"` on a file."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def start(journal: Any = "memory:", **options: Any) -> Face:
-            if journal == "sqlite":
-                journal = sqlite(tmp_path)
-            face = await stack.enter_async_context(Face(journal, **options))
-            assert isinstance(face, Face)
-            return face
-
+    """Start a Dragoman over a scripted Engine."""
+    async with starting(Face, tmp_path) as start:
         yield start
 
 

@@ -19,8 +19,8 @@ from adapters.commands import Delete
 from adapters.mapping import parse_mapping
 from proxy.scripted.engine import Variant
 from proxy.scripted.faults import Faults, Status
-from tests.e2e.running import HOST, until
-from tests.e2e_engine.conftest import Face, Serve, keys, without_heartbeats
+from tests.e2e_engine.conftest import Face, Serve, without_heartbeats
+from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_client import (
     Disconnected,
     EngineClient,
@@ -29,6 +29,9 @@ from tests.support.engine_client import (
     Expect,
     Refused,
 )
+from tests.support.keys import key_of
+from tests.support.serving import HOST
+from tests.support.waiting import until
 
 SCRIPTS = {
     "text": "completed",
@@ -184,7 +187,7 @@ async def test_engine_in_and_engine_out_are_equal_but_for_what_is_ours(
 ) -> None:
     face = await serve()
     backend = face.settings.backends[0]
-    direct = EngineClient(face.http, backend.url, "k-local-9", expect=Expect(known_types=False))
+    direct = EngineClient(face.http, backend.url, BACKEND_KEY, expect=Expect(known_types=False))
     expected = await direct.turn(f"script: {script}", "direct", first_choice)
     turn = await face.client().turn(f"script: {script}", "proxied", first_choice)
     assert comparable(turn) == comparable(expected)
@@ -371,13 +374,13 @@ async def test_tasks_run_beside_each_other(serve: Serve) -> None:
 
 
 async def test_the_same_name_is_another_task_for_another_key(serve: Serve) -> None:
-    face = await serve(settings={"keys": keys("anna", "bert")})
-    anna, bert = face.client("anna"), face.client("bert")
+    face = await serve(settings={"keys": [key_of("anna"), key_of("bert")]})
+    anna, bert = face.client("k-anna"), face.client("k-bert")
     await anna.turn("script: text", "main")
     turn = await bert.turn("script: text", "main")
     assert turn.text.endswith("(turn 1)")
     assert len({request["task_id"] for request in face.requests("execute")}) == 2
-    assert await face.raw("task_id=main", "anna") != await face.raw("task_id=main", "bert")
+    assert await face.raw("task_id=main", "k-anna") != await face.raw("task_id=main", "k-bert")
     async with aclosing(anna.execute("script: approve", "mine")) as live:
         async for seen in live:
             if seen.event == "hitl_request":
@@ -567,7 +570,7 @@ async def test_a_body_that_is_too_large_is_413_in_the_own_form(serve: Serve) -> 
 
 
 async def test_keys_come_before_everything_but_health(serve: Serve) -> None:
-    face = await serve(settings={"keys": keys("anna")})
+    face = await serve(settings={"keys": [key_of("anna")]})
     client = face.client("wrong")
     health = await client.health()
     assert health["subsystems"] == {}

@@ -150,7 +150,7 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_was(serve: Serve, gener
 
 
 async def test_a_turn_goes_on_over_a_restart(serve: Serve, generation: str) -> None:
-    house = await serve(stored=True, pace=0.2)
+    house = await serve("sqlite", pace=0.2)
     session = await house.eve(generation).create("script: slow 40")
     async with aclosing(session.stream()) as records:
         async for record in records:
@@ -167,7 +167,7 @@ async def test_a_turn_goes_on_over_a_restart(serve: Serve, generation: str) -> N
 async def test_a_request_is_answered_after_a_restart(
     serve: Serve, generation: str, script: str
 ) -> None:
-    house = await serve(stored=True)
+    house = await serve("sqlite")
     session = await house.eve(generation).create(f"script: {script}")
     turn = await session.read_turn()
     await house.restart()
@@ -180,7 +180,7 @@ async def test_a_request_is_answered_after_a_restart(
 
 
 async def test_an_engine_task_is_answered_after_a_restart(serve: Serve, generation: str) -> None:
-    house = await serve(stored=True)
+    house = await serve("sqlite")
     client = house.engine(generation)
     async with aclosing(client.execute("script: approve", "task")) as live:
         async for seen in live:

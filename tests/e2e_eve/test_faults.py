@@ -7,7 +7,6 @@ all cases the session survives: the next message is answered, and nothing is sai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -26,39 +25,28 @@ from proxy.scripted.faults import (
     Status,
     WrongContentType,
 )
-from proxy.upstream.client import Upstream
-from tests.e2e.running import until
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
+from tests.support import disturbed
+from tests.support.disturbed import SAID, SCRIPT, failure, rested, told
 from tests.support.eve_client import EveSession, TurnResult
+from tests.support.patience import HASTE
 
-SCRIPT = "script: tool"
-SAID = "so 19.99 becomes 1998."
-
-# Long enough for a machine that does much else; two silences fit into the patience of a minute.
-SILENCE_S = 0.3
-SPEED = 60 / (SILENCE_S * 1.8)
-# The patience of ten minutes with streams that do not open, in less than a second.
+# A speed: the patience of ten minutes with streams that do not open, in less than a second.
 HURRY = 2000.0
 
 BROKEN = b'{"type":"message.appended","data":{"text":"\xff\n'
 
-pytestmark = pytest.mark.parametrize("generation", GENERATIONS)
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bear the silence of a backend for a moment only."""
-    defaults = Upstream.__init__.__kwdefaults__
-    assert defaults is not None
-    for name in ("answer_seconds", "silence_seconds"):
-        monkeypatch.setitem(defaults, name, SILENCE_S)
+pytestmark = [
+    pytest.mark.parametrize("generation", GENERATIONS),
+    pytest.mark.usefixtures("impatient"),
+]
 
 
 async def play(
     serve: Serve,
     generation: str,
     faults: Mapping[tuple[str, int], Fault],
-    speed: float = SPEED,
+    speed: float = HASTE,
 ) -> tuple[House, EveSession, TurnResult]:
     house = await serve(speed=speed, faults=Faults(faults))
     session = await house.eve(generation).create(SCRIPT)
@@ -68,11 +56,6 @@ async def play(
 def said(house: House, generation: str, text: str) -> int:
     """How often a text was sent to the eve, whatever it made of it."""
     return sum(text.encode() in received.body for received in house.eves[generation].received)
-
-
-async def settled(house: House, session: EveSession) -> None:
-    live = await house.sessions.get(session.session_id, owner=None, route=None)
-    await until(lambda: live.idle)
 
 
 # What each generation says without faults: played once, as it is compared with often.
@@ -87,34 +70,10 @@ async def undisturbed(serve: Serve, generation: str) -> list[tuple[str, ...]]:
     return _UNDISTURBED[generation]
 
 
-async def told(house: House, session: EveSession) -> list[tuple[str, ...]]:
-    """The events of a session without ids and times, and without what tells of faults only."""
-    return [
-        (event.TYPE, *(str(getattr(event, name, "")) for name in ("text", "name", "outcome")))
-        for event in await house.log(session.session_id)
-        if event.TYPE not in ("error.reported", "native")
-    ]
-
-
 async def check_survives(house: House, generation: str, session: EveSession) -> None:
-    """The next message is answered, and replay shows the same."""
-    await settled(house, session)
-    accepted = await session.send("hello")
-    turn = await session.read_turn(accepted)
-    while "message.received" not in turn.types:
-        turn = await session.read_turn(accepted)
-    assert turn.text is not None, turn.types
-    assert "You said: “hello”." in turn.text
+    """The next message is answered, said to the eve once, and replay shows the same."""
+    await disturbed.check_survives(house, session)
     assert said(house, generation, "hello") == 1
-    again = house.eve(generation).attach(session.session_id)
-    assert [record async for record in again.stream(0, follow=False)] == session.log
-
-
-def failure(turn: TurnResult) -> dict[str, Any]:
-    """The data of the one failure that a turn ends with."""
-    (failed,) = turn.data("turn.failed")
-    assert turn.records[-1]["type"] == "session.waiting"
-    return failed
 
 
 RECOVERED: list[Fault] = [
@@ -169,7 +128,7 @@ async def test_a_stream_that_is_refused_for_good_ends_the_turn(
     house, session, turn = await play(serve, generation, {("stream", 1): Status(status)})
     assert failure(turn)["code"] == "backend_session_lost"
     assert turn.data("message.received")[0]["message"] == SCRIPT
-    await settled(house, session)
+    await rested(house, session)
     gaps = [e for e in await house.log(session.session_id) if isinstance(e, ev.Gap)]
     assert len(gaps) == (1 if status == 410 else 0)
     assert said(house, generation, SCRIPT) == 1
@@ -237,10 +196,10 @@ FOLLOWED: list[tuple[Fault, str | None]] = [
 async def test_a_follow_up_is_sent_once_whatever_becomes_of_it(
     serve: Serve, generation: str, fault: Fault, code: str | None
 ) -> None:
-    house = await serve(speed=SPEED)
+    house = await serve(speed=HASTE)
     session = await house.eve(generation).create("good morning")
     await session.read_turn()
-    await settled(house, session)
+    await rested(house, session)
     faults = house.eves[generation].faults
     faults.plan["message", faults.requests["message"] + 1] = fault
     accepted = await session.send(SCRIPT)
@@ -270,7 +229,7 @@ async def test_a_backend_that_comes_back_as_another_one_loses_the_turn_and_serve
     await house.replace(generation, later)
     turn = await session.read_turn()
     assert failure(turn)["code"] == "backend_session_lost"
-    await settled(house, session)
+    await rested(house, session)
     accepted = await session.send("still there?")
     again = await session.read_turn(accepted)
     assert again.text is None

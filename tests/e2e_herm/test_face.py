@@ -13,8 +13,6 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
 from proxy.scripted.herm import Variant
-from proxy.upstream.client import Upstream
-from tests.e2e.running import CrashJournal, settled, until
 from tests.e2e_herm.conftest import Serve
 from tests.support.herm_client import (
     Envelope,
@@ -26,6 +24,10 @@ from tests.support.herm_client import (
     durable,
     message,
 )
+from tests.support.journals import CrashJournal
+from tests.support.keys import key_of
+from tests.support.patience import shorten
+from tests.support.waiting import settled, until
 
 ALLOW = {"type": "user.tool_confirmation", "result": "allow"}
 DENY = {"type": "user.tool_confirmation", "result": "deny"}
@@ -385,7 +387,7 @@ async def test_a_repeated_request_with_its_key_is_one(serve: Serve) -> None:
         client.call("POST", path, body, headers=headers),
     )
     assert first[1]["data"][0]["id"] == second[1]["data"][0]["id"]
-    await settled(await house.sessions.get(session, owner=None, route=None))
+    await settled(await house.live(session))
     assert len(house.posts()) == 1
 
 
@@ -501,10 +503,8 @@ async def test_what_is_not_served_says_so(
 
 
 async def test_another_key_sees_nothing_of_a_session(serve: Serve) -> None:
-    from tests.e2e_engine.conftest import keys
-
-    house = await serve(settings={"keys": keys("ann", "bob")})
-    ann, bob = house.client(key="ann"), house.client(key="bob")
+    house = await serve(settings={"keys": [key_of("ann"), key_of("bob")]})
+    ann, bob = house.client(key="k-ann"), house.client(key="k-bob")
     session = (await ann.create())["id"]
     calls: tuple[tuple[str, str, Any], ...] = (
         ("GET", "", None),
@@ -576,7 +576,7 @@ async def test_every_variant_of_a_herm_backend_is_understood(serve: Serve, varia
         assert text in turn.text
         check_join(turn.envelopes, await client.list(session))
     assert len(house.posts()) - (variant == "single") - _fallbacks(variant) == 11
-    repairs = (await house.sessions.get(session, owner=None, route=None)).repairs
+    repairs = (await house.live(session)).repairs
     assert not {rule: n for rule, n in repairs.items() if n and str(rule) in _REPAIRS}
 
 
@@ -627,14 +627,13 @@ async def test_a_fault_of_the_backend_loses_nothing_and_doubles_nothing(
 async def test_a_post_without_an_answer_is_looked_up_and_never_repeated(
     serve: Serve, done: bool, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    defaults = {**(Upstream.__init__.__kwdefaults__ or {}), "answer_seconds": 0.3}
-    monkeypatch.setattr(Upstream.__init__, "__kwdefaults__", defaults)
+    shorten(monkeypatch, "answer_seconds")
     faults = Faults({("post", 1): Silence(done=done)})
     house = await serve(herm={"variant": VARIANTS[variant], "faults": faults})
     client = house.client()
     session = (await client.create())["id"]
     await client.say(session, "script: tool")
-    live = await house.sessions.get(session, owner=None, route=None)
+    live = await house.live(session)
     await until(lambda: not (live.state.inputs or live.state.busy))
     shown = [seen for seen in await client.list(session) if seen["type"] == "user.message"]
     assert [seen["status"] for seen in shown] == ["complete" if done else "failed"]
@@ -670,7 +669,7 @@ async def test_a_crash_at_any_write_leaves_one_message_and_a_whole_log(serve: Se
         except (aiohttp.ClientError, Refused):
             accepted = False
         client = house.client()
-        live = await house.sessions.get(session, owner=None, route=None)
+        live = await house.live(session)
         await until(lambda live=live: not live.state.inputs)  # type: ignore[misc]
         said = [body for body in house.posts() if b"user.message" in body]
         assert len(said) <= 1, f"after {writes} writes"

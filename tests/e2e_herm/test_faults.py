@@ -7,7 +7,6 @@ all cases the session survives: the next message is answered, and nothing is sai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 
@@ -25,73 +24,26 @@ from proxy.scripted.faults import (
     Status,
     WrongContentType,
 )
-from proxy.upstream.client import Upstream
-from tests.e2e.running import until
 from tests.e2e_herm.conftest import House, Serve
+from tests.support.disturbed import SAID, SCRIPT, check_survives, failure, told
 from tests.support.eve_client import EveSession, TurnResult
-
-SCRIPT = "script: tool"
-SAID = "so 19.99 becomes 1998."
-
-# Long enough for a machine that does much else; two silences fit into the patience of a minute.
-SILENCE_S = 0.3
-SPEED = 60 / (SILENCE_S * 1.8)
+from tests.support.patience import HASTE
 
 BROKEN = b'event: x\ndata: {"type":"\xff\xfe\n\n'
 
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bear the silence of a backend for a moment only."""
-    defaults = Upstream.__init__.__kwdefaults__
-    assert defaults is not None
-    for name in ("answer_seconds", "silence_seconds"):
-        monkeypatch.setitem(defaults, name, SILENCE_S)
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def play(
     serve: Serve, faults: Mapping[tuple[str, int], Fault]
 ) -> tuple[House, EveSession, TurnResult]:
-    house = await serve(herm={"faults": Faults(faults)}, speed=SPEED)
+    house = await serve(herm={"faults": Faults(faults)}, speed=HASTE)
     session = await house.eve().create(SCRIPT)
     return house, session, await session.read_turn()
 
 
-async def settled(house: House, session: EveSession) -> None:
-    live = await house.sessions.get(session.session_id, owner=None, route=None)
-    await until(lambda: live.idle)
-
-
-async def check_survives(house: House, session: EveSession) -> None:
-    """The next message is answered, and replay shows the same."""
-    await settled(house, session)
-    accepted = await session.send("hello")
-    turn = await session.read_turn(accepted)
-    assert turn.text is not None, turn.types
-    assert "You said: “hello”." in turn.text
-    again = house.eve().attach(session.session_id)
-    assert [record async for record in again.stream(0, follow=False)] == session.log
-
-
-async def told(house: House, session: EveSession) -> list[tuple[str, ...]]:
-    """The events of a session without ids and times, and without what tells of faults only.
-
-    Without deltas too: those that a stream missed come no more, the whole blocks do (page, section
-    4.4).
-    """
-    return [
-        (event.TYPE, *(str(getattr(event, name, "")) for name in ("text", "name", "outcome")))
-        for event in await house.log(session.session_id)
-        if event.TYPE not in ("error.reported", "native", "text.delta", "reasoning.delta")
-    ]
-
-
-def failure(turn: TurnResult) -> dict[str, Any]:
-    """The data of the one failure that a turn ends with."""
-    (failed,) = turn.data("turn.failed")
-    assert turn.records[-1]["type"] == "session.waiting"
-    return failed
-
+# Those that a stream missed come no more, the whole blocks do (page, section 4.4).
+DELTAS = ("text.delta", "reasoning.delta")
 
 # Not before the first event: without a position a new stream begins live, and half a text whose
 # begin is missed is a repair that the strict client refuses.
@@ -123,7 +75,7 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
     assert turn.text is not None
     assert SAID in turn.text
     before, same, _ = await play(serve, {})
-    assert await told(house, session) == await told(before, same)
+    assert await told(house, session, *DELTAS) == await told(before, same, *DELTAS)
     await check_survives(house, session)
     assert len(house.posts("create")) == 1
     assert len(house.posts()) == 2

@@ -7,9 +7,9 @@ from typing import Any
 from adapters import commands as cmd
 from adapters import events as ev
 from proxy.scripted.faults import Faults, Silence
-from proxy.upstream.client import Upstream
-from tests.e2e.running import until
 from tests.e2e_herm.conftest import House, Serve
+from tests.support.patience import shorten
+from tests.support.waiting import until
 
 
 def message(words: str, policy: Any) -> cmd.SendMessage:
@@ -39,12 +39,12 @@ async def settled(house: House, session: str) -> list[str]:
 async def test_messages_that_withdraw_a_request_follow_one_another(serve: Serve) -> None:
     house = await serve()
     session = (await house.client().create())["id"]
-    live = await house.sessions.get(session, owner=None, route=None)
+    live = await house.live(session)
     await live.submit([message("script: approve", "queue")], by="ann", face="eve")
     await until(lambda: bool(live.state.interactions))
     for words in ("One", "Two", "Three"):
         await live.submit([message(words, "withdraw")], by="ann", face="eve")
-    await until(lambda: not (live.state.inputs or live.state.busy))
+    await until(lambda: live.idle)
     assert said(house) == ["script: approve", "One", "Two", "Three"]
     received = [e for e in await house.log(session) if isinstance(e, ev.MessageReceived)]
     assert [ev.text_of(e.content) for e in received] == said(house)
@@ -54,15 +54,14 @@ async def test_messages_that_withdraw_a_request_follow_one_another(serve: Serve)
 async def test_a_message_waits_until_the_one_before_is_found_or_refused(
     serve: Serve, monkeypatch: Any
 ) -> None:
-    defaults = {**(Upstream.__init__.__kwdefaults__ or {}), "answer_seconds": 0.3}
-    monkeypatch.setattr(Upstream.__init__, "__kwdefaults__", defaults)
+    shorten(monkeypatch, "answer_seconds")
     faults = Faults({("post", 2): Silence(done=False), ("post", 4): Silence(done=True)})
     house = await serve(herm={"faults": faults}, speed=20.0)
     session = (await house.client().create())["id"]
-    live = await house.sessions.get(session, owner=None, route=None)
+    live = await house.live(session)
     for words in ("One", "Two", "Three", "Four", "Five"):
         await live.submit([message(words, "queue")], by="ann", face="eve")
-    await until(lambda: not (live.state.inputs or live.state.busy), 10.0)
+    await until(lambda: live.idle, 10.0)
     assert said(house) == ["One", "Three", "Four", "Five"]
     assert await settled(house, session) == ["taken", "refused", "taken", "taken", "taken"]
     assert len(house.posts()) == 5

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.running import sqlite
 from tests.pairs.scenario import Play
 from tests.pairs.world import World
+from tests.support.journals import sqlite
 
 
 @pytest.fixture

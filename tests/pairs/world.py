@@ -6,43 +6,29 @@ nothing of the never-dropped list (design section 5) was lost on its way to the 
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 from adapters import events as ev
 from adapters.jsonvalue import format_json
 from adapters.state import LogState
-from proxy.app import create_app
-from proxy.hub import entries_of
-from proxy.scripted.engine import ENGINE, create_engine_app
-from proxy.scripted.eve import EVE, Variant, create_eve_app
+from proxy.scripted.eve import Variant
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import Fault, Faults
-from proxy.scripted.herm import HERM, create_herm_app
-from proxy.server import opened_sessions
 from proxy.session import Session
 from proxy.sessions import Sessions
-from proxy.settings import BackendSettings, Settings
-from tests.e2e.running import HurriedClock, until
 from tests.pairs.expectations import Cell
 from tests.pairs.frontends import FRONTENDS, EnginePerson, Frontend, Seen
+from tests.support.dragoman import Backend, Dragoman
+from tests.support.journals import stored_entries
+from tests.support.waiting import settled
 
 __all__ = ["World"]
 
-HOST = "127.0.0.1"
-KEY = "k-pairs-3"
 ROUTE = "agents"
-
-_CREDENTIALS: Mapping[str, tuple[str, str]] = {
-    "herm": ("Authorization", "Bearer "),
-    "eve": ("Authorization", "Bearer "),
-    "engine": ("X-Engine-Key", ""),
-}
 
 
 class World:
@@ -74,74 +60,48 @@ class World:
         self.frontend = frontend
         self.backend = backend
         self.expect = expect
-        self._journal = journal
-        self._pace = pace
-        self._settings = dict(settings or {})
-        self._faults = Faults(dict(faults or {}))
-        self._variant = {"variant": Variant(generation)} if backend == "eve" else {}
-        self._stack = contextlib.AsyncExitStack()
+        options: dict[str, Any] = {"pace": pace, "faults": Faults(dict(faults or {}))}
+        if backend == "eve":
+            options["variant"] = Variant(generation)
+        table: dict[str, Any] = {"settings": dict(settings or {})}
+        if backend == "herm":
+            table["create"] = {"agent": "agent_K4"}
+        self._dragoman = Dragoman(journal, {ROUTE: Backend(backend, options, table)})
         self.people: list[Frontend] = []
-        self.scripted: Any = None
-        self.http: aiohttp.ClientSession
-        self.sessions: Sessions
         self.person: Frontend
-        self.url = ""
 
     async def __aenter__(self) -> World:
-        connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        self.http = await self._stack.enter_async_context(
-            aiohttp.ClientSession(connector=connector)
-        )
-        make: Any = {
-            "herm": (create_herm_app, HERM),
-            "eve": (create_eve_app, EVE),
-            "engine": (create_engine_app, ENGINE),
-        }[self.backend]
-        app = make[0](key=KEY, pace=self._pace, faults=self._faults, **self._variant)
-        self.scripted = app[make[1]]
-        self._backend, backend_url = await self._serve(app)
-        header, scheme = _CREDENTIALS[self.backend]
-        table = BackendSettings.model_validate(
-            {
-                "name": ROUTE,
-                "dialect": self.backend,
-                "url": backend_url,
-                "create": {"agent": "agent_K4"} if self.backend == "herm" else {},
-                "settings": self._settings,
-            }
-        ).with_credential(header, KEY, scheme=scheme)
-        tables = {"journal": {"url": self._journal, "window_ms": 0}, "backends": (table,)}
-        settings = Settings.model_validate(tables)
-        self.sessions = await self._stack.enter_async_context(
-            opened_sessions(settings, clock=HurriedClock(1.0))
-        )
-        _, self.url = await self._serve(create_app(settings, self.sessions))
-        # The sessions close before the servers wait for their handlers, as `proxy.server` does.
-        self._stack.push_async_callback(self.sessions.aclose)
+        await self._dragoman.__aenter__()
         self.person = self.enter(self.frontend)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for person in self.people:
             await person.close()
-        await self._stack.aclose()
+        await self._dragoman.__aexit__(*error)
+
+    @property
+    def http(self) -> aiohttp.ClientSession:
+        """Return the HTTP client of everybody here."""
+        return self._dragoman.http
+
+    @property
+    def sessions(self) -> Sessions:
+        """Return the proxy's sessions."""
+        return self._dragoman.sessions
+
+    @property
+    def scripted(self) -> Any:
+        """Return the state of the scripted backend."""
+        return self._dragoman.scripted[ROUTE]
 
     async def lose_backend(self) -> None:
         """Take the backend away: its connections break, and nobody answers there any more."""
-        await self._backend.cleanup()
-
-    async def _serve(self, app: web.Application) -> tuple[web.AppRunner, str]:
-        runner = web.AppRunner(
-            app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None
-        )
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, HOST, 0).start()
-        return runner, f"http://{HOST}:{runner.addresses[0][1]}"
+        await self._dragoman.stop_backend(ROUTE)
 
     def enter(self, dialect: str, session: str | None = None) -> Frontend:
         """Bring in a person of a dialect, with the session of that public id in front of them."""
-        url = f"{self.url}/as/{dialect}/to/{ROUTE}"
+        url = self._dragoman.face(dialect, ROUTE)
         person = FRONTENDS[dialect](self.http, url, session)
         self.people.append(person)
         return person
@@ -164,16 +124,11 @@ class World:
 
     async def session(self) -> Session:
         """Return the one session, in memory."""
-        return await self.sessions.get(await self.session_id(), owner=None, route=None)
+        return await self._dragoman.live(await self.session_id())
 
     async def entries(self) -> list[ev.Entry]:
         """Return the log of the one session as it is stored."""
-        row = await self.sessions.journal.session(await self.session_id())
-        return [
-            entry
-            async for chunk in self.sessions.journal.scan(row.key)
-            for entry in entries_of(chunk.body, row.id)
-        ]
+        return await stored_entries(self.sessions.journal, await self.session_id())
 
     async def log(self, *types: type[ev.Event]) -> list[Any]:
         """Return the events of some types, in order."""
@@ -181,13 +136,7 @@ class World:
 
     async def quiet(self) -> None:
         """Wait until nothing of the session is under way."""
-        session = await self.session()
-        await until(
-            lambda: (
-                session.last_seq == session.state.seq
-                and not (session.state.busy or session.state.inputs or session.state.unreceived)
-            )
-        )
+        await settled(await self.session())
 
     def received(self, route: str) -> list[Any]:
         """Return the JSON bodies that the backend got on a route, in order."""

@@ -1,6 +1,10 @@
-"""Strict clients of the dialects: they accept what the protocol pages promise and nothing else.
+"""What several tests stand on: strict clients of the dialects, and a Dragoman with what is behind it.
 
-They are written from the pages, share no code with the codecs, and raise `ProtocolViolation` with
-the frame or record that broke a promise. They serve against Dragoman's faces, the scripted backends
-and real servers alike.
+The strict clients (`herm_client`, `eve_client` with `eve_records`, `engine_client`) accept what the
+protocol pages promise and nothing else. They are written from the pages, share no code with the
+codecs, and raise `ProtocolViolation` with the frame or record that broke a promise. They serve
+against Dragoman's faces, the scripted backends and real servers alike.
+
+`dragoman` starts the real application over scripted backends; `running` and the fixtures of the
+end-to-end tests are kinds of it.
 """

@@ -7,40 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from adapters.events import InteractionRequested
 from proxy.app import create_app, create_listener
-from proxy.clock import Clock
 from proxy.scripted.engine import ENGINE, ScriptedEngine, create_engine_app
 from proxy.server import opened_sessions
 from proxy.session import Session
 from proxy.sessions import Sessions
-from proxy.settings import BackendSettings, KeySettings, ListenerSettings, Settings
+from proxy.settings import BackendSettings, ListenerSettings, Settings
+from tests.support.clocks import ShortWaits
+from tests.support.dragoman import BACKEND_KEY, backend_settings
+from tests.support.keys import credential
+from tests.support.serving import served
+from tests.support.waiting import SOON_S
 
-__all__ = ["ENGINE_KEY", "SOON_S", "Proxied", "Served", "credential", "key_of", "proxied"]
-
-ENGINE_KEY = "k-engine-4"
-SOON_S = 30.0
-"""An answer that must come soon, on a machine that does much else."""
-
-SPEED = 200.0
-
-
-class ShortWaits(Clock):
-    """Real time, but every wait is a two-hundredth of what it says."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds / SPEED)
-
-    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        return await super().wait(event, seconds / SPEED)
+__all__ = ["Proxied", "Served", "proxied"]
 
 
 class Served(NamedTuple):
@@ -121,32 +107,10 @@ class Proxied:
                 await news.wait()
 
 
-def credential(key: str | None) -> dict[str, str]:
-    """Return the headers that carry a key."""
-    return {} if key is None else {"Authorization": f"Bearer {key}"}
-
-
-def key_of(name: str, backends: tuple[str, ...] | None = None) -> KeySettings:
-    """Return a key whose value is `k-` and its name."""
-    digest = hashlib.sha256(f"k-{name}".encode()).hexdigest()
-    return KeySettings(name=name, sha256=digest, backends=backends)
-
-
 def _backend(table: str | Mapping[str, Any], url: str) -> BackendSettings:
-    if not isinstance(table, str):
-        return BackendSettings.model_validate(table)
-    made = BackendSettings(name=table, dialect="engine", url=url)
-    return made.with_credential("X-Engine-Key", ENGINE_KEY)
-
-
-async def _served(stack: contextlib.AsyncExitStack, app: web.Application) -> Served:
-    """Serve an application as `proxy.server` does."""
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    return Served(url, list(app.router.routes()))
+    if isinstance(table, str):
+        return backend_settings(table, "engine", url)
+    return BackendSettings.model_validate(table)
 
 
 @contextlib.asynccontextmanager
@@ -165,10 +129,10 @@ async def proxied(
         change: is given the main application before it is served.
         tables: further tables of the configuration; listeners get any port.
     """
-    app = create_engine_app(**{"key": ENGINE_KEY, "pace": 0.0, **(engine or {})})
+    app = create_engine_app(**{"key": BACKEND_KEY, "pace": 0.0, **(engine or {})})
     async with contextlib.AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(TestServer(app))
-        made = [_backend(table, str(backend.make_url(""))) for table in backends]
+        backend = await stack.enter_async_context(served(app))
+        made = [_backend(table, backend) for table in backends]
         listeners: Sequence[ListenerSettings] = tables.get("listeners", ())
         settings = Settings.model_validate(
             {"journal": {"url": "memory:"}, "backends": made, **tables}
@@ -177,10 +141,9 @@ async def proxied(
         own = create_app(settings, sessions)
         if change is not None:
             change(own)
-        main = await _served(stack, own)
-        others = [
-            await _served(stack, create_listener(settings, sessions, listener))
-            for listener in listeners
+        main, *others = [
+            Served(await stack.enter_async_context(served(one)), list(one.router.routes()))
+            for one in (own, *(create_listener(settings, sessions, at) for at in listeners))
         ]
         # The sessions close before the servers wait for their handlers, as `proxy.server` does.
         stack.push_async_callback(sessions.aclose)

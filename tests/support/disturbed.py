@@ -1,0 +1,56 @@
+"""A conversation of an eve client over a backend that misbehaves, and what holds all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.dragoman import Dragoman
+from tests.support.eve_client import EveSession, TurnResult
+from tests.support.waiting import until
+
+__all__ = ["SAID", "SCRIPT", "check_survives", "failure", "rested", "told"]
+
+SCRIPT = "script: tool"
+SAID = "so 19.99 becomes 1998."
+"""How the answer to it ends, but for the number of the turn."""
+
+
+def failure(turn: TurnResult) -> dict[str, Any]:
+    """The data of the one failure that a turn ends with."""
+    (failed,) = turn.data("turn.failed")
+    assert turn.records[-1]["type"] == "session.waiting"
+    return failed
+
+
+async def rested(dragoman: Dragoman, session: EveSession) -> None:
+    """Return when nothing of a session is under way."""
+    live = await dragoman.live(session.session_id)
+    await until(lambda: live.idle)
+
+
+async def told(dragoman: Dragoman, session: EveSession, *without: str) -> list[tuple[str, ...]]:
+    """The events of a session without ids and times, and without what tells of faults only.
+
+    Args:
+        dragoman: where the session is.
+        session: whose events.
+        without: further types that a fault may leave out.
+    """
+    return [
+        (event.TYPE, *(str(getattr(event, name, "")) for name in ("text", "name", "outcome")))
+        for event in await dragoman.log(session.session_id)
+        if event.TYPE not in ("error.reported", "native", *without)
+    ]
+
+
+async def check_survives(dragoman: Dragoman, session: EveSession) -> None:
+    """The next message is answered, and replay shows the same."""
+    await rested(dragoman, session)
+    accepted = await session.send("hello")
+    turn = await session.read_turn(accepted)
+    while "message.received" not in turn.types:
+        turn = await session.read_turn(accepted)
+    assert turn.text is not None, turn.types
+    assert "You said: “hello”." in turn.text
+    again = session.client.attach(session.session_id)
+    assert [record async for record in again.stream(0, follow=False)] == session.log

@@ -1,0 +1,239 @@
+"""A Dragoman and the scripted backends behind it, in this process, to be stopped and started.
+
+The proxy is the real application on a port of its own, as `proxy.server` runs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+from unittest.mock import patch
+
+import aiohttp
+from aiohttp import web
+
+import proxy.server
+from adapters import events as ev
+from proxy.app import create_app
+from proxy.journal.base import Journal
+from proxy.scripted.engine import ENGINE, create_engine_app
+from proxy.scripted.eve import EVE, create_eve_app
+from proxy.scripted.herm import HERM, create_herm_app
+from proxy.server import opened_sessions
+from proxy.session import Session
+from proxy.sessions import Sessions
+from proxy.settings import BackendSettings, Settings
+from tests.support.clocks import HurriedClock
+from tests.support.journals import CrashJournal, sqlite, stored_entries
+from tests.support.serving import HOST, close, serve
+
+__all__ = ["BACKEND_KEY", "Backend", "Dragoman", "Start", "backend_settings", "starting"]
+
+BACKEND_KEY = "k-local-9"
+"""The only key that scripted backends let pass."""
+
+_SCRIPTED: Mapping[str, tuple[Any, Any]] = {
+    "herm": (create_herm_app, HERM),
+    "eve": (create_eve_app, EVE),
+    "engine": (create_engine_app, ENGINE),
+}
+_CREDENTIALS = {
+    "herm": ("Authorization", "Bearer "),
+    "eve": ("Authorization", "Bearer "),
+    "engine": ("X-Engine-Key", ""),
+}
+
+
+def backend_settings(
+    name: str, dialect: str, url: str, key: str = BACKEND_KEY, **members: Any
+) -> BackendSettings:
+    """The table of a backend, with the credential where its dialect has it."""
+    table = {"name": name, "dialect": dialect, "url": url, **members}
+    header, scheme = _CREDENTIALS[dialect]
+    return BackendSettings.model_validate(table).with_credential(header, key, scheme=scheme)
+
+
+@dataclass(slots=True)
+class Backend:
+    """A scripted backend and how the proxy talks to it; read at each start.
+
+    Args:
+        dialect: what it speaks.
+        options: arguments of the function that makes its application.
+        table: further members of its table in the configuration.
+        key: what the proxy sends.
+    """
+
+    dialect: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    table: Mapping[str, Any] = field(default_factory=dict)
+    key: str = BACKEND_KEY
+
+
+class Dragoman:
+    """One proxy over scripted backends; `scripted` are their states by name.
+
+    Args:
+        journal: a URL, or a journal that a restart finds again.
+        backends: by name.
+        settings: further tables of the configuration.
+        speed: how much faster than real time the proxy's clock runs.
+    """
+
+    def __init__(
+        self,
+        journal: str | Journal,
+        backends: Mapping[str, Backend],
+        *,
+        settings: Mapping[str, Any] | None = None,
+        speed: float = 1.0,
+    ) -> None:
+        self.backends = dict(backends)
+        self.scripted: dict[str, Any] = {}
+        self._journal = journal
+        self._settings = dict(settings or {})
+        self._speed = speed
+        self._backend_runners: dict[str, web.AppRunner] = {}
+        self._backend_ports: dict[str, int] = {}
+        self._runner: web.AppRunner | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self.port = 0
+        self.sessions: Sessions
+        self.http: aiohttp.ClientSession
+
+    # Start and stop.
+
+    async def __aenter__(self) -> Self:
+        # A connection of its own for each request: what a restart cuts must not look like a bug.
+        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True, limit=0))
+        for name in self.backends:
+            await self.start_backend(name)
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.http.close()
+        await self.stop()
+        for name in list(self._backend_runners):
+            await self.stop_backend(name)
+
+    async def start_backend(self, name: str) -> None:
+        """Start a scripted backend, at the address of the one before."""
+        backend = self.backends[name]
+        create, state = _SCRIPTED[backend.dialect]
+        app = create(**{"key": BACKEND_KEY, "pace": 0.0, **backend.options})
+        self.scripted[name] = app[state]
+        self._backend_runners[name], self._backend_ports[name] = await serve(
+            app, self._backend_ports.get(name, 0)
+        )
+
+    async def stop_backend(self, name: str) -> None:
+        """Stop a backend: its connections break, its turns are gone."""
+        runner = self._backend_runners.pop(name, None)
+        if runner is not None:
+            await close(runner)
+
+    def backend_url(self, name: str) -> str:
+        """The address of a backend."""
+        return f"http://{HOST}:{self._backend_ports[name]}"
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration, as it would be read from a file."""
+        backends = tuple(
+            backend_settings(
+                name, backend.dialect, self.backend_url(name), backend.key, **backend.table
+            )
+            for name, backend in self.backends.items()
+        )
+        url = self._journal if isinstance(self._journal, str) else "memory:"
+        tables = {"journal": {"url": url, "window_ms": 0}, **self._settings}
+        return Settings.model_validate({"backends": backends, **tables})
+
+    async def start(self) -> None:
+        """Start the proxy on what the journal holds, at the port that it had before."""
+        journal = self._journal
+        settings = self.settings
+        self._stack = contextlib.AsyncExitStack()
+        with contextlib.ExitStack() as patched:
+            if isinstance(journal, Journal):
+                # The one that the server opens is ours, as a file on a disk would be.
+                patched.enter_context(
+                    patch.object(proxy.server, "open_journal", lambda *_, **__: journal)
+                )
+            self.sessions = await self._stack.enter_async_context(
+                opened_sessions(settings, clock=HurriedClock(self._speed))
+            )
+        self._runner, self.port = await serve(create_app(settings, self.sessions), self.port)
+
+    async def stop(self) -> None:
+        """Stop the proxy in order."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        # The sessions close before the server waits for its handlers, as in `proxy.server`.
+        await self.sessions.aclose()
+        await close(runner)
+        await self._stack.aclose()
+
+    async def crash(self) -> None:
+        """Stop the proxy as a crash does: connections break, what was not stored is gone."""
+        runner = self._runner
+        assert runner is not None
+        assert runner.server is not None
+        for session in list(self.sessions._live.values()):
+            session.close()
+        for connection in list(runner.server.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self.stop()
+
+    async def restart(self) -> None:
+        """Crash and start again."""
+        await self.crash()
+        if isinstance(self._journal, CrashJournal):
+            self._journal.repaired()
+        await self.start()
+
+    # What tests ask.
+
+    def face(self, dialect: str, backend: str) -> str:
+        """The base URL of a face on a backend; the same after a restart."""
+        return f"http://{HOST}:{self.port}/as/{dialect}/to/{backend}"
+
+    async def live(self, session_id: str) -> Session:
+        """The session in memory, loaded where needed."""
+        return await self.sessions.get(session_id, owner=None, route=None)
+
+    async def log(self, session_id: str) -> list[ev.Event]:
+        """The canonical events of a session as they are stored."""
+        entries = await stored_entries(self.sessions.journal, session_id)
+        return [entry.event for entry in entries]
+
+
+_Kind = TypeVar("_Kind", bound=Dragoman, covariant=True)
+
+
+class Start(Protocol[_Kind]):
+    """What a fixture gives to start Dragomans of a kind; with `journal="sqlite"` on a file."""
+
+    async def __call__(self, journal: str | Journal = "memory:", **options: Any) -> _Kind:
+        """Start one; `options` are arguments of the kind."""
+
+
+@contextlib.asynccontextmanager
+async def starting(kind: type[_Kind], folder: Path) -> AsyncIterator[Start[_Kind]]:
+    """Give what starts Dragomans of a kind; all of them are stopped in the end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(journal: str | Journal = "memory:", **options: Any) -> _Kind:
+            if journal == "sqlite":
+                journal = sqlite(folder)
+            made = kind(journal, **options)
+            await stack.enter_async_context(made)
+            return made
+
+        yield start

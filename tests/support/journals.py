@@ -1,0 +1,67 @@
+"""Journals of end-to-end tests: a file, and a disk that a crash leaves as a test wants it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from adapters import events as ev
+from proxy.hub import entries_of
+from proxy.journal.base import Journal, Write
+from proxy.journal.memory import MemoryJournal
+
+__all__ = ["CrashJournal", "sqlite", "stored_entries"]
+
+
+class CrashJournal(MemoryJournal):
+    """A journal that outlives the application, and stops storing where a test wants it to.
+
+    `crash_at(k)` lets the next k writes through and loses all that follow. Without `confirmed` the
+    k-th is stored, but nobody hears of it any more, as when power fails between the disk and us.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.crashed = asyncio.Event()
+        self._left: int | None = None
+        self._confirmed = True
+
+    def crash_at(self, writes: int, *, confirmed: bool) -> None:
+        """Arm the crash."""
+        self._left = writes
+        self._confirmed = confirmed
+
+    def repaired(self) -> None:
+        """Store everything again."""
+        self._left = None
+        self.crashed.clear()
+
+    def submit(self, write: Write) -> None:
+        if self._left == 0:
+            self.crashed.set()
+            return
+        self.writes += 1
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0 and not self._confirmed:
+                write.done = None
+                super().submit(write)
+                self.crashed.set()
+                return
+        super().submit(write)
+
+
+def sqlite(folder: Path) -> str:
+    """The URL of a journal in a folder."""
+    return f"sqlite:///{folder / 'journal.db'}"
+
+
+async def stored_entries(journal: Journal, session_id: str) -> list[ev.Entry]:
+    """The canonical log of a session as it is stored."""
+    row = await journal.session(session_id)
+    return [
+        entry
+        async for chunk in journal.scan(row.key)
+        for entry in entries_of(chunk.body, session_id)
+    ]

@@ -1,0 +1,166 @@
+"""A Dragoman over one scripted Engine, as eve clients see it, and readers of its streams.
+
+Time runs faster for it, so that a minute of patience takes less than a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import aiohttp
+
+from proxy.journal.base import Journal
+from proxy.scripted.engine import ScriptedEngine, Variant
+from tests.support.clocks import SPEED
+from tests.support.dragoman import Backend, Dragoman
+from tests.support.eve_client import EveClient, Form, Style
+from tests.support.keys import credential
+from tests.support.waiting import until
+
+__all__ = ["BACKEND", "LEAST", "Live", "Running", "types"]
+
+BACKEND = "engine"
+
+LEAST = Variant(
+    tool_call_id=False,
+    failure="errored",
+    heartbeat_timestamp=False,
+    short_lifecycle=True,
+    blocks=False,
+    call_before_request=False,
+    options="objects",
+    resolved_request_id=False,
+    usage=False,
+    replay_tails=False,
+)
+"""An Engine that leaves out whatever the page allows it to."""
+
+
+class Running(Dragoman):
+    """One Dragoman over one scripted Engine.
+
+    Args:
+        journal: a URL, or a journal that a restart finds again.
+        engine: arguments of `create_engine_app`.
+        settings: further tables of the configuration.
+        speed: how much faster than real time the proxy's clock runs.
+    """
+
+    def __init__(
+        self,
+        journal: str | Journal,
+        *,
+        engine: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        speed: float = SPEED,
+    ) -> None:
+        backends = {BACKEND: Backend("engine", engine or {})}
+        super().__init__(journal, backends, settings=settings, speed=speed)
+
+    @property
+    def engine(self) -> ScriptedEngine:
+        """The Engine's state."""
+        engine: ScriptedEngine = self.scripted[BACKEND]
+        return engine
+
+    @property
+    def engine_url(self) -> str:
+        """The Engine's address."""
+        return self.backend_url(BACKEND)
+
+    @property
+    def base(self) -> str:
+        """Where an eve client finds the backend."""
+        return self.face("eve", BACKEND)
+
+    def eve(
+        self,
+        form: Form = "all",
+        style: Style | None = None,
+        *,
+        key: str | None = None,
+        **options: Any,
+    ) -> EveClient:
+        """A strict eve client of this proxy."""
+        return EveClient(
+            self.http, self.base, form=form, style=style, headers=credential(key), **options
+        )
+
+    def requests(self, route: str) -> list[Any]:
+        """The bodies that the Engine got on a route, in order; queries of a route without body."""
+        return [
+            json.loads(received.body) if received.body else dict(received.query)
+            for received in self.engine.received
+            if received.route == route
+        ]
+
+    async def lines(
+        self, session_id: str, query: str = "follow=0", *, key: str | None = None
+    ) -> list[bytes]:
+        """The records of a bounded read, as the bytes of their lines."""
+        async with self.get(session_id, query, key=key) as response:
+            assert response.status == 200, await response.text()
+            body: bytes = await response.read()
+        assert body.startswith(b"\n")
+        assert body.endswith(b"\n")
+        return body[1:].splitlines(keepends=True)
+
+    def get(self, session_id: str, query: str, *, key: str | None = None) -> Any:
+        """Open a session's stream."""
+        url = f"{self.base}/eve/v1/session/{session_id}/stream?{query}"
+        return self.http.get(url, headers=credential(key))
+
+
+class Live:
+    """A reader that stays: the lines of a stream as they come."""
+
+    def __init__(self, running: Running, session_id: str, query: str = "") -> None:
+        self._running = running
+        self._session_id = session_id
+        self._query = query
+        self.lines: list[bytes] = []
+        self.blank = 0
+        self.over = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Live:
+        opened = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._read(opened))
+        await opened
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _read(self, opened: asyncio.Future[None]) -> None:
+        rest = b""
+        async with self._running.get(self._session_id, self._query) as response:
+            assert response.status == 200
+            opened.set_result(None)
+            with contextlib.suppress(aiohttp.ClientError):
+                async for data in response.content.iter_any():
+                    *lines, rest = (rest + data).split(b"\n")
+                    self.blank += lines.count(b"")
+                    self.lines += [line + b"\n" for line in lines if line]
+        self.over = True
+
+    async def until(self, condition: Callable[[Live], bool]) -> list[bytes]:
+        """Wait until the condition holds of this reader, and return its lines."""
+        await until(lambda: condition(self))
+        return list(self.lines)
+
+    async def count(self, number: int) -> list[bytes]:
+        """Wait for that many lines."""
+        return await self.until(lambda live: len(live.lines) >= number)
+
+
+def types(lines: list[bytes]) -> list[str]:
+    """The record types of lines, in order."""
+    return [json.loads(line)["type"] for line in lines]

@@ -1,0 +1,40 @@
+"""Serves an application on loopback as `proxy.server` does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+__all__ = ["HOST", "close", "serve", "served"]
+
+HOST = "127.0.0.1"
+
+
+async def serve(app: web.Application, port: int = 0) -> tuple[web.AppRunner, int]:
+    """Serve an application, at any port without one; returns what closes it, and the port."""
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, HOST, port, reuse_address=True).start()
+    return runner, int(runner.addresses[0][1])
+
+
+async def close(runner: web.AppRunner) -> None:
+    """Close a server; who knocks at the last moment is let in and sent away, not left standing."""
+    for site in list(runner.sites):
+        await site.stop()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def served(app: web.Application) -> AsyncIterator[str]:
+    """Serve an application at any port; gives its URL."""
+    runner, port = await serve(app)
+    try:
+        yield f"http://{HOST}:{port}"
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,32 @@
+"""Waiting in tests: for what has no event of its own, and for a session to come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from proxy.session import Session
+
+__all__ = ["SOON_S", "idle", "settled", "until"]
+
+SOON_S = 30.0
+"""An answer that must come soon, on a machine that does much else."""
+
+
+async def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:
+    """Return once the condition holds."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.002)
+
+
+def idle(session: Session) -> bool:
+    """Whether nothing of a session is under way, readers aside."""
+    state = session.state
+    stored = session.last_seq == state.seq
+    return stored and not (state.busy or state.inputs or state.unreceived)
+
+
+async def settled(session: Session) -> None:
+    """Return when nothing of a session is under way."""
+    await until(lambda: idle(session))
