@@ -257,7 +257,7 @@ def test_a_changed_record_is_refused_and_the_reason_says_why(
     change(records[at])
     with pytest.raises(ProtocolViolation, match=reason) as refused:
         check(records, "all")
-    assert refused.value.record == records[at]
+    assert refused.value.frame == records[at]
 
 
 def test_a_version_with_deltas_only_forbids_the_cumulative_members() -> None:

@@ -288,7 +288,7 @@ class EvePerson(Person):
             return
         async with self.http.post(f"{self.url}/eve/v1/session", data=b"") as response:
             if response.status >= 300:
-                raise eve_client.Refused(response.status, await response.text())
+                raise eve_client.Refused(response.status, await response.text(), {})
             body = await response.json()
         self._session = self._client.attach(body["sessionId"], token=body.get("continuationToken"))
 

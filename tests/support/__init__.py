@@ -1,4 +1,4 @@
-"""What several tests stand on: strict clients of the dialects, and a Dragoman with what is behind it.
+"""Strict clients of the dialects, and a Dragoman with its backends to use them on.
 
 The strict clients (`herm_client`, `eve_client` with `eve_records`, `engine_client`) accept what the
 protocol pages promise and nothing else. They are written from the pages, share no code with the

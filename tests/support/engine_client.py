@@ -8,13 +8,22 @@ would stumble over.
 
 import datetime as dt
 import json
-import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
+
+from tests.support.strictness import (
+    ISO_MS,
+    SILENCE_S,
+    Disconnected,
+    ProtocolViolation,
+    merged,
+    refuse,
+)
+from tests.support.strictness import Refused as AnyRefused
 
 __all__ = [
     "Disconnected",
@@ -27,39 +36,14 @@ __all__ = [
     "StreamChecker",
 ]
 
-# Only a server that hangs is ever this slow in a test.
-SILENCE_S = 20.0
-
-_ISO_MS = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
 _BLOCK_TYPES = {"text", "thinking", "tool_use"}
 _PHASES = {"started", "completed", "errored"}
 _KINDS = {"permission", "question"}
 
 
-class ProtocolViolation(AssertionError):
-    """The server broke a promise of the page; `frame` is what broke it."""
-
-    def __init__(self, reason: str, frame: object = None) -> None:
-        """Say which promise, and show the frame."""
-        super().__init__(f"{reason}: {frame!r}" if frame is not None else reason)
-        self.reason = reason
-        self.frame = frame
-
-
-class Disconnected(Exception):
-    """The body ended without a terminal event: not a result (page, section 9.2)."""
-
-
-class Refused(Exception):
+class Refused(AnyRefused):
     """The server answered with an error status."""
-
-    def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
-        """Keep status, body (JSON, or text when it is none) and headers."""
-        super().__init__(f"{status}: {body!r}")
-        self.status = status
-        self.body = body
-        self.headers = headers
 
     @property
     def code(self) -> str | None:
@@ -273,7 +257,7 @@ class StreamChecker:
 
     @staticmethod
     def _moment(value: object, seen: EngineEvent) -> int:
-        if not isinstance(value, str) or not _ISO_MS.match(value):
+        if not isinstance(value, str) or not ISO_MS.match(value):
             raise ProtocolViolation("a time is not ISO 8601 UTC with milliseconds", seen)
         try:
             when = dt.datetime.fromisoformat(value)
@@ -478,7 +462,7 @@ def check_request(record: Mapping[str, Any]) -> None:
     if record.get("kind") not in _KINDS:
         raise ProtocolViolation("a request of an unknown kind", record)
     created = record.get("created_at")
-    if not isinstance(created, str) or not _ISO_MS.match(created):
+    if not isinstance(created, str) or not ISO_MS.match(created):
         raise ProtocolViolation("a request without the time of its creation", record)
     options = record.get("options")
     if options is None:
@@ -522,14 +506,13 @@ class EngineTurn:
     @property
     def types(self) -> list[str]:
         """The event types in order, heartbeats left out, equal neighbours merged."""
-        types: list[str] = []
-        for seen in self.events:
-            name = seen.event
-            if name == "thread_lifecycle":
-                name = seen.payload["phase"]
-            if name != "heartbeat" and (not types or types[-1] != name):
-                types.append(name)
-        return types
+        return merged(
+            [
+                seen.payload["phase"] if seen.event == "thread_lifecycle" else seen.event
+                for seen in self.events
+                if seen.event != "heartbeat"
+            ]
+        )
 
 
 def _core(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -694,7 +677,7 @@ class EngineClient:
 
     @staticmethod
     async def _checked_json(response: aiohttp.ClientResponse) -> dict[str, Any]:
-        await _refuse(response)
+        await refuse(response, Refused)
         if response.content_type != "application/json":
             raise ProtocolViolation("an answer is not JSON", response.headers)
         body = await response.json()
@@ -705,7 +688,7 @@ class EngineClient:
     async def _events(
         self, response: aiohttp.ClientResponse, checker: StreamChecker
     ) -> AsyncIterator[EngineEvent]:
-        await _refuse(response)
+        await refuse(response, Refused)
         if response.status != 200 or response.content_type != "text/event-stream":
             raise ProtocolViolation("not a 200 with an event stream", response.headers)
         for name, value in (("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")):
@@ -720,14 +703,3 @@ class EngineClient:
         except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError) as broken:
             raise Disconnected(str(broken)) from broken
         checker.close()
-
-
-async def _refuse(response: aiohttp.ClientResponse) -> None:
-    if response.status < 300:
-        return
-    text = await response.text(errors="replace")
-    try:
-        body: Any = json.loads(text)
-    except ValueError:
-        body = text
-    raise Refused(response.status, body, response.headers)

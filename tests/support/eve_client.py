@@ -17,7 +17,9 @@ from urllib.parse import quote
 
 import aiohttp
 
-from tests.support.eve_records import Form, ProtocolViolation, Record, RecordChecker, check_shape
+from tests.support.eve_records import Form, Record, RecordChecker, check_shape
+from tests.support.strictness import ProtocolViolation, merged
+from tests.support.strictness import Refused as AnyRefused
 
 __all__ = [
     "Accepted",
@@ -48,14 +50,8 @@ _STREAM_HEADERS = {
 _LEASE_ENDED = {"$eve": "stream.lease-ended", "version": 1}
 
 
-class Refused(Exception):
+class Refused(AnyRefused):
     """The server answered with an error status."""
-
-    def __init__(self, status: int, body: Any) -> None:
-        """Keep the status and the body: JSON, or text when it is none."""
-        super().__init__(f"{status}: {body!r}")
-        self.status = status
-        self.body = body
 
     @property
     def code(self) -> str | None:
@@ -82,11 +78,7 @@ class TurnResult:
     @property
     def types(self) -> list[str]:
         """The record types in order, equal neighbours merged."""
-        types: list[str] = []
-        for record in self.records:
-            if not types or types[-1] != record["type"]:
-                types.append(record["type"])
-        return types
+        return merged([record["type"] for record in self.records])
 
     @property
     def text(self) -> str | None:
@@ -281,7 +273,7 @@ class EveClient:
                 raise ProtocolViolation("an error without its text", answer)
             if response.content_type == "application/json" and not (routed or unrouted):
                 raise ProtocolViolation("an error of an undocumented form", answer)
-            raise Refused(response.status, answer)
+            raise Refused(response.status, answer, response.headers)
         if not isinstance(answer, dict):
             raise ProtocolViolation("an answer that is not a JSON object", answer)
         session_route = "/eve/v1/session" in response.url.path

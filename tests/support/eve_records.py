@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.support.strictness import ISO_MS, ProtocolViolation
+
 __all__ = ["Form", "ProtocolViolation", "RecordChecker", "check_shape"]
 
 Form = Literal["all", "tokens", "newest"]
@@ -20,7 +22,6 @@ generation (21 and lower), `newest` the session-ID generation with held turns (2
 Record = dict[str, Any]
 
 _EVENT_ID = re.compile(r"^evt_[0-9A-HJKMNP-TV-Z]{26}$")
-_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 
 _FINISH = {"stop", "length", "content-filter", "tool-calls", "error", "other"}
 _OUTCOMES = {"answered", "approved", "denied", "ignored", "cancelled", "invalid"}
@@ -54,16 +55,6 @@ _CUMULATIVE = (
 # Section 13: 26 brings the held turn and the tasks.
 _HELD_VERSION = 26
 _DELTA_ONLY_VERSION = 25
-
-
-class ProtocolViolation(AssertionError):
-    """The server broke a promise of the page; `record` is what broke it."""
-
-    def __init__(self, reason: str, record: object = None) -> None:
-        """Say which promise, and show the record."""
-        super().__init__(f"{reason}: {record!r}" if record is not None else reason)
-        self.reason = reason
-        self.record = record
 
 
 def _fail(reason: str, record: object) -> None:
@@ -267,7 +258,7 @@ def _check_envelope(record: Record) -> str:
         raise ProtocolViolation("a record without a valid `meta`", record)
     if not isinstance(meta.get("id"), str) or not _EVENT_ID.match(meta["id"]):
         _fail("`meta.id` is not `evt_` and a ULID", record)
-    if not isinstance(meta.get("at"), str) or not _TIME.match(meta["at"]):
+    if not isinstance(meta.get("at"), str) or not ISO_MS.match(meta["at"]):
         _fail("`meta.at` is not an ISO time with milliseconds", record)
     deliveries = meta.get("deliveryIds", [""])
     if not isinstance(deliveries, list) or not all(isinstance(one, str) for one in deliveries):

@@ -15,6 +15,16 @@ from typing import Any
 
 import aiohttp
 
+from tests.support.strictness import (
+    ISO_MS,
+    SILENCE_S,
+    Disconnected,
+    ProtocolViolation,
+    merged,
+    refuse,
+)
+from tests.support.strictness import Refused as AnyRefused
+
 __all__ = [
     "Disconnected",
     "Envelope",
@@ -29,10 +39,6 @@ __all__ = [
 
 Envelope = dict[str, Any]
 
-# Only a server that hangs is ever this slow in a test.
-SILENCE_S = 20.0
-
-_ISO_MS = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
 _ISO_S = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 _STATUSES = {"complete", "pending", "processing", "failed", "streaming"}
 _TEXTS = {"agent.message", "agent.thinking"}
@@ -41,27 +47,8 @@ _RESULTS = {"agent.tool_result", "agent.mcp_tool_result"}
 MAX_TEXT = 20_000
 
 
-class ProtocolViolation(AssertionError):
-    """The server broke a promise of the page; `frame` is what broke it."""
-
-    def __init__(self, reason: str, frame: object = None) -> None:
-        super().__init__(f"{reason}: {frame!r}" if frame is not None else reason)
-        self.reason = reason
-        self.frame = frame
-
-
-class Disconnected(Exception):
-    """The stream ended before what was waited for."""
-
-
-class Refused(Exception):
+class Refused(AnyRefused):
     """The server answered with an error status."""
-
-    def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
-        super().__init__(f"{status}: {body!r}")
-        self.status = status
-        self.body = body
-        self.headers = headers
 
     @property
     def code(self) -> str | None:
@@ -133,7 +120,7 @@ def check_envelope(seen: Envelope, session: str | None = None) -> None:
         raise ProtocolViolation("another session's envelope", seen)
     for name in ("createdAt", "processedAt"):
         time = seen.get(name)
-        if time is not None and not _ISO_MS.match(time):
+        if time is not None and not ISO_MS.match(time):
             raise ProtocolViolation(f"`{name}` is no ISO 8601 time with milliseconds", seen)
 
 
@@ -425,11 +412,7 @@ class HermTurn:
     @property
     def types(self) -> list[str]:
         """Return the types in order, equal neighbours merged."""
-        types: list[str] = []
-        for seen in self.envelopes:
-            if not types or types[-1] != seen["type"]:
-                types.append(seen["type"])
-        return types
+        return merged([seen["type"] for seen in self.envelopes])
 
 
 Answerer = Callable[[HermTurn], Sequence[Envelope]]
@@ -516,7 +499,7 @@ class HermClient:
         url = f"{self._base}/v1/sessions/{session}/events/stream{query}"
         timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
         async with self._http.get(url, headers=headers, timeout=timeout) as response:
-            await _refuse(response)
+            await refuse(response, Refused)
             if response.content_type != "text/event-stream":
                 raise ProtocolViolation("not an event stream", response.headers)
             yield {}
@@ -579,7 +562,7 @@ class HermClient:
         async with self._http.request(
             method, self._base + path, data=data, params=params, headers=all_headers
         ) as response:
-            await _refuse(response)
+            await refuse(response, Refused)
             text = await response.text()
             return response.status, json.loads(text) if text else None
 
@@ -607,14 +590,3 @@ def check_session(body: Envelope) -> Envelope:
     if body["status"] not in ("idle", "running", "requires_action", "archived", "error"):
         raise ProtocolViolation("a session of an unknown status", body)
     return body
-
-
-async def _refuse(response: aiohttp.ClientResponse) -> None:
-    if response.status < 300:
-        return
-    text = await response.text(errors="replace")
-    try:
-        body: Any = json.loads(text)
-    except ValueError:
-        body = text
-    raise Refused(response.status, body, response.headers)
