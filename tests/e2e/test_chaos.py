@@ -22,11 +22,12 @@ from adapters import events as ev
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults
 from tests.e2e.conftest import Run
-from tests.e2e.test_restart import moves, read
+from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.journals import CrashJournal
-from tests.support.running import LEAST, Running
-from tests.support.waiting import idle, until
+from tests.support.resumed import read
+from tests.support.running import Running
+from tests.support.waiting import idle, moves, until
 
 ROUNDING = "`to_cents` truncates instead of rounding, so 19.99 becomes 1998."
 SCRIPTS = {

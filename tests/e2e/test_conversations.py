@@ -16,8 +16,9 @@ import pytest
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.e2e.conftest import Run
+from tests.support.engine_variants import LEAST, VARIANTS
 from tests.support.eve_client import EveSession, Form, Style, TurnResult
-from tests.support.running import LEAST, Running
+from tests.support.running import Running
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,21 +142,9 @@ COMBINATIONS: list[tuple[Form, Style]] = [
     ("newest", "S"),
 ]
 
-VARIANTS: Mapping[str, Variant] = {
+PLAYED: Mapping[str, Variant] = {
     "default": DEFAULT,
-    "results in order, without tool_call_id": Variant(tool_call_id=False),
-    "error alone": Variant(failure="error"),
-    "errored alone": Variant(failure="errored"),
-    "errored, then error": Variant(failure="errored_error"),
-    "heartbeats without time": Variant(heartbeat_timestamp=False),
-    "short lifecycle": Variant(short_lifecycle=True),
-    "no content blocks": Variant(blocks=False),
-    "request before its call": Variant(call_before_request=False),
-    "options as objects": Variant(options="objects"),
-    "no options": Variant(options="absent"),
-    "hitl_resolved without id": Variant(resolved_request_id=False),
-    "no usage": Variant(usage=False),
-    "tolerance": Variant(tolerance=True),
+    **VARIANTS,
     "the least": LEAST,
     "the least, with ids": dataclasses.replace(LEAST, tool_call_id=True, failure="error"),
     "the least, blocks": dataclasses.replace(LEAST, blocks=True, usage=True),
@@ -284,18 +273,16 @@ async def play(
 async def test_every_script_comes_through_in_every_form(
     run: Run, name: str, form: Form, style: Style
 ) -> None:
-    variant = VARIANTS[name]
+    variant = PLAYED[name]
     running = await run("sqlite", engine={"variant": variant}, settings={"eve": {"form": form}})
     await play(running, form, style, variant)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in VARIANTS if name not in ("default", "the least")]
-)
+@pytest.mark.parametrize("name", [name for name in PLAYED if name not in ("default", "the least")])
 async def test_every_script_comes_through_over_every_variant_of_the_engine(
     run: Run, name: str
 ) -> None:
-    variant = VARIANTS[name]
+    variant = PLAYED[name]
     running = await run(engine={"variant": variant, "heartbeat_s": 0.02})
     await play(running, "all", "S", variant, without=PLAIN)
 

@@ -29,12 +29,12 @@ from proxy.scripted.faults import (
     WrongContentType,
 )
 from tests.e2e.conftest import Run
-from tests.e2e.test_restart import masked
 from tests.support.disturbed import SAID as ENDING
 from tests.support.disturbed import SCRIPT, check_survives, failure
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import EveSession, Form, TurnResult
 from tests.support.patience import HASTE
+from tests.support.resumed import masked
 from tests.support.running import BACKEND, Running
 from tests.support.waiting import settled
 

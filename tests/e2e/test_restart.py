@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import json
 import os
 import re
 import signal
@@ -25,35 +24,17 @@ import pytest
 from adapters import events as ev
 from adapters.errors import DragomanError
 from proxy.scripted.engine import DEFAULT, Variant
-from proxy.session import Session
 from proxy.upstream.client import Stream
 from tests.e2e.conftest import Run
 from tests.support.dragoman import BACKEND_KEY
+from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.eve_records import Record
 from tests.support.journals import CrashJournal, sqlite
-from tests.support.running import BACKEND, LEAST, Running
+from tests.support.resumed import masked, read
+from tests.support.running import BACKEND, Running
 from tests.support.serving import HOST
-from tests.support.waiting import SOON_S, idle, settled, until
-
-# What differs from run to run: our ids and times, and the ids that the scripted Engine numbers.
-MASKED = re.compile(
-    r'"(?:at|id|continuationToken)":"[^"]*"|\b(?:hitl|call|turn)-[0-9a-f]+-\d+\b'
-    r'|"deliveryIds":\["[^"]*"\]'
-)
-
-
-def masked(records: Sequence[Record]) -> list[str]:
-    """Records as text without what differs from run to run."""
-    numbers: dict[str, str] = {}
-
-    def mask(match: re.Match[str]) -> str:
-        text = match[0]
-        if text.startswith('"'):
-            return text.partition(":")[0]
-        return numbers.setdefault(text, f"{text.partition('-')[0]}-{len(numbers)}")
-
-    return [MASKED.sub(mask, json.dumps(record, separators=(",", ":"))) for record in records]
+from tests.support.waiting import SOON_S, idle, moves, settled, until
 
 
 def said(records: Sequence[Record]) -> list[str]:
@@ -76,12 +57,6 @@ def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stream, "frames", one_by_one)
 
 
-def moves(live: Session) -> bool:
-    """Whether the session waits for something that a client can do, or for nothing."""
-    interactions = live.state.interactions.values()
-    return live.closed or idle(live) or any(open_.claimed_by is None for open_ in interactions)
-
-
 async def act(running: Running, session: EveSession, message: str) -> None:
     """Say the message if nobody has it, answer what is open, return when nothing is under way."""
     while True:
@@ -96,13 +71,6 @@ async def act(running: Running, session: EveSession, message: str) -> None:
             await session.respond(next(iter(live.state.interactions)), "approve")
         elif idle(live):
             return
-
-
-async def read(session: EveSession) -> None:
-    """Read until the connection breaks."""
-    with contextlib.suppress(aiohttp.ClientError):
-        async for _ in session.stream():
-            pass
 
 
 async def interrupted(

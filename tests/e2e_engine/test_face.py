@@ -17,7 +17,6 @@ import pytest
 import adapters.engine
 from adapters.commands import Delete
 from adapters.mapping import parse_mapping
-from proxy.scripted.engine import Variant
 from proxy.scripted.faults import Faults, Status
 from tests.e2e_engine.conftest import Face, Serve, without_heartbeats
 from tests.support.dragoman import BACKEND_KEY
@@ -29,6 +28,7 @@ from tests.support.engine_client import (
     Expect,
     Refused,
 )
+from tests.support.engine_variants import VARIANTS
 from tests.support.keys import key_of
 from tests.support.serving import HOST
 from tests.support.waiting import until
@@ -55,22 +55,6 @@ SCRIPTS = {
     "compact": "completed",
     "memory": "completed",
     "unknown": "completed",
-}
-
-VARIANTS = {
-    "no tool ids": Variant(tool_call_id=False),
-    "error only": Variant(failure="error"),
-    "errored only": Variant(failure="errored"),
-    "errored first": Variant(failure="errored_error"),
-    "short lifecycle": Variant(short_lifecycle=True),
-    "no blocks": Variant(blocks=False),
-    "request before call": Variant(call_before_request=False),
-    "options as objects": Variant(options="objects"),
-    "no options": Variant(options="absent"),
-    "unnamed resolution": Variant(resolved_request_id=False),
-    "no usage": Variant(usage=False),
-    "replay ends": Variant(replay_tails=False),
-    "odd framing": Variant(tolerance=True),
 }
 
 MAPPING = parse_mapping((Path(adapters.engine.__file__).parent / "MAPPING.md").read_text())

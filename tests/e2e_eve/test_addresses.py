@@ -24,12 +24,12 @@ from proxy.scripted import BACKENDS, Options
 from proxy.scripted.eve import Variant, create_eve_app
 from proxy.scripted.eve_turns import Generation
 from proxy.server import opened_sessions
-from proxy.settings import BackendSettings, Settings
+from proxy.settings import Settings
+from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.engine_client import EngineClient
 from tests.support.eve_client import EveClient
+from tests.support.serving import HOST, served
 
-HOST = "127.0.0.1"
-KEY = "k-addresses"
 RECORDED = Path(__file__).parents[2] / "fixtures/wire/eve"
 PLACES = ("base", "root")
 
@@ -114,14 +114,7 @@ class House:
     async def __aenter__(self) -> House:
         enter = self._stack.enter_async_context
         self.http = await enter(aiohttp.ClientSession())
-        port = await self._serve(self._backend)
-        table = BackendSettings.model_validate(
-            {"name": "b", "dialect": self._dialect, "url": f"http://{HOST}:{port}"}
-        )
-        header = "X-Engine-Key" if self._dialect == "engine" else "Authorization"
-        backend = table.with_credential(
-            header, KEY, scheme="" if self._dialect == "engine" else "Bearer "
-        )
+        backend = backend_settings("b", self._dialect, await enter(served(self._backend)))
         settings = Settings.model_validate(
             {
                 "journal": {"url": "memory:"},
@@ -130,22 +123,15 @@ class House:
             }
         )
         sessions = await enter(opened_sessions(settings))
-        main = await self._serve(create_app(settings, sessions))
-        root = await self._serve(create_listener(settings, sessions, settings.listeners[0]))
-        self.engine = f"http://{HOST}:{main}/as/engine/to/b"
-        self.bases = {"base": f"http://{HOST}:{main}/as/eve/to/b", "root": f"http://{HOST}:{root}"}
+        main = await enter(served(create_app(settings, sessions)))
+        root = await enter(served(create_listener(settings, sessions, settings.listeners[0])))
+        self.engine = f"{main}/as/engine/to/b"
+        self.bases = {"base": f"{main}/as/eve/to/b", "root": root}
         self._stack.push_async_callback(sessions.aclose)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
-
-    async def _serve(self, app: web.Application) -> int:
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, HOST, 0).start()
-        return int(runner.addresses[0][1])
 
     def client(self, place: str) -> EveClient:
         """A strict eve client at one of the two addresses."""
@@ -221,7 +207,7 @@ async def snapshot(http: aiohttp.ClientSession, session: str, **query: int) -> l
 
 def engine() -> web.Application:
     """A scripted Engine."""
-    return BACKENDS["engine"](Options(key=KEY, pace=0.0))
+    return BACKENDS["engine"](Options(key=BACKEND_KEY, pace=0.0))
 
 
 async def test_a_backend_of_another_dialect_takes_no_callbacks() -> None:
@@ -239,7 +225,7 @@ async def test_a_backend_of_another_dialect_takes_no_callbacks() -> None:
 async def test_a_childs_stream_is_followed_at_both_of_its_addresses(
     place: str, generation: Generation
 ) -> None:
-    app = create_eve_app(variant=Variant(generation), pace=0.0, key=KEY)
+    app = create_eve_app(variant=Variant(generation), pace=0.0, key=BACKEND_KEY)
     async with House(app) as house:
         client = house.client(place)
         session = await client.create("script: child")

@@ -21,6 +21,7 @@ from proxy.scripted.eve_turns import Generation, Variant
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import HERM, create_herm_app
 from tests.proof.facts import engine_event
+from tests.support.serving import serve
 
 __all__ = ["DIALECTS", "HOST", "Backends", "Ledger", "tags_of"]
 
@@ -100,13 +101,8 @@ class Backends:
             app = create(pace=self._pace, faults=self._faults(dialect), **options)
             self._scripted[dialect] = app[key]
             watch(app[key])
-            runner = web.AppRunner(
-                app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None
-            )
-            await runner.setup()
+            runner, self.ports[dialect] = await serve(app)
             self._stack.push_async_callback(runner.cleanup)
-            await web.TCPSite(runner, HOST, 0).start()
-            self.ports[dialect] = runner.addresses[0][1]
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -14,30 +14,16 @@ from typing import Any
 import aiohttp
 
 from proxy.journal.base import Journal
-from proxy.scripted.engine import ScriptedEngine, Variant
+from proxy.scripted.engine import ScriptedEngine
 from tests.support.clocks import SPEED
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.eve_client import EveClient, Form, Style
 from tests.support.keys import credential
 from tests.support.waiting import until
 
-__all__ = ["BACKEND", "LEAST", "Live", "Running", "types"]
+__all__ = ["BACKEND", "Live", "Running", "types"]
 
 BACKEND = "engine"
-
-LEAST = Variant(
-    tool_call_id=False,
-    failure="errored",
-    heartbeat_timestamp=False,
-    short_lifecycle=True,
-    blocks=False,
-    call_before_request=False,
-    options="objects",
-    resolved_request_id=False,
-    usage=False,
-    replay_tails=False,
-)
-"""An Engine that leaves out whatever the page allows it to."""
 
 
 class Running(Dragoman):

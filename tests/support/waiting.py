@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from proxy.session import Session
 
-__all__ = ["SOON_S", "idle", "settled", "until"]
+__all__ = ["SOON_S", "idle", "moves", "settled", "until"]
 
 SOON_S = 30.0
 """An answer that must come soon, on a machine that does much else."""
@@ -25,6 +25,14 @@ def idle(session: Session) -> bool:
     state = session.state
     stored = session.last_seq == state.seq
     return stored and not (state.busy or state.inputs or state.unreceived)
+
+
+def moves(session: Session) -> bool:
+    """Whether the session waits for something that a client can do, or for nothing."""
+    interactions = session.state.interactions.values()
+    return (
+        session.closed or idle(session) or any(open_.claimed_by is None for open_ in interactions)
+    )
 
 
 async def settled(session: Session) -> None:
