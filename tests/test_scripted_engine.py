@@ -16,9 +16,10 @@ from aiohttp.test_utils import TestServer
 
 from proxy.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
+from proxy.scripted.backend import Refusal
 from proxy.scripted.engine import ENGINE, ScriptedEngine, Variant, create_engine_app
-from proxy.scripted.engine_frames import BODIES, FRAMES, Template, dump
-from proxy.scripted.engine_requests import Execute, Refusal
+from proxy.scripted.engine_frames import BODIES, FRAMES
+from proxy.scripted.engine_requests import Execute
 from proxy.scripted.faults import (
     Cut,
     Fault,
@@ -34,6 +35,7 @@ from proxy.scripted.faults import (
     WrongContentType,
 )
 from proxy.scripted.scripts import SCRIPT_NAMES, Fail, Say, beats_for
+from proxy.scripted.templates import Template, dump
 from tests.support.engine_client import (
     Disconnected,
     EngineClient,
@@ -130,7 +132,7 @@ def recorded(name: str, task_id: str | None = None) -> EngineTurn:
 def test_every_frame_stands_in_the_recording_that_it_names(name: str) -> None:
     template = FRAMES[name]
     lines = (RECORDINGS / template.source).read_text().splitlines()
-    block = f"event: {template.event}\ndata: {template.data}"
+    block = f"event: {template.type}\ndata: {template.data}"
     assert block in "\n".join(lines)
     assert dump(template.payload()) == template.data
 

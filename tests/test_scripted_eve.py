@@ -16,8 +16,9 @@ from proxy.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.__main__ import parse
 from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
-from proxy.scripted.eve_frames import FRAMES, Template
+from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
+from proxy.scripted.templates import Template
 from tests.support.eve_client import EveClient, Form, ProtocolViolation, Refused
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "wire" / "eve"
@@ -79,10 +80,10 @@ def _first_line_of_traces(value: Any) -> Any:
 
 def test_a_template_takes_no_member_that_its_source_has_not() -> None:
     template = Template("x", "y", '{"a":1,"b":[{"c":2}]}')
-    assert template.filled({"a": 3}) == {"a": 3, "b": [{"c": 2}]}
+    assert template.filled(a=3) == {"a": 3, "b": [{"c": 2}]}
     assert template.inner("b", c=4) == {"c": 4}
     with pytest.raises(KeyError):
-        template.filled({"z": 1})
+        template.filled(z=1)
     with pytest.raises(KeyError):
         template.inner("b", z=1)
 

@@ -1,8 +1,9 @@
 """Scripted backends: fake agent servers of each dialect, for the demo and for the tests.
 
 Each dialect has a module of its own that builds an aiohttp application; `BACKENDS` is the one list
-of them. What they share is the story (`scripts`) and the ways to break (`faults`). They import
-nothing from the codecs.
+of them. What they share is the story (`scripts`), the ways to break (`faults`), what their state
+has (`backend`), how they answer (`serving`) and how they quote their sources (`templates`). They
+import nothing from the codecs.
 """
 
 from collections.abc import Callable, Mapping

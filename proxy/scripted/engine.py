@@ -10,148 +10,34 @@ The bodies of `/execute` and `/execute/replay` are readers of a conversation's b
 (`engine_turns`): a reader that leaves changes nothing for the turn.
 """
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Mapping
+from contextlib import suppress
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from proxy.clock import Clock
-from proxy.scripted.engine_frames import BODIES, FRAMES, dump
-from proxy.scripted.engine_requests import Refusal, parse_answer, parse_execute, parse_replay
-from proxy.scripted.engine_turns import (
-    DEFAULT,
-    Conversation,
-    Received,
-    ScriptedEngine,
-    Turn,
-    Variant,
-    iso,
-    plain,
-)
-from proxy.scripted.faults import (
-    Cut,
-    Fault,
-    Faults,
-    Garbage,
-    HalfFrame,
-    LoseTurn,
-    Redirect,
-    Silence,
-    SlowHead,
-    SplitCharacters,
-    Stall,
-    Status,
-    WrongContentType,
-    disturbed,
-    pieces,
+from proxy.scripted.backend import Refusal, iso
+from proxy.scripted.engine_frames import BODIES, FRAMES
+from proxy.scripted.engine_requests import parse_answer, parse_execute, parse_replay
+from proxy.scripted.engine_turns import DEFAULT, Conversation, ScriptedEngine, Turn, Variant, plain
+from proxy.scripted.faults import Faults, Silence, SlowHead, Status
+from proxy.scripted.serving import (
+    Body,
+    BodyOver,
+    application,
+    broken,
+    fault_of,
+    json_response,
+    late,
+    note,
 )
 
-__all__ = ["DEFAULT", "ENGINE", "Received", "ScriptedEngine", "Variant", "create_engine_app"]
+__all__ = ["DEFAULT", "ENGINE", "ScriptedEngine", "Variant", "create_engine_app"]
 
 # Engine page, section 17: every 15 s or so; a little sooner, so that a person sees one.
 HEARTBEAT_S = 10.0
-# Page, section 6.2: files under 5 MB each; room for several of them as base64.
-MAX_BODY = 64 * 2**20
-# A backlog is written in pieces of this many frames: one write per frame is several times slower.
-FRAMES_PER_WRITE = 256
-
-
-class _BodyOver(Exception):
-    """A fault ends this body here."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """What the plan says about one request."""
-
-    fault: Fault | None
-
-
-class _Body:
-    """Writes the frames of one stream and breaks it where its fault says so."""
-
-    def __init__(
-        self,
-        engine: ScriptedEngine,
-        request: web.Request,
-        response: web.StreamResponse,
-        task: Conversation | None,
-        fault: Fault | None,
-    ) -> None:
-        self._engine = engine
-        self._request = request
-        self._response = response
-        self._task = task
-        self._fault = fault
-        self._events = 0
-        self._bytes = 0
-
-    async def frames(self, frames: Sequence[bytes]) -> None:
-        """Write frames; ends the body by raising `_BodyOver`."""
-        if self._fault is None:
-            for start in range(0, len(frames), FRAMES_PER_WRITE):
-                await self._response.write(b"".join(frames[start : start + FRAMES_PER_WRITE]))
-            return
-        for frame in disturbed(self._fault, frames, self._events):
-            await self._before(frame)
-            await self._write(frame)
-            self._events += 1
-        await self._before(b"")
-
-    async def heartbeat(self, frame: bytes) -> None:
-        """Write a frame that does not count as an event."""
-        await self._write(frame)
-
-    async def _write(self, data: bytes) -> None:
-        if isinstance(self._fault, Cut) and self._fault.at_byte is not None:
-            room = self._fault.at_byte - self._bytes
-            if len(data) >= room:
-                if room > 0:
-                    await self._response.write(data[:room])
-                await self._end(self._fault.clean)
-        for piece in pieces(self._fault, data):
-            await self._response.write(piece)
-            if isinstance(self._fault, SplitCharacters):
-                await asyncio.sleep(0)
-        self._bytes += len(data)
-
-    async def _before(self, frame: bytes) -> None:
-        """Do what the fault does before a frame; an empty one when none is there yet."""
-        match self._fault:
-            case Cut(after_event=place, clean=clean) if place == self._events:
-                await self._end(clean)
-            case HalfFrame(place) if place == self._events and frame:
-                await self._response.write(frame[: len(frame) // 2])
-                await self._end(clean=True)
-            case LoseTurn(place) if place == self._events:
-                if self._task is not None:
-                    self._engine.lose(self._task)
-                await self._end(clean=False)
-            case Garbage(place, data) if place == self._events:
-                self._fault = None
-                await self._response.write(data)
-            case Stall(place, seconds) if place == self._events:
-                self._fault = None
-                if seconds is None:
-                    await self._engine.stopping.wait()
-                else:
-                    await self._engine.clock.wait(self._engine.stopping, seconds)
-
-    async def _end(self, clean: bool) -> None:
-        transport = self._request.transport
-        if not clean and transport is not None:
-            # What was written must leave first: an aborted transport forgets its buffer.
-            while transport.get_write_buffer_size() and not transport.is_closing():  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            transport.abort()
-        raise _BodyOver
-
-
 ENGINE: web.AppKey[ScriptedEngine] = web.AppKey("engine", ScriptedEngine)
-_PLANNED: web.RequestKey[_Planned] = web.RequestKey("planned", _Planned)
 
 _ROUTES: Mapping[tuple[str, str], str] = {
     ("POST", "/execute"): "execute",
@@ -177,29 +63,17 @@ _STATUS_CODES: Mapping[int, str] = {
 
 def _error(status: int, code: str, message: str, details: object = None) -> web.Response:
     body = BODIES["refusal"].filled(error=code, message=message, details=details or {})
-    return web.Response(
-        status=status, text=dump(body), content_type="application/json", charset="utf-8"
-    )
-
-
-def _json(body: object, content_type: str = "application/json") -> web.Response:
-    return web.Response(text=dump(body), content_type=content_type, charset="utf-8")
+    return json_response(body, status=status)
 
 
 def _refused_on_purpose(fault: Status) -> web.Response:
-    if fault.body is not None:
-        return web.Response(status=fault.status, body=fault.body)
     if fault.status == 500:
         # Section 4.1: a reader must accept a body that is not JSON.
         return web.Response(status=500, text="Internal Server Error")
     code = _STATUS_CODES.get(fault.status)
     if code is None:
         # Section 4.3: 504 has no documented code; section 4.1: the framework's own body.
-        return web.Response(
-            status=fault.status,
-            text=dump({"detail": "refused on purpose"}),
-            content_type="application/json",
-        )
+        return json_response({"detail": "refused on purpose"}, status=fault.status)
     details = {} if fault.retry_after is None else {"retry_after": fault.retry_after}
     return _error(fault.status, code, "Refused on purpose.", details)
 
@@ -209,21 +83,16 @@ async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The key first, then the fault of this request, then the route (page, section 3)."""
     engine = request.app[ENGINE]
     route = _ROUTES.get((request.method, request.path), "other")
-    body = await request.read()
-    engine.received.append(Received(route, request.headers, request.query, body))
+    await note(engine, request, route)
     try:
         if route != "health" and not engine.admits(request.headers.get("X-Engine-Key")):
             refusal = BODIES["unauthorized"].payload()
             raise Refusal(401, str(refusal["error"]), str(refusal["message"]))
-        fault = engine.faults.take(route, stream=route in _STREAMS)
-        match fault:
-            case Status():
-                return _refused_on_purpose(fault)
-            case Redirect(location, status):
-                return web.Response(status=status, headers={"Location": location})
-            case Silence(done=False):
-                await _never(engine, request)
-        request[_PLANNED] = _Planned(fault)
+        answer = await broken(
+            engine, request, route, stream=route in _STREAMS, refused=_refused_on_purpose
+        )
+        if answer is not None:
+            return answer
         response: web.StreamResponse = await handler(request)
     except Refusal as refusal:
         engine.refusals.append(refusal)
@@ -232,32 +101,12 @@ async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
         return response
 
 
-async def _never(engine: ScriptedEngine, request: web.Request) -> NoReturn:
-    """Answer nothing while the backend lives."""
-    await engine.stopping.wait()
-    if request.transport is not None:
-        request.transport.abort()
-    raise web.HTTPServiceUnavailable
-
-
-async def _late(engine: ScriptedEngine, request: web.Request) -> str | None:
-    """Hold the answer's head back as the fault says; returns a content type to lie about."""
-    match request[_PLANNED].fault:
-        case Silence():
-            await _never(engine, request)
-        case SlowHead(seconds):
-            await engine.clock.wait(engine.stopping, seconds)
-        case WrongContentType(content_type):
-            return content_type
-    return None
-
-
 async def _stream(
     request: web.Request, task: Conversation | None, place: int, turn: Turn | None
 ) -> web.StreamResponse:
     """Send the buffer of a conversation from a place on, and follow a turn to its end."""
     engine = request.app[ENGINE]
-    content_type = await _late(engine, request)
+    content_type = await late(engine, request)
     response = web.StreamResponse(
         headers={
             "Content-Type": content_type or "text/event-stream",
@@ -266,8 +115,14 @@ async def _stream(
         }
     )
     await response.prepare(request)
-    body = _Body(engine, request, response, task, request[_PLANNED].fault)
-    try:
+
+    def lose() -> None:
+        if task is not None:
+            engine.lose(task)
+
+    body = Body(engine, request, response, lose)
+    # The body ends by a fault, or the client leaves; the turn goes on.
+    with suppress(BodyOver, ConnectionResetError):
         await body.frames(())
         while task is not None and not engine.stopping.is_set():
             changed = task.changed
@@ -279,19 +134,16 @@ async def _stream(
             elif turn is None or end is not None:
                 break
             elif not await engine.clock.wait(changed, engine.heartbeat_s):
-                await body.heartbeat(_heartbeat(engine))
-    except (_BodyOver, ConnectionResetError):
-        # The body ends here by a fault, or the client has left; the turn goes on.
-        return response
+                await body.write(_heartbeat(engine))
     return response
 
 
 def _heartbeat(engine: ScriptedEngine) -> bytes:
     if engine.variant.heartbeat_timestamp:
         template = FRAMES["heartbeat"]
-        return plain(template.event, template.filled(timestamp=iso(engine.stamp())))
+        return plain(template.type, template.filled(timestamp=iso(engine.stamp())))
     template = FRAMES["heartbeat_empty"]
-    return plain(template.event, template.payload())
+    return plain(template.type, template.payload())
 
 
 async def _execute(request: web.Request) -> web.StreamResponse:
@@ -318,10 +170,10 @@ async def _respond(request: web.Request) -> web.StreamResponse:
     answer = parse_answer(await request.read(), request.content_type, strict=engine.variant.strict)
     pending = engine.answer(answer)
     body = BODIES["resumed"].filled(request_id=pending.record["request_id"])
-    if isinstance(request[_PLANNED].fault, Silence | SlowHead):
+    if isinstance(fault_of(request), Silence | SlowHead):
         pending.resume(answer)
-    content_type = await _late(engine, request)
-    response = _json(body, content_type or "application/json")
+    content_type = await late(engine, request)
+    response = json_response(body, content_type=content_type or "application/json")
     try:
         # Page, section 17: `hitl_resolved` comes on the stream after the 200.
         await response.prepare(request)
@@ -333,15 +185,17 @@ async def _respond(request: web.Request) -> web.StreamResponse:
 
 async def _pending(request: web.Request) -> web.StreamResponse:
     engine = request.app[ENGINE]
-    content_type = await _late(engine, request)
-    return _json({"pending": engine.pending()}, content_type or "application/json")
+    content_type = await late(engine, request)
+    return json_response(
+        {"pending": engine.pending()}, content_type=content_type or "application/json"
+    )
 
 
 async def _health(request: web.Request) -> web.StreamResponse:
     engine = request.app[ENGINE]
-    content_type = await _late(engine, request)
+    content_type = await late(engine, request)
     body = BODIES["health"].filled(uptime_seconds=round(engine.uptime_s(), 1))
-    return _json(body, content_type or "application/json")
+    return json_response(body, content_type=content_type or "application/json")
 
 
 async def _absent(request: web.Request) -> web.StreamResponse:
@@ -367,8 +221,7 @@ def create_engine_app(
         pace: the factor on the pauses inside scripts; 0 plays them without any.
         heartbeat_s: seconds of the clock without a frame until a heartbeat comes.
     """
-    app = web.Application(middlewares=[_gate], client_max_size=MAX_BODY)
-    app[ENGINE] = ScriptedEngine(
+    engine = ScriptedEngine(
         key=key,
         variant=variant,
         faults=faults or Faults(),
@@ -376,6 +229,7 @@ def create_engine_app(
         pace=pace,
         heartbeat_s=heartbeat_s,
     )
+    app = application(ENGINE, engine, [_gate])
     handlers = {
         "execute": _execute,
         "replay": _replay,
@@ -386,9 +240,4 @@ def create_engine_app(
     for (method, path), route in _ROUTES.items():
         app.router.add_route(method, path, handlers[route])
     app.router.add_route("*", "/{path:.*}", _absent)
-
-    async def stop(app: web.Application) -> None:
-        await app[ENGINE].stop()
-
-    app.on_shutdown.append(stop)
     return app

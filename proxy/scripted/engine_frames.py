@@ -1,72 +1,13 @@
 """The frames of the scripted Engine: each is a frame of a recording or of the Engine page.
 
-A template keeps its payload as it stands in its source. `filled` puts other values into members
-that the source has and refuses any other member, so the scripted Engine cannot invent a field;
-`without` leaves out a member that the page calls optional. A test finds every template in the
-recording that it names.
+A test finds every template in the recording that it names.
 """
 
-import functools
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-__all__ = ["BODIES", "FRAMES", "Template", "dump"]
+from proxy.scripted.templates import Template
 
-
-# Made once: `json.dumps` with options makes an encoder for each call.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
-def dump(payload: object) -> str:
-    """Write a JSON value the way the recordings do: one line, no spaces, raw UTF-8."""
-    return _ENCODER.encode(payload)
-
-
-@functools.cache
-def _parsed(data: str) -> dict[str, object]:
-    members: dict[str, object] = json.loads(data)
-    return members
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """One frame of a source: the event's name and its payload, or a whole JSON body.
-
-    Args:
-        source: the recording's file name, or `engine page, section N`.
-        event: the SSE event type; empty for a JSON body of another call.
-        data: the JSON text as it stands in the source.
-    """
-
-    source: str
-    event: str
-    data: str
-
-    def payload(self) -> dict[str, object]:
-        """The members of the source, as a new dictionary."""
-        return dict(_parsed(self.data))
-
-    def filled(self, **members: object) -> dict[str, object]:
-        """The members of the source with other values in the named ones.
-
-        Raises:
-            KeyError: the source has no such member.
-        """
-        payload = self.payload()
-        for name, value in members.items():
-            if name not in payload:
-                raise KeyError(f"{self.source} has no member `{name}` in {self.event}")
-            payload[name] = value
-        return payload
-
-    def without(self, *names: str) -> "Template":
-        """This template with members left out."""
-        payload = self.payload()
-        for name in names:
-            del payload[name]
-        return Template(self.source, self.event, dump(payload))
-
+__all__ = ["BODIES", "FRAMES"]
 
 FRAMES: Mapping[str, Template] = {
     "lifecycle": Template(

@@ -3,6 +3,9 @@
 A real Engine may be more lenient. The scripted one is as strict as the page allows, so that a
 client which only works with a lenient server is found out (engine page, sections 6.1, 6.2, 10.1
 and 11.1). With `strict` off, unknown members are ignored, as a FastAPI server does by default.
+
+The page documents no code for a bad body, for a busy task and for an answer that nobody waits for
+(section 4.3): the codes used for these are our own, and a client must go by the status.
 """
 
 import base64
@@ -12,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from proxy.scripted.backend import Refusal
+
 __all__ = [
     "Answer",
     "Execute",
-    "Refusal",
     "Replay",
     "parse_answer",
     "parse_execute",
@@ -30,21 +34,6 @@ _MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {
     "audio": ("audio/",),
     "video": ("video/",),
 }
-
-
-class Refusal(Exception):
-    """A request that the Engine answers with an error: status, code and text.
-
-    The page documents no code for a bad body, for a busy task and for an answer that nobody waits
-    for (section 4.3): the codes used for these are our own, and a client must go by the status.
-    """
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        """Say what was wrong."""
-        super().__init__(f"{status} {code}: {message}")
-        self.status = status
-        self.code = code
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)

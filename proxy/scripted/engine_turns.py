@@ -7,18 +7,15 @@ a time, one open request at a time (engine page, sections 10 to 12).
 
 import asyncio
 import bisect
-import datetime as dt
-import hashlib
-import hmac
 import json
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from proxy.clock import Clock
-from proxy.scripted.engine_frames import BODIES, FRAMES, Template, dump
-from proxy.scripted.engine_requests import Answer, Execute, Refusal
+from proxy.scripted.backend import Backend, Followed, Refusal, iso
+from proxy.scripted.engine_frames import BODIES, FRAMES
+from proxy.scripted.engine_requests import Answer, Execute
 from proxy.scripted.faults import Faults
 from proxy.scripted.scripts import (
     Approve,
@@ -39,25 +36,22 @@ from proxy.scripted.scripts import (
     ToolCall,
     UseCustomTool,
     beats_for,
+    lacking,
 )
-from proxy.tasks import Tasks
+from proxy.scripted.templates import Template, dump
 
 __all__ = [
     "DEFAULT",
     "Conversation",
-    "Received",
     "ScriptedEngine",
     "Turn",
     "Variant",
-    "iso",
     "plain",
 ]
 
 # Engine page, section 11.1: CHANNEL_STATE_TTL_ACTIVE and CHANNEL_STATE_TTL_HITL.
 BUFFER_TTL_MS = 3 * 3600 * 1000
 PAUSED_TTL_MS = 72 * 3600 * 1000
-# A backend that runs for days must not keep every body that it was ever sent.
-RECEIVED_KEPT = 1000
 
 Failure = Literal["error", "errored", "error_errored", "errored_error"]
 Options = Literal["strings", "objects", "absent"]
@@ -101,16 +95,6 @@ class Variant:
 DEFAULT = Variant()
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A request as it came, for a test to look at."""
-
-    route: str
-    headers: Mapping[str, str]
-    query: Mapping[str, str]
-    body: bytes
-
-
 @dataclass(slots=True)
 class Pending:
     """The request that a paused turn waits for, as `/hitl/pending` lists it."""
@@ -133,7 +117,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Conversation:
+class Conversation(Followed):
     """One conversation: its buffer, its running turn, what it waits for."""
 
     task_id: str
@@ -142,12 +126,6 @@ class Conversation:
     running: "Turn | None" = None
     pending: Pending | None = None
     active_at: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wake(self) -> None:
-        """Tell every reader that there is something new."""
-        self.changed.set()
-        self.changed = asyncio.Event()
 
 
 @dataclass(slots=True)
@@ -159,11 +137,6 @@ class Turn:
     start: int
     end: int | None = None
     runner: asyncio.Task[None] | None = None
-
-
-def iso(stamp: int) -> str:
-    when = dt.datetime.fromtimestamp(stamp / 1000, dt.UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def plain(event: str, payload: Mapping[str, object]) -> bytes:
@@ -187,7 +160,7 @@ def tolerant(event: str, payload: Mapping[str, object], number: int) -> bytes:
             return f"id: {number}\n".encode() + plain(event, payload)
 
 
-class ScriptedEngine:
+class ScriptedEngine(Backend[Conversation]):
     """The state of one scripted Engine: conversations, requests received, requests refused."""
 
     def __init__(
@@ -201,27 +174,12 @@ class ScriptedEngine:
         heartbeat_s: float,
     ) -> None:
         """See `create_engine_app` for the arguments."""
+        super().__init__("scripted engine", credential=key, faults=faults, clock=clock, pace=pace)
         self.variant = variant
-        self.faults = faults
-        self.clock = clock
-        self.pace = pace
         self.heartbeat_s = heartbeat_s
-        self.received: deque[Received] = deque(maxlen=RECEIVED_KEPT)
-        self.refusals: list[Refusal] = []
-        self.stopping = asyncio.Event()
-        self._key_hash = hashlib.sha256(key.encode()).digest() if key is not None else None
-        self._tasks: dict[str, Conversation] = {}
-        self._turns = Tasks("scripted engine")
         self._stamp = 0
         self._started_ms = clock.now()
         self._numbers: dict[str, int] = {}
-
-    def admits(self, key: str | None) -> bool:
-        """Whether a request with this `X-Engine-Key` may pass (page, section 3)."""
-        if self._key_hash is None:
-            return True
-        given = hashlib.sha256((key or "").encode()).digest()
-        return hmac.compare_digest(given, self._key_hash)
 
     def stamp(self) -> int:
         """The next time in ms, higher than all before it (page, section 11.2)."""
@@ -239,7 +197,7 @@ class ScriptedEngine:
 
     def pending(self) -> list[dict[str, object]]:
         """What all conversations wait for (page, section 10.3)."""
-        return [task.pending.record for task in self._tasks.values() if task.pending is not None]
+        return [task.pending.record for task in self.talks.values() if task.pending is not None]
 
     def begin(self, request: Execute) -> Turn:
         """Start a turn; its `started` event is in the buffer when this returns.
@@ -250,7 +208,7 @@ class ScriptedEngine:
         """
         if self.stopping.is_set():
             raise Refusal(503, "DRAINING", "This Engine is going away.")
-        task = self._tasks.setdefault(request.task_id, Conversation(request.task_id))
+        task = self.talks.setdefault(request.task_id, Conversation(request.task_id))
         if task.pending is not None:
             body = BODIES["hitl_required"].payload()
             raise Refusal(409, str(body["error"]), str(body["message"]))
@@ -263,7 +221,7 @@ class ScriptedEngine:
         beats = beats_for(request.message, turn=task.turns, attachments=request.attachments)
         stage = Stage(self, turn)
         stage.lifecycle("started")
-        turn.runner = self._turns.start(stage.play(beats), turn.turn_id)
+        turn.runner = self._tasks.start(stage.play(beats), turn.turn_id)
         return turn
 
     def answer(self, request: Answer) -> Pending:
@@ -272,7 +230,7 @@ class ScriptedEngine:
         Raises:
             Refusal: 404 when nothing is pending, 422 for an answer that does not fit.
         """
-        task = self._tasks.get(request.task_id)
+        task = self.talks.get(request.task_id)
         if task is None or task.pending is None:
             raise Refusal(404, "NOTHING_PENDING", "This task does not wait for an answer.")
         if task.pending.record["kind"] == "permission":
@@ -287,8 +245,8 @@ class ScriptedEngine:
     def buffered(self, task_id: str | None) -> Conversation | None:
         """The conversation that a replay is about; the most recently active by default."""
         if task_id is not None:
-            return self._tasks.get(task_id)
-        return max(self._tasks.values(), key=lambda task: task.active_at, default=None)
+            return self.talks.get(task_id)
+        return max(self.talks.values(), key=lambda task: task.active_at, default=None)
 
     def first_after(self, task: Conversation, after: int) -> int:
         """The place in the buffer of the first frame behind a time that has not expired."""
@@ -305,13 +263,6 @@ class ScriptedEngine:
         task.pending = None
         task.buffer.clear()
         task.wake()
-
-    async def stop(self) -> None:
-        """End every turn and every body."""
-        self.stopping.set()
-        await self._turns.aclose()
-        for task in self._tasks.values():
-            task.wake()
 
 
 class Stage:
@@ -331,9 +282,9 @@ class Stage:
         """Write one frame into the buffer."""
         template = FRAMES[name]
         if self._variant.tolerance:
-            data = tolerant(template.event, payload, self._written)
+            data = tolerant(template.type, payload, self._written)
         else:
-            data = plain(template.event, payload)
+            data = plain(template.type, payload)
         self._written += 1
         self._task.buffer.append(Entry(stamp or self._engine.stamp(), data))
         self._task.wake()
@@ -363,12 +314,6 @@ class Stage:
                 self._task.running = None
                 self._task.wake()
 
-    async def _pause(self, seconds: float) -> None:
-        if seconds and self._engine.pace:
-            await self._engine.clock.sleep(seconds * self._engine.pace)
-        else:
-            await asyncio.sleep(0)
-
     async def _beat(self, beat: Beat) -> None:
         match beat:
             case Think(pieces):
@@ -396,13 +341,13 @@ class Stage:
             case Fail():
                 self._fail(beat)
             case AskSealed() | UseCustomTool() | Delegate() | Produce() | SignIn() | Limit():
-                await self._deltas("text", (f"The Engine has no {_missing(beat)}.",))
+                await self._deltas("text", (f"The Engine has no {lacking(beat)}.",))
             case _:
                 assert_never(beat)
 
     async def _deltas(self, channel: str, pieces: Sequence[str], gap_s: float = 0.0) -> None:
         for piece in pieces:
-            await self._pause(gap_s)
+            await self._engine.pause(gap_s)
             self._open_block(channel)
             self.emit(channel, FRAMES[channel].filled(text=piece))
 
@@ -413,7 +358,7 @@ class Stage:
         if self._variant.tool_call_id:
             results.reverse()
         for call_id, call in results:
-            await self._pause(0)
+            await self._engine.pause(0)
             self._result(call_id, call)
 
     async def _approve(self, beat: Approve) -> None:
@@ -541,23 +486,6 @@ class Stage:
         }
         for write in orders[self._variant.failure]:
             write()
-
-
-def _missing(beat: AskSealed | UseCustomTool | Delegate | Produce | SignIn | Limit) -> str:
-    match beat:
-        case SignIn():
-            return "sign-in to ask for"
-        case Limit():
-            return "limit to ask about"
-        case AskSealed(kind):
-            return "passwords to ask for" if kind == "sudo" else "secrets to ask for"
-        case UseCustomTool():
-            return "tools that the application runs"
-        case Delegate():
-            return "child agents"
-        case Produce():
-            return "structured results"
-    assert_never(beat)
 
 
 def _added(answer: Answer) -> tuple[str, ...]:

@@ -1,79 +1,15 @@
 """The records of the scripted eve: each is a record of a recorded stream, by generation.
 
 A template keeps its `data` as it stands in its source, but for stack traces, of which the first
-line is left. `filled` and `inner` put other values into members that the source has and refuse any
-other member, so the scripted eve cannot invent a field. A test finds every template in the
-recording that it names.
+line is left. A test finds every template in the recording, a file below `fixtures/wire/eve`, that
+it names.
 """
 
-import functools
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-__all__ = ["FRAMES", "Template", "dump"]
+from proxy.scripted.templates import Template
 
-# Made once: `json.dumps` with options makes an encoder for each call.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-
-
-def dump(payload: object) -> str:
-    """Write a JSON value the way the recordings do: one line, no spaces, raw UTF-8."""
-    return _ENCODER.encode(payload)
-
-
-@functools.cache
-def _parsed(data: str) -> dict[str, object]:
-    members: dict[str, object] = json.loads(data)
-    return members
-
-
-@dataclass(frozen=True, slots=True)
-class Template:
-    """One record of a source.
-
-    Args:
-        source: the recording's file below `fixtures/wire/eve`.
-        type: the record's type.
-        data: the JSON text of its `data` as it stands in the source; empty where it has none.
-    """
-
-    source: str
-    type: str
-    data: str
-
-    def payload(self) -> dict[str, object]:
-        """The members of the source, as a new dictionary."""
-        return dict(_parsed(self.data))
-
-    def filled(self, members: Mapping[str, object]) -> dict[str, object]:
-        """The members of the source with other values in the named ones.
-
-        Raises:
-            KeyError: the source has no such member.
-        """
-        payload = self.payload()
-        for name, value in members.items():
-            if name not in payload:
-                raise KeyError(f"{self.source} has no member `{name}` in {self.type}")
-            payload[name] = value
-        return payload
-
-    def inner(self, member: str, /, **members: object) -> dict[str, object]:
-        """An object in the source's data, the first of a list, with other values in it.
-
-        Raises:
-            KeyError: the source has no such member.
-        """
-        value = self.payload()[member]
-        if isinstance(value, list):
-            value = value[0]
-        assert isinstance(value, dict)
-        unknown = members.keys() - value.keys()
-        if unknown:
-            raise KeyError(f"{self.source} has no member `{unknown}` in `{member}`")
-        return {**value, **members}
-
+__all__ = ["FRAMES"]
 
 FRAMES: Mapping[str, Mapping[str, Template]] = {
     "T": {

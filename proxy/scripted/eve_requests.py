@@ -9,17 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Post", "Refusal", "StreamQuery", "parse_body", "parse_create", "parse_follow_up"]
+from proxy.scripted.backend import Refusal
+
+__all__ = ["Post", "StreamQuery", "bad", "parse_body", "parse_create", "parse_follow_up"]
 
 
-class Refusal(Exception):
-    """A request that eve answers with an error: status, text, and code where it has one."""
-
-    def __init__(self, status: int, error: str, code: str | None = None) -> None:
-        super().__init__(f"{status}: {error}")
-        self.status = status
-        self.error = error
-        self.code = code
+def bad(message: str) -> Refusal:
+    """Return the refusal of a request whose form is wrong."""
+    return Refusal(400, "", message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ class StreamQuery:
         except ValueError:
             start = None
         if start is None or not text.lstrip("-").isdecimal():
-            raise Refusal(400, "Expected startIndex to be an integer.")
+            raise bad("Expected startIndex to be an integer.")
         return cls(
             start=start,
             tail=query.get("includeTailIndex") in ("1", "true"),
@@ -77,7 +74,7 @@ def parse_body(body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError:
-        raise Refusal(400, "Invalid JSON body.") from None
+        raise bad("Invalid JSON body.") from None
 
 
 def parse_create(body: bytes, *, tokens: bool) -> Post:
@@ -87,29 +84,29 @@ def parse_create(body: bytes, *, tokens: bool) -> Post:
     value = parse_body(body)
     if tokens:
         if not isinstance(value, dict) or value.get("message") in (None, "", []):
-            raise Refusal(400, "Missing or empty 'message' field.")
+            raise bad("Missing or empty 'message' field.")
     else:
         if not isinstance(value, dict):
-            raise Refusal(400, "Expected a JSON object.")
+            raise bad("Expected a JSON object.")
         if "continuationToken" in value:
-            raise Refusal(400, "Session-ID routes do not accept 'continuationToken'.")
+            raise bad("Session-ID routes do not accept 'continuationToken'.")
         if "inputResponses" in value:
-            raise Refusal(400, "'inputResponses' is only accepted for an existing session.")
+            raise bad("'inputResponses' is only accepted for an existing session.")
     text, parts, attachments = _message(value)
     _common(value)
     if tokens and value.get("mode", "conversation") not in ("conversation", "task"):
-        raise Refusal(400, "Expected 'mode' to be either 'conversation' or 'task'.")
+        raise bad("Expected 'mode' to be either 'conversation' or 'task'.")
     capabilities = value.get("capabilities")
     if capabilities is not None and not (
         isinstance(capabilities, dict)
         and capabilities.keys() <= {"requestInput"}
         and isinstance(capabilities.get("requestInput", True), bool)
     ):
-        raise Refusal(400, "Expected 'capabilities.requestInput' to be a boolean when provided.")
+        raise bad("Expected 'capabilities.requestInput' to be a boolean when provided.")
     if "operationId" in value and not tokens:
-        raise Refusal(400, "operationId requires an authenticated principal.")
+        raise bad("operationId requires an authenticated principal.")
     if "forwardedPrincipal" in value:
-        raise Refusal(403, "This deployment does not accept a forwarded principal.")
+        raise Refusal(403, "", "This deployment does not accept a forwarded principal.")
     return Post(text, parts, attachments, structured="outputSchema" in value)
 
 
@@ -121,26 +118,24 @@ def parse_follow_up(body: bytes, *, tokens: bool) -> Post:
     token = value.get("continuationToken")
     if tokens:
         if not isinstance(token, str) or not token:
-            raise Refusal(400, "Missing or empty 'continuationToken' field.")
+            raise bad("Missing or empty 'continuationToken' field.")
     elif token is not None:
-        raise Refusal(400, "Session-ID routes do not accept 'continuationToken'.")
+        raise bad("Session-ID routes do not accept 'continuationToken'.")
     responses = value.get("inputResponses")
     if "message" in value and responses is not None and not tokens:
-        raise Refusal(400, "'message' and 'inputResponses' are mutually exclusive.")
+        raise bad("'message' and 'inputResponses' are mutually exclusive.")
     if "message" not in value and responses is None:
-        text = "Expected a non-empty 'message' or a non-empty 'inputResponses' array."
-        raise Refusal(400, text)
+        raise bad("Expected a non-empty 'message' or a non-empty 'inputResponses' array.")
     if not tokens and value.get("turnPolicy", "steer") not in ("queue", "steer"):
-        raise Refusal(400, "Expected 'turnPolicy' to be either 'queue' or 'steer'.")
+        raise bad("Expected 'turnPolicy' to be either 'queue' or 'steer'.")
     said, parts, attachments = _message(value)
     _common(value)
     answers: tuple[Mapping[str, str], ...] = ()
     if responses is not None:
         if not isinstance(responses, list) or not responses:
-            raise Refusal(400, "Expected 'inputResponses' to be a non-empty array.")
+            raise bad("Expected 'inputResponses' to be a non-empty array.")
         if not all(map(_is_response, responses)):
-            text = "Expected every 'inputResponses' entry to match the HITL response schema."
-            raise Refusal(400, text)
+            raise bad("Expected every 'inputResponses' entry to match the HITL response schema.")
         answers = tuple(responses)
     return Post(
         said,
@@ -168,10 +163,9 @@ def _common(value: Mapping[str, Any]) -> None:
     if isinstance(context, list):
         fits = all(isinstance(item, str) for item in context)
     if not fits:
-        text = "Expected 'clientContext' to be a string, string array, or JSON object."
-        raise Refusal(400, text)
+        raise bad("Expected 'clientContext' to be a string, string array, or JSON object.")
     if "outputSchema" in value and not isinstance(value["outputSchema"], dict):
-        raise Refusal(400, "Expected 'outputSchema' to be a JSON-serializable object.")
+        raise bad("Expected 'outputSchema' to be a JSON-serializable object.")
 
 
 def _message(
@@ -181,29 +175,28 @@ def _message(
         return None, (), ()
     message = value["message"]
     if message in ("", []):
-        raise Refusal(400, "Expected 'message' to be non-empty when provided.")
+        raise bad("Expected 'message' to be non-empty when provided.")
     if isinstance(message, str):
         return message, ({"text": message, "type": "text"},), ()
     if not isinstance(message, list):
-        text = "Expected 'message' to be a string or an array of text/file parts."
-        raise Refusal(400, text)
+        raise bad("Expected 'message' to be a string or an array of text/file parts.")
     lines, parts, attachments = [], [], []
     for part in message:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text":
             if not part.get("text") or not isinstance(part["text"], str):
-                raise Refusal(400, "Text parts require a non-empty 'text' string.")
+                raise bad("Text parts require a non-empty 'text' string.")
             lines.append(part["text"])
             parts.append({"text": part["text"], "type": "text"})
         elif kind == "file":
             media = part.get("mediaType")
             if not isinstance(media, str) or not media:
-                raise Refusal(400, "File parts require a non-empty 'mediaType' string.")
+                raise bad("File parts require a non-empty 'mediaType' string.")
             name = part.get("filename") or media
             lines.append(f"[file: {name} ({media})]")
             attachments.append(f"{name} ({media})")
             parts.append({"type": "file", "mediaType": media, "filename": name})
         else:
             text = f"Unsupported message part type {json.dumps(kind)}. Use 'text' or 'file'."
-            raise Refusal(400, text)
+            raise bad(text)
     return "\n".join(lines), tuple(parts), tuple(attachments)

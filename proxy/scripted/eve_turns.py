@@ -7,21 +7,18 @@ model call (section 5.1); a message during a turn is the next turn, as in a text
 """
 
 import asyncio
-import datetime as dt
-import hashlib
-import hmac
 import json
 import random
 import uuid
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
 from proxy.clock import Clock, Ids
-from proxy.scripted.eve_frames import FRAMES, dump
-from proxy.scripted.eve_requests import Post, Refusal
+from proxy.scripted.backend import Backend, Followed, iso
+from proxy.scripted.eve_frames import FRAMES
+from proxy.scripted.eve_requests import Post
 from proxy.scripted.faults import Faults
 from proxy.scripted.scripts import (
     Approve,
@@ -42,16 +39,16 @@ from proxy.scripted.scripts import (
     ToolCall,
     UseCustomTool,
     beats_for,
+    lacking,
 )
-from proxy.tasks import Tasks
+from proxy.scripted.templates import dump
 
-__all__ = ["DEFAULT", "Entry", "Generation", "Input", "Received", "ScriptedEve", "Talk", "Variant"]
+__all__ = ["DEFAULT", "Entry", "Generation", "Input", "ScriptedEve", "Talk", "Variant"]
 
 Generation = Literal["T", "S1", "S2"]
 
 # Recorded tool inputs come in pieces of this many characters (recordings README, model script).
 INPUT_PIECE = 12
-RECEIVED_KEPT = 1000
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -88,16 +85,6 @@ class Variant:
 
 
 DEFAULT = Variant()
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A request as it came, for a test to look at."""
-
-    route: str
-    headers: Mapping[str, str]
-    query: Mapping[str, str]
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +130,7 @@ class _Failed(Exception):
 
 
 @dataclass(slots=True)
-class Talk:
+class Talk(Followed):
     """One session: its log, and what its worker needs."""
 
     id: str
@@ -151,7 +138,6 @@ class Talk:
     child: bool = False
     log: list[Entry] = field(default_factory=list)
     inbox: asyncio.Queue[Input] = field(default_factory=asyncio.Queue)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False
     asked: int = 0
@@ -164,47 +150,24 @@ class Talk:
     player: "Worker | None" = None
     worker: asyncio.Task[None] | None = None
 
-    def wake(self) -> None:
-        """Tell every reader that there is something new."""
-        self.changed.set()
-        self.changed = asyncio.Event()
 
-
-def iso(stamp: int) -> str:
-    """Write a time as the recordings do."""
-    when = dt.datetime.fromtimestamp(stamp / 1000, dt.UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-class ScriptedEve:
+class ScriptedEve(Backend[Talk]):
     """The state of one scripted eve: sessions, requests received, requests refused."""
 
     def __init__(
         self, *, key: str | None, variant: Variant, faults: Faults, clock: Clock, pace: float
     ) -> None:
         """See `create_eve_app` for the arguments."""
+        # Section 2.1: the key is a bearer token.
+        credential = None if key is None else f"Bearer {key}"
+        super().__init__(
+            "scripted eve", credential=credential, faults=faults, clock=clock, pace=pace
+        )
         self.variant = variant
-        self.faults = faults
-        self.clock = clock
-        self.pace = pace
-        self.received: deque[Received] = deque(maxlen=RECEIVED_KEPT)
-        self.refusals: list[Refusal] = []
-        self.stopping = asyncio.Event()
-        self.talks: dict[str, Talk] = {}
         self.origin = "http://127.0.0.1"
-        self._key_hash = hashlib.sha256(key.encode()).digest() if key is not None else None
-        self._workers = Tasks("scripted eve")
         # Ids repeat in no other scripted eve, not even after a restart.
         self._random = random.Random(Ids().bytes(16))
         self._stamp = 0
-
-    def admits(self, authorization: str | None) -> bool:
-        """Whether a request with this `Authorization` may pass (section 2.1)."""
-        if self._key_hash is None:
-            return True
-        scheme, _, given = (authorization or "").partition(" ")
-        digest = hashlib.sha256(given.encode()).digest()
-        return scheme == "Bearer" and hmac.compare_digest(digest, self._key_hash)
 
     def stamp(self) -> int:
         """The time of a record in ms, never before the last one."""
@@ -238,7 +201,7 @@ class ScriptedEve:
 
     def _employ(self, talk: Talk) -> None:
         talk.player = Worker(self, talk)
-        talk.worker = self._workers.start(talk.player.run(), talk.id)
+        talk.worker = self._tasks.start(talk.player.run(), talk.id)
 
     def by_token(self, token: str) -> Talk | None:
         """The live session that a token addresses, whatever the path says (section 5)."""
@@ -285,13 +248,6 @@ class ScriptedEve:
         talk.busy = False
         self._employ(talk)
 
-    async def stop(self) -> None:
-        """End every turn and every stream."""
-        self.stopping.set()
-        await self._workers.aclose()
-        for talk in self.talks.values():
-            talk.wake()
-
 
 class Worker:
     """Takes the inputs of one session and plays their turns; a child is played by its parent's."""
@@ -330,7 +286,7 @@ class Worker:
         if not template.data:
             self._append(template.type, None, owned=owned)
             return
-        data = template.filled(members)
+        data = template.filled(**members)
         place = {
             "sequence": self._sequence,
             "turnId": self._turn_id,
@@ -538,9 +494,18 @@ class Worker:
                 return await self._produce(value)
             case Fail():
                 self._fail(beat)
-            case AskSealed() | UseCustomTool() | Compact() | Remember() | Odd():
-                await self._say((f"This eve has no {_missing(beat)}.",))
+            case Compact():
+                await self._lack("compaction within a turn")
+            case Remember():
+                await self._lack("notes")
+            case Odd():
+                await self._lack("records that its page does not know")
+            case AskSealed() | UseCustomTool():
+                await self._lack(lacking(beat))
         return False
+
+    async def _lack(self, what: str) -> None:
+        await self._say((f"This eve has no {what}.",))
 
     async def _think(self, pieces: Sequence[str]) -> None:
         self._in_step()
@@ -856,7 +821,7 @@ class Worker:
         """Write `input.requested`; the page names `callId` and `taskId` as optional members."""
         template = self._frames[name]
         more = {key: value for key, value in members.items() if key in ("callId", "taskId")}
-        data = template.filled({"requests": members["requests"]})
+        data = template.filled(requests=members["requests"])
         data.pop("callId", None)
         if step is None:
             step = self._steps - 1 if self._step is None else self._step
@@ -1036,17 +1001,3 @@ def _fits(request: Mapping[str, Any], item: Input) -> Answered | None:
         if text.strip().lower() in (option["id"].lower(), option["label"].lower(), str(number)):
             return Answered(option["id"], said=item)
     return Answered(text=text, said=item) if request["allowFreeform"] else None
-
-
-def _missing(beat: AskSealed | UseCustomTool | Compact | Remember | Odd) -> str:
-    match beat:
-        case AskSealed(kind):
-            return "passwords to ask for" if kind == "sudo" else "secrets to ask for"
-        case UseCustomTool():
-            return "tools that the application runs"
-        case Compact():
-            return "compaction within a turn"
-        case Remember():
-            return "notes"
-        case Odd():
-            return "records that its page does not know"

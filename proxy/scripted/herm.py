@@ -9,122 +9,27 @@ leaves open; a `Faults` plan breaks requests on purpose.
 Any agent id opens sessions: the story is the same for all.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from contextlib import suppress
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from proxy.clock import Clock
-from proxy.scripted.faults import (
-    Cut,
-    Fault,
-    Faults,
-    Garbage,
-    HalfFrame,
-    LoseTurn,
-    Redirect,
-    Silence,
-    SlowHead,
-    SplitCharacters,
-    Stall,
-    Status,
-    WrongContentType,
-    disturbed,
-    pieces,
-)
-from proxy.scripted.herm_frames import BODIES, dump
-from proxy.scripted.herm_requests import Refusal, parse_batch, parse_changes, parse_page
-from proxy.scripted.herm_turns import DEFAULT, Entry, Received, ScriptedHerm, Talk, Variant
+from proxy.scripted.backend import Refusal
+from proxy.scripted.faults import Faults, Status
+from proxy.scripted.herm_frames import BODIES
+from proxy.scripted.herm_requests import parse_batch, parse_changes, parse_page
+from proxy.scripted.herm_turns import DEFAULT, ScriptedHerm, Talk, Variant
+from proxy.scripted.serving import Body, BodyOver, application, broken, json_response, late, note
 
-__all__ = ["DEFAULT", "HERM", "Received", "ScriptedHerm", "Variant", "create_herm_app"]
+__all__ = ["DEFAULT", "HERM", "ScriptedHerm", "Variant", "create_herm_app"]
 
 # Page, section 4.3: a comment at least every 15 to 30 seconds; sooner, so that a person sees one.
 HEARTBEAT_S = 10.0
 HEARTBEAT = b": heartbeat\n\n"
-MAX_BODY = 64 * 2**20
-# A backlog is written in pieces of this many frames: one write per frame is several times slower.
-FRAMES_PER_WRITE = 256
 
 HERM: web.AppKey[ScriptedHerm] = web.AppKey("herm", ScriptedHerm)
-_FAULT: web.RequestKey[Sequence[Fault]] = web.RequestKey("fault", list)
-
-
-class _StreamOver(Exception):
-    """A fault ends this stream here."""
-
-
-class _Body:
-    """Writes the frames of one stream and breaks it where its fault says so."""
-
-    def __init__(
-        self, herm: ScriptedHerm, request: web.Request, response: web.StreamResponse, talk: Talk
-    ) -> None:
-        self._herm = herm
-        self._request = request
-        self._response = response
-        self._talk = talk
-        faults = request[_FAULT]
-        self._fault: Fault | None = faults[0] if faults else None
-        self._events = 0
-        self._bytes = 0
-
-    async def frames(self, frames: Sequence[bytes]) -> None:
-        """Write frames; ends the stream by raising `_StreamOver`."""
-        if self._fault is None:
-            for start in range(0, len(frames), FRAMES_PER_WRITE):
-                await self._response.write(b"".join(frames[start : start + FRAMES_PER_WRITE]))
-            return
-        for frame in disturbed(self._fault, frames, self._events):
-            await self._before(frame)
-            await self.write(frame)
-            self._events += 1
-        await self._before(b"")
-
-    async def write(self, data: bytes) -> None:
-        """Write bytes that count for a cut at a byte."""
-        if isinstance(self._fault, Cut) and self._fault.at_byte is not None:
-            room = self._fault.at_byte - self._bytes
-            if len(data) >= room:
-                if room > 0:
-                    await self._response.write(data[:room])
-                await self._end(self._fault.clean)
-        for piece in pieces(self._fault, data):
-            await self._response.write(piece)
-            if isinstance(self._fault, SplitCharacters):
-                await asyncio.sleep(0)
-        self._bytes += len(data)
-
-    async def _before(self, frame: bytes) -> None:
-        """Do what the fault does before a frame; an empty one when none is there yet."""
-        match self._fault:
-            case Cut(after_event=place, clean=clean) if place == self._events:
-                await self._end(clean)
-            case HalfFrame(place) if place == self._events and frame:
-                await self._response.write(frame[: len(frame) // 2])
-                await self._end(clean=True)
-            case LoseTurn(place) if place == self._events:
-                self._herm.lose(self._talk)
-                await self._end(clean=False)
-            case Garbage(place, data) if place == self._events:
-                self._fault = None
-                await self._response.write(data)
-            case Stall(place, seconds) if place == self._events:
-                self._fault = None
-                if seconds is None:
-                    await self._herm.stopping.wait()
-                else:
-                    await self._herm.clock.wait(self._herm.stopping, seconds)
-
-    async def _end(self, clean: bool) -> None:
-        transport = self._request.transport
-        if not clean and transport is not None:
-            # What was written must leave first: an aborted transport forgets its buffer.
-            while transport.get_write_buffer_size() and not transport.is_closing():  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            transport.abort()
-        raise _StreamOver
 
 
 def _error(herm: ScriptedHerm, status: int, code: str, message: str) -> web.Response:
@@ -137,13 +42,7 @@ def _error(herm: ScriptedHerm, status: int, code: str, message: str) -> web.Resp
             body = {"error": code, "message": message}
         case "plain":
             body = {"code": code, "message": message}
-    return _json(body, status)
-
-
-def _json(body: object, status: int = 200) -> web.Response:
-    return web.Response(
-        status=status, text=dump(body), content_type="application/json", charset="utf-8"
-    )
+    return json_response(body, status=status)
 
 
 # Page, section 6.
@@ -161,8 +60,6 @@ _STATUS_CODES: Mapping[int, str] = {
 
 
 def _refused_on_purpose(herm: ScriptedHerm, fault: Status) -> web.Response:
-    if fault.body is not None:
-        return web.Response(status=fault.status, body=fault.body)
     code = _STATUS_CODES.get(fault.status, "server_error")
     response = _error(herm, fault.status, code, "Refused on purpose.")
     if fault.retry_after is not None:
@@ -175,50 +72,32 @@ def _named(handler: Handler, name: str) -> Handler:
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         herm = request.app[HERM]
-        body = await request.read()
-        herm.received.append(Received(name, request.headers, request.query, body))
+        await note(herm, request, name)
         try:
             if not herm.admits(request.headers.get("Authorization")):
                 raise Refusal(401, "unauthorized", "The key is missing or wrong.")
-            fault = herm.faults.take(name, stream=name == "stream")
-            request[_FAULT] = [] if fault is None else [fault]
-            match fault:
-                case Status():
-                    return _refused_on_purpose(herm, fault)
-                case Redirect(location, status):
-                    return web.Response(status=status, headers={"Location": location})
-                case Silence(done=False):
-                    await _never(herm, request)
+            answer = await broken(
+                herm,
+                request,
+                name,
+                stream=name == "stream",
+                refused=lambda fault: _refused_on_purpose(herm, fault),
+            )
+            if answer is not None:
+                return answer
             response = await handler(request)
-            if name != "stream":
-                await _late(herm, request)
+            # What was asked for has happened; a stream has been late by itself.
+            if isinstance(response, web.Response):
+                content_type = await late(herm, request)
+                if content_type is not None:
+                    response.headers["Content-Type"] = content_type
         except Refusal as refusal:
             herm.refusals.append(refusal)
             return _error(herm, refusal.status, refusal.code, refusal.message)
         else:
-            if isinstance(fault, WrongContentType) and isinstance(response, web.Response):
-                response.headers["Content-Type"] = fault.content_type
             return response
 
     return guarded
-
-
-async def _never(herm: ScriptedHerm, request: web.Request) -> NoReturn:
-    """Answer nothing while the backend lives."""
-    await herm.stopping.wait()
-    if request.transport is not None:
-        request.transport.abort()
-    raise web.HTTPServiceUnavailable
-
-
-async def _late(herm: ScriptedHerm, request: web.Request) -> None:
-    """Hold an answer back as the fault says; what was asked for has happened."""
-    for fault in request[_FAULT]:
-        match fault:
-            case Silence():
-                await _never(herm, request)
-            case SlowHead(seconds):
-                await herm.clock.wait(herm.stopping, seconds)
 
 
 # Agents and sessions (sections 2.1 to 2.3).
@@ -226,7 +105,7 @@ async def _late(herm: ScriptedHerm, request: web.Request) -> None:
 
 async def _agents(request: web.Request) -> web.StreamResponse:
     body = BODIES["page"].filled(data=[{"id": "agent_K4", **BODIES["agent"].filled()}])
-    return _json(body)
+    return json_response(body)
 
 
 async def _create(request: web.Request) -> web.StreamResponse:
@@ -238,7 +117,7 @@ async def _create(request: web.Request) -> web.StreamResponse:
         strict=herm.variant.strict,
     )
     talk = herm.create(request.match_info["agent"], members)
-    return _json(herm.describe(talk), herm.variant.create_status)
+    return json_response(herm.describe(talk), status=herm.variant.create_status)
 
 
 async def _sessions(request: web.Request) -> web.StreamResponse:
@@ -248,9 +127,14 @@ async def _sessions(request: web.Request) -> web.StreamResponse:
     found = [herm.describe(talk) for talk in reversed(herm.talks.values())]
     for name in allowed & request.query.keys():
         found = [record for record in found if record.get(name) == request.query[name]]
+    return _page(found, limit, cursor)
+
+
+def _page(found: Sequence[object], limit: int, cursor: str) -> web.Response:
     start = int(cursor or 0)
     page, rest = found[start : start + limit], found[start + limit :]
-    return _json(BODIES["page"].filled(data=page, nextCursor=str(start + limit) if rest else None))
+    following = str(start + limit) if rest else None
+    return json_response(BODIES["page"].filled(data=page, nextCursor=following))
 
 
 def _talk(request: web.Request) -> Talk:
@@ -259,7 +143,7 @@ def _talk(request: web.Request) -> Talk:
 
 async def _show(request: web.Request) -> web.StreamResponse:
     herm, talk = request.app[HERM], _talk(request)
-    return _json({**herm.describe(talk), "messages": herm.history(talk)})
+    return json_response({**herm.describe(talk), "messages": herm.history(talk)})
 
 
 async def _update(request: web.Request) -> web.StreamResponse:
@@ -275,13 +159,13 @@ async def _update(request: web.Request) -> web.StreamResponse:
     metadata = changes.get("metadata")
     if isinstance(metadata, dict):
         talk.metadata.update(metadata)
-    return _json(herm.describe(talk))
+    return json_response(herm.describe(talk))
 
 
 async def _archive(request: web.Request) -> web.StreamResponse:
     herm, talk = request.app[HERM], _talk(request)
     talk.archived = True
-    return _json(herm.describe(talk))
+    return json_response(herm.describe(talk))
 
 
 async def _delete(request: web.Request) -> web.StreamResponse:
@@ -303,9 +187,9 @@ async def _post(request: web.Request) -> web.StreamResponse:
     accepted = herm.take(talk, batch)
     match variant.post_answer:
         case "data":
-            return _json({"data": accepted}, variant.post_status)
+            return json_response({"data": accepted}, status=variant.post_status)
         case "bare":
-            return _json(accepted, variant.post_status)
+            return json_response(accepted, status=variant.post_status)
         case "empty":
             return web.Response(status=variant.post_status)
 
@@ -315,40 +199,32 @@ async def _list(request: web.Request) -> web.StreamResponse:
     limit, cursor = parse_page(request.query, set(), strict=herm.variant.strict)
     listed = [entry.envelope for entry in talk.entries if entry.listed]
     if herm.variant.list_form == "array":
-        return _json(listed)
-    start = int(cursor or 0)
-    page, rest = listed[start : start + limit], listed[start + limit :]
-    return _json(BODIES["page"].filled(data=page, nextCursor=str(start + limit) if rest else None))
+        return json_response(listed)
+    return _page(listed, limit, cursor)
 
 
 async def _stream(request: web.Request) -> web.StreamResponse:
     """Send what was missed, then follow; the stream stays open across turns (section 4.3)."""
     herm, talk = request.app[HERM], _talk(request)
-    content_type = "text/event-stream"
-    for fault in request[_FAULT]:
-        if isinstance(fault, WrongContentType):
-            content_type = fault.content_type
-    await _late(herm, request)
+    content_type = await late(herm, request)
     place = herm.first_after(talk, request.headers.get("Last-Event-ID"))
     response = web.StreamResponse(
-        headers={"Content-Type": content_type, "Cache-Control": "no-cache"}
+        headers={"Content-Type": content_type or "text/event-stream", "Cache-Control": "no-cache"}
     )
     await response.prepare(request)
-    body = _Body(herm, request, response, talk)
-    try:
+    body = Body(herm, request, response, lambda: herm.lose(talk))
+    # The stream ends by a fault, or the client leaves; the turn goes on.
+    with suppress(BodyOver, ConnectionResetError):
         await body.frames(())
         while not herm.stopping.is_set() and talk.id in herm.talks:
             changed = talk.changed
-            entries: list[Entry] = talk.entries[place:]
+            entries = talk.entries[place:]
             place += len(entries)
             frames = [herm.frame(entry) for entry in entries if entry.streamed]
             if frames:
                 await body.frames(frames)
             elif not entries and not await herm.clock.wait(changed, herm.heartbeat_s):
                 await body.write(HEARTBEAT)
-    except (_StreamOver, ConnectionResetError):
-        # The stream ends here by a fault, or the client has left; the turn goes on.
-        return response
     return response
 
 
@@ -376,8 +252,7 @@ def create_herm_app(
         pace: the factor on the pauses inside scripts; 0 plays them without any.
         heartbeat_s: seconds of the clock without a frame until a comment comes.
     """
-    app = web.Application(client_max_size=MAX_BODY)
-    app[HERM] = ScriptedHerm(
+    herm = ScriptedHerm(
         key=key,
         variant=variant,
         faults=faults or Faults(),
@@ -385,6 +260,7 @@ def create_herm_app(
         pace=pace,
         heartbeat_s=heartbeat_s,
     )
+    app = application(HERM, herm)
     session = "/v1/sessions/{session}"
     routes: tuple[tuple[str, str, str, Handler], ...] = (
         ("GET", "/v1/agents", "agents", _agents),
@@ -401,9 +277,4 @@ def create_herm_app(
     )
     for method, path, name, handler in routes:
         app.router.add_route(method, path, _named(handler, name))
-
-    async def stop(app: web.Application) -> None:
-        await app[HERM].stop()
-
-    app.on_shutdown.append(stop)
     return app

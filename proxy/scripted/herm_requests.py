@@ -2,7 +2,7 @@
 
 A real Herm may be more lenient. This one refuses unknown members and parameters, so that a client
 which only works with a lenient server is found out; with `strict` off it ignores them (herm page,
-sections 2.2, 2.3, 3 and 4.2).
+sections 2.2, 2.3, 3, 4.2 and, for the codes, 6).
 """
 
 import json
@@ -10,24 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Batch", "Refusal", "parse_batch", "parse_changes", "parse_page"]
+from proxy.scripted.backend import Refusal
+
+__all__ = ["Batch", "parse_batch", "parse_changes", "parse_page"]
 
 Body = Literal["any", "events", "single"]
 
 # Page, section 3.1.
 MAX_BLOCKS = 100
 MAX_TEXT = 20_000
-
-
-class Refusal(Exception):
-    """A request that Herm answers with an error: status, code and text (page, section 6)."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        """Say what was wrong."""
-        super().__init__(f"{status} {code}: {message}")
-        self.status = status
-        self.code = code
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,16 @@ may be open at once (herm page, sections 3.1 and 5).
 """
 
 import asyncio
-import datetime as dt
-import hashlib
-import hmac
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from proxy.clock import Clock
+from proxy.scripted.backend import Backend, Followed, Refusal, iso
 from proxy.scripted.faults import Faults
-from proxy.scripted.herm_frames import BODIES, EVENTS, dump
-from proxy.scripted.herm_requests import Batch, Body, Refusal
+from proxy.scripted.herm_frames import BODIES, EVENTS
+from proxy.scripted.herm_requests import Batch, Body
 from proxy.scripted.scripts import (
     Approve,
     Ask,
@@ -37,13 +35,11 @@ from proxy.scripted.scripts import (
     ToolCall,
     UseCustomTool,
     beats_for,
+    lacking,
 )
-from proxy.tasks import Tasks
+from proxy.scripted.templates import dump
 
-__all__ = ["DEFAULT", "Entry", "Received", "ScriptedHerm", "Talk", "Variant", "iso"]
-
-# A backend that runs for days must not keep every body that it was ever sent.
-RECEIVED_KEPT = 1000
+__all__ = ["DEFAULT", "Entry", "ScriptedHerm", "Talk", "Variant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +90,6 @@ class Variant:
 DEFAULT = Variant()
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A request as it came, for a test to look at."""
-
-    route: str
-    headers: Mapping[str, str]
-    query: Mapping[str, str]
-    body: bytes
-
-
 @dataclass(slots=True)
 class Entry:
     """One envelope in its place."""
@@ -124,7 +110,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Talk:
+class Talk(Followed):
     """One session: what it is, what was said, what runs and what it waits for."""
 
     id: str
@@ -139,18 +125,6 @@ class Talk:
     pending: dict[str, Open] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
     steering: deque[str] = field(default_factory=deque)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wake(self) -> None:
-        """Tell every reader that there is something new."""
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-
-def iso(stamp: int) -> str:
-    """Write a time as events have it (page, section 1)."""
-    when = dt.datetime.fromtimestamp(stamp / 1000, dt.UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def blocks(text: str) -> list[dict[str, str]]:
@@ -158,7 +132,7 @@ def blocks(text: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text}]
 
 
-class ScriptedHerm:
+class ScriptedHerm(Backend[Talk]):
     """The state of one scripted Herm: sessions, requests received, requests refused."""
 
     def __init__(
@@ -172,27 +146,15 @@ class ScriptedHerm:
         heartbeat_s: float,
     ) -> None:
         """See `create_herm_app` for the arguments."""
+        # Page, section 1: the key is a bearer key.
+        credential = None if key is None else f"Bearer {key}"
+        super().__init__(
+            "scripted herm", credential=credential, faults=faults, clock=clock, pace=pace
+        )
         self.variant = variant
-        self.faults = faults
-        self.clock = clock
-        self.pace = pace
         self.heartbeat_s = heartbeat_s
-        self.received: deque[Received] = deque(maxlen=RECEIVED_KEPT)
-        self.refusals: list[Refusal] = []
-        self.talks: dict[str, Talk] = {}
-        self.stopping = asyncio.Event()
-        self._key_hash = hashlib.sha256(key.encode()).digest() if key is not None else None
-        self._tasks = Tasks("scripted herm")
         self._started_ms = clock.now()
         self._numbers: dict[str, int] = {}
-
-    def admits(self, authorization: str | None) -> bool:
-        """Say whether a request with this header may pass (page, section 1)."""
-        if self._key_hash is None:
-            return True
-        scheme, _, key = (authorization or "").partition(" ")
-        given = hashlib.sha256(key.encode()).digest()
-        return scheme == "Bearer" and hmac.compare_digest(given, self._key_hash)
 
     def new_id(self, kind: str) -> str:
         """Return an id that no other scripted Herm has given, not even before a restart."""
@@ -366,13 +328,6 @@ class ScriptedHerm:
         talk.runner = None
         talk.pending.clear()
 
-    async def stop(self) -> None:
-        """End every turn and every stream."""
-        self.stopping.set()
-        await self._tasks.aclose()
-        for talk in self.talks.values():
-            talk.wake()
-
 
 class Stage:
     """Plays the beats of one turn into its session."""
@@ -436,12 +391,6 @@ class Stage:
         else:
             self.idle({"type": "error", "message": "The turn was interrupted."})
 
-    async def _pause(self, seconds: float) -> None:
-        if seconds and self._herm.pace:
-            await self._herm.clock.sleep(seconds * self._herm.pace)
-        else:
-            await asyncio.sleep(0)
-
     async def _beat(self, beat: Beat) -> None:
         match beat:
             case Think(pieces):
@@ -468,10 +417,17 @@ class Stage:
                 self._close_run()
                 self._over()
                 self.idle({"type": "error", "message": f"{beat.code}: {beat.message}"})
-            case Produce() | Compact() | Remember() | SignIn() | Limit():
-                await self._deltas("agent.message", (f"Herm has no {_missing(beat)}.",))
+            case Compact():
+                await self._lack("event for a shorter history")
+            case Remember():
+                await self._lack("event for notes")
+            case Produce() | SignIn() | Limit():
+                await self._lack(lacking(beat))
             case _:
                 assert_never(beat)
+
+    async def _lack(self, what: str) -> None:
+        await self._deltas("agent.message", (f"Herm has no {what}.",))
 
     async def _deltas(self, name: str, pieces: Sequence[str], gap_s: float = 0.0) -> None:
         if self._child is not None:
@@ -480,7 +436,7 @@ class Stage:
                 self._child += pieces
             return
         for piece in pieces:
-            await self._pause(gap_s)
+            await self._herm.pause(gap_s)
             while self._talk.steering:
                 words = f"(Steered: {self._talk.steering.popleft()}) "
                 self._piece("agent.message", words)
@@ -506,7 +462,7 @@ class Stage:
             return
         ids = [self._call(call) for call in calls]
         for call_id, call in reversed(list(zip(ids, calls, strict=True))):
-            await self._pause(0)
+            await self._herm.pause(0)
             self._result(call_id, call)
 
     def _call(self, call: ToolCall, *, asks: bool = False) -> str:
@@ -626,18 +582,3 @@ class Stage:
             name=beat.name,
             content=blocks(said),
         )
-
-
-def _missing(beat: Produce | Compact | Remember | SignIn | Limit) -> str:
-    match beat:
-        case SignIn():
-            return "sign-in to ask for"
-        case Limit():
-            return "limit to ask about"
-        case Produce():
-            return "structured results"
-        case Compact():
-            return "event for a shorter history"
-        case Remember():
-            return "event for notes"
-    assert_never(beat)

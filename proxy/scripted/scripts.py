@@ -13,6 +13,7 @@ the Engine's scripted stream can be compared with its recording.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 __all__ = [
     "SCRIPT_NAMES",
@@ -34,6 +35,7 @@ __all__ = [
     "ToolCall",
     "UseCustomTool",
     "beats_for",
+    "lacking",
 ]
 
 # More events than the longest benchmark asks for; a larger number is a typing error.
@@ -478,3 +480,21 @@ def beats_for(message: str, *, turn: int, attachments: tuple[str, ...] = ()) -> 
         return quoted
     end = tuple(f" I received {attachment}." for attachment in attachments)
     return (*quoted, Say((*end, f" (turn {turn})")))
+
+
+def lacking(beat: AskSealed | UseCustomTool | Delegate | Produce | SignIn | Limit) -> str:
+    """Say what a dialect has not that cannot play this beat."""
+    match beat:
+        case AskSealed(kind):
+            return "passwords to ask for" if kind == "sudo" else "secrets to ask for"
+        case UseCustomTool():
+            return "tools that the application runs"
+        case Delegate():
+            return "child agents"
+        case Produce():
+            return "structured results"
+        case SignIn():
+            return "sign-in to ask for"
+        case Limit():
+            return "limit to ask about"
+    assert_never(beat)

@@ -230,7 +230,7 @@ async def test_a_message_that_waits_for_its_turn_is_not_sent_while_the_server_st
         await until(lambda: bool(running.requests("respond")))
         server.tell()
         # What the backend says meanwhile is still taken in: the turn before it ends.
-        tasks = running.engine._tasks.values()
+        tasks = running.engine.talks.values()
         await until(lambda: not any(task.running and not task.pending for task in tasks))
         running.engine.stopping.set()
         assert (await server.over())[0] == 0

@@ -198,7 +198,4 @@ class Backends:
         scripted = self._scripted[dialect]
         scripted.received.clear()
         scripted.refusals.clear()
-        if dialect == "engine":
-            scripted._tasks.pop(talk.task_id, None)
-        else:
-            scripted.talks.pop(talk.id, None)
+        scripted.talks.pop(talk.task_id if dialect == "engine" else talk.id, None)

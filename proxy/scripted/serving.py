@@ -1,0 +1,208 @@
+"""How every scripted backend serves: its application, and answers that break as a fault says.
+
+A dialect's gate takes the fault of a request with `broken`, its handlers hold their heads back with
+`late`, and its streams are written by a `Body`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from proxy.scripted.backend import Backend, Received
+from proxy.scripted.faults import (
+    Cut,
+    Fault,
+    Garbage,
+    HalfFrame,
+    LoseTurn,
+    Redirect,
+    Silence,
+    SlowHead,
+    SplitCharacters,
+    Stall,
+    Status,
+    WrongContentType,
+    disturbed,
+    pieces,
+)
+from proxy.scripted.templates import dump
+
+__all__ = ["Body", "BodyOver", "application", "broken", "fault_of", "json_response", "late", "note"]
+
+# Engine page, section 6.2: files under 5 MB each; room for several of them as base64.
+MAX_BODY = 64 * 2**20
+# A backlog is written in pieces of this many frames: one write per frame is several times slower.
+FRAMES_PER_WRITE = 256
+
+_FAULT: web.RequestKey[Fault] = web.RequestKey("fault")
+
+B = TypeVar("B", bound=Backend[Any])
+
+json_response = partial(web.json_response, dumps=dump)
+
+
+def application(
+    key: web.AppKey[B], backend: B, middlewares: Sequence[Middleware] = ()
+) -> web.Application:
+    """Return an application, still without routes, that has a backend and stops it at its end."""
+    app = web.Application(middlewares=middlewares, client_max_size=MAX_BODY)
+    app[key] = backend
+
+    async def stop(_: web.Application) -> None:
+        await backend.stop()
+
+    app.on_shutdown.append(stop)
+    return app
+
+
+async def note(backend: Backend[Any], request: web.Request, route: str) -> None:
+    """Keep a request as it came."""
+    body = await request.read()
+    backend.received.append(Received(route, request.headers, request.query, body))
+
+
+async def broken(
+    backend: Backend[Any],
+    request: web.Request,
+    route: str,
+    *,
+    stream: bool,
+    refused: Callable[[Status], web.Response],
+) -> web.Response | None:
+    """Take the fault of a request; returns the answer where it never gets to its handler.
+
+    Args:
+        backend: whose plan of faults counts.
+        request: keeps the fault for `late` and `Body`.
+        route: the backend's own name of the route.
+        stream: whether the route answers with a stream.
+        refused: writes a refusal in the dialect's own words.
+    """
+    fault = backend.faults.take(route, stream=stream)
+    if fault is not None:
+        request[_FAULT] = fault
+    match fault:
+        case Status(status, body=bytes(body)):
+            return web.Response(status=status, body=body)
+        case Status():
+            return refused(fault)
+        case Redirect(location, status):
+            return web.Response(status=status, headers={"Location": location})
+        case Silence(done=False):
+            await _never(backend, request)
+    return None
+
+
+def fault_of(request: web.Request) -> Fault | None:
+    """Return the fault that `broken` took for a request."""
+    return request.get(_FAULT)
+
+
+async def late(backend: Backend[Any], request: web.Request) -> str | None:
+    """Hold an answer's head back as the fault says; returns a content type to lie about."""
+    match fault_of(request):
+        case Silence():
+            await _never(backend, request)
+        case SlowHead(seconds):
+            await backend.clock.wait(backend.stopping, seconds)
+        case WrongContentType(content_type):
+            return content_type
+    return None
+
+
+async def _never(backend: Backend[Any], request: web.Request) -> NoReturn:
+    """Answer nothing while the backend lives."""
+    await backend.stopping.wait()
+    if request.transport is not None:
+        request.transport.abort()
+    raise web.HTTPServiceUnavailable
+
+
+class BodyOver(Exception):
+    """A fault ends this body here."""
+
+
+class Body:
+    """Writes the frames of one stream and breaks it where its fault says so.
+
+    Args:
+        backend: whose clock a stall goes by.
+        request: what is answered.
+        response: the answer, its head already sent.
+        lose: forgets the running turn.
+    """
+
+    def __init__(
+        self,
+        backend: Backend[Any],
+        request: web.Request,
+        response: web.StreamResponse,
+        lose: Callable[[], None],
+    ) -> None:
+        self._backend = backend
+        self._request = request
+        self._response = response
+        self._lose = lose
+        self._fault = fault_of(request)
+        self._events = 0
+        self._bytes = 0
+
+    async def frames(self, frames: Sequence[bytes]) -> None:
+        """Write frames; ends the body by raising `BodyOver`."""
+        if self._fault is None:
+            for start in range(0, len(frames), FRAMES_PER_WRITE):
+                await self._response.write(b"".join(frames[start : start + FRAMES_PER_WRITE]))
+            return
+        for frame in disturbed(self._fault, frames, self._events):
+            await self._before(frame)
+            await self.write(frame)
+            self._events += 1
+        await self._before(b"")
+
+    async def write(self, data: bytes) -> None:
+        """Write bytes that are no event, but count for a cut at a byte."""
+        if isinstance(self._fault, Cut) and self._fault.at_byte is not None:
+            room = self._fault.at_byte - self._bytes
+            if len(data) >= room:
+                if room > 0:
+                    await self._response.write(data[:room])
+                await self._end(self._fault.clean)
+        for piece in pieces(self._fault, data):
+            await self._response.write(piece)
+            if isinstance(self._fault, SplitCharacters):
+                await asyncio.sleep(0)
+        self._bytes += len(data)
+
+    async def _before(self, frame: bytes) -> None:
+        """Do what the fault does before a frame; an empty one when none is there yet."""
+        match self._fault:
+            case Cut(after_event=place, clean=clean) if place == self._events:
+                await self._end(clean)
+            case HalfFrame(place) if place == self._events and frame:
+                await self._response.write(frame[: len(frame) // 2])
+                await self._end(clean=True)
+            case LoseTurn(place) if place == self._events:
+                self._lose()
+                await self._end(clean=False)
+            case Garbage(place, data) if place == self._events:
+                self._fault = None
+                await self._response.write(data)
+            case Stall(place, seconds) if place == self._events:
+                self._fault = None
+                if seconds is None:
+                    await self._backend.stopping.wait()
+                else:
+                    await self._backend.clock.wait(self._backend.stopping, seconds)
+
+    async def _end(self, clean: bool) -> None:
+        transport = self._request.transport
+        if not clean and transport is not None:
+            # What was written must leave first: an aborted transport forgets its buffer.
+            while transport.get_write_buffer_size() and not transport.is_closing():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            transport.abort()
+        raise BodyOver
