@@ -189,6 +189,7 @@ class Session:
         self._streams: dict[str, asyncio.Task[None]] = {}
         self._sealed: set[str] = set()
         self._native_id = leg.native_id
+        self._name_stored: asyncio.Future[None] | None = None
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0
         self._running: set[asyncio.Task[None]] = set()
@@ -536,7 +537,7 @@ class Session:
             at=now,
         )
         if whole:
-            write.native_id = self._new_native_id(upstream)
+            write.native_id = self._new_native_id()
             write.aliases = [*aliases, *self._new_names(events)]
             status = self._now_status()
             if status != self._status:
@@ -545,10 +546,11 @@ class Session:
             if self.state.title != self.row.title:
                 write.title = self.state.title
         stored: asyncio.Future[None] | None = None
-        if not upstream:
+        if not upstream or write.native_id is not None:
             stored = asyncio.get_running_loop().create_future()
             self._waiters.append(stored)
-
+        if write.native_id is not None:
+            self._name_stored = stored
         write.done = functools.partial(self._written, entries, stored, self._snapshot())
         self._journal.submit(write)
         self._alarm()
@@ -583,8 +585,8 @@ class Session:
             if self.state.ended == "deleted" and self._stored_seq == self._seq:
                 self._deleted(self)
 
-    def _new_native_id(self, upstream: bool) -> str | None:
-        native_id = self._codec.native_id if upstream else None
+    def _new_native_id(self) -> str | None:
+        native_id = self._codec.native_id
         if native_id is None or native_id == self._native_id:
             return None
         self._native_id = native_id
@@ -1113,6 +1115,10 @@ class Session:
         `because` is what broke it before.
         """
         backoff = self._backoff()
+        if self._name_stored is not None:
+            # A crash must not forget a session of whose turn the backend was asked already.
+            await self._name_stored
+            self._name_stored = None
         while not self.closed and (call := self._wanted(thread_id)) is not None:
             before, opened_at = self._codec.position, self._clock.now()
             heard = (self._codec.frames, self._seq)

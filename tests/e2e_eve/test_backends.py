@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
+from proxy.journal.base import Write
 from proxy.scripted.faults import Cut, Faults, HalfFrame, SlowHead, Status
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
 from tests.support.engine_client import EngineTurn
@@ -147,6 +148,34 @@ async def test_a_stream_that_breaks_is_taken_up_where_it_was(serve: Serve, gener
     texts = [event.text for event in events if isinstance(event, ev.TextDelta)]
     assert "".join(texts).startswith("Checking the rounding helper.")
     assert len([event for event in events if isinstance(event, ev.ToolCalled)]) == 1
+
+
+async def test_a_session_is_asked_for_by_its_name_only_when_the_name_is_stored(
+    serve: Serve, generation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await serve()
+    journal, asked_for = house.sessions.journal, house.eves[generation].faults.requests
+    submit, held = journal.submit, list[Write]()
+    early: list[int] = []
+
+    def release() -> None:
+        early.append(asked_for["stream"])
+        for write in held:
+            submit(write)
+        held.clear()
+
+    def slow(write: Write) -> None:
+        if write.native_id is not None:
+            asyncio.get_running_loop().call_later(0.1, release)
+        elif not held:
+            submit(write)
+            return
+        held.append(write)
+
+    monkeypatch.setattr(journal, "submit", slow)
+    session = await house.eve(generation).create("hello")
+    assert (await session.read_turn()).text
+    assert early == [0]
 
 
 async def test_a_turn_goes_on_over_a_restart(serve: Serve, generation: str) -> None:
