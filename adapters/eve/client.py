@@ -91,10 +91,21 @@ LOST_PATIENCE_MS = 600_000
 wait longer.
 """
 
+AT_ONCE_MS = 5_000
+AT_ONCE_MOST = 5
+AT_ONCE_PATIENCE_MS = 60_000
+"""A body ends in order when its log is closed (section 7.3). One that does so within 5 s and brings
+nothing, five times in a row (the clients' own limit, section 7.5) and for a minute, has no more to
+tell. A lease, a restart or a host's limit on the time of a request ends bodies later, or not so
+often. Times ours."""
+
 RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice."""
 
 SESSION_LOST = "backend_session_lost"
+
+TURN_LOST = "turn_end_missing"
+"""The error code of a turn that the backend has no more, while it keeps the session."""
 
 NOT_READY = "backend_not_ready"
 """The `kind` of the notice that says that a request is tried again."""
@@ -214,6 +225,8 @@ class _State:
     cancel: dict[str, Any] | None = None
     reset_at: int | None = None
     orphans_at: int | None = None
+    # When a turn is over that the backend does not have any more, unless its end comes before.
+    gone_at: int | None = None
     control: int = 0
 
 
@@ -250,6 +263,8 @@ class EveClient(ClientCodec):
         self._recent: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._todo: list[Call] = []
         self._opened_at: int | None = None
+        self._opened_frames = 0
+        self._ended_at_once = 0
         self._refused: set[str] = set()
         self.wake_at = None
 
@@ -711,6 +726,10 @@ class EveClient(ClientCodec):
         query = MultiDict({wire.START_INDEX_QUERY: str(self._counts.get(line.thread, 0))})
         # From 0.57 on this asks for heartbeats and a lease (section 7.4); others ignore it.
         query[wire.STREAM_CONTROL_VERSION_QUERY] = wire.STREAM_CONTROL_VERSION
+        if self._s.generation == "T":
+            # Section 7.2: T shows a session that it has lost as an empty stream. S says 404, and
+            # would end the body at the tail.
+            query[wire.INCLUDE_TAIL_INDEX_QUERY] = "1"
         headers = CIMultiDict({"Accept": "application/x-ndjson"})
         request = Request("GET", path, query, headers)
         return Call("stream", request, stream=True, thread_id=line.thread)
@@ -736,7 +755,7 @@ class EveClient(ClientCodec):
         if version is not None and version != 21 and self._s.version is None:
             self._know("T" if version < 21 else "S1" if version < 26 else "S2")
         if call.thread_id == ev.MAIN:
-            self._opened_at = now
+            self._opened_at, self._opened_frames = now, self._frames
             new = [item for item in self._s.doubtful.values() if item["at"] is None]
             for item in new:
                 item["at"] = now + RECOVER_MS
@@ -751,9 +770,20 @@ class EveClient(ClientCodec):
                         synthetic=True,
                     )
                 )
+            out += self._check_tail(head)
         self._touch()
         self._set_alarm()
         return out
+
+    def _check_tail(self, head: Response) -> list[ev.Event]:
+        """End what runs when the log is shorter than what it has shown: it is another one."""
+        text = head.headers.get(wire.STREAM_TAIL_INDEX_HEADER, "")
+        if re.fullmatch(r"-1|[0-9]{1,15}", text) is None or int(text) + 1 >= self._counts[ev.MAIN]:
+            return []
+        self._counts[ev.MAIN] = int(text) + 1
+        self._s.lines[ev.MAIN].sequence = -1
+        message = "eve: the session's stream has lost what it has shown already"
+        return self._lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
 
     # What came of calls.
 
@@ -968,6 +998,10 @@ class EveClient(ClientCodec):
     ) -> list[ev.Event]:
         s = self._s
         command_id = call.command_id
+        main = s.lines[ev.MAIN]
+        if body.get("status") == "no_active_turn" and main.turn is not None and not main.closed:
+            # Section 6: it has no turn, and ours is open. Its end may be on the stream already.
+            s.gone_at = now + CATCH_UP_MS
         if call.name == "cancel" and command_id is None:
             return []
         assert command_id is not None
@@ -1050,6 +1084,10 @@ class EveClient(ClientCodec):
         self._touch()
         line = self._s.lines.get(call.thread_id)
         if call.thread_id == ev.MAIN:
+            at_once = self._opened_at is not None and now - self._opened_at < AT_ONCE_MS
+            silent = self._frames == self._opened_frames
+            ended = reason is CloseReason.ENDED and at_once and silent
+            self._ended_at_once = self._ended_at_once + 1 if ended else 0
             self._opened_at = None
         out: list[ev.Event] = []
         if line is not None and reason is CloseReason.ENDED:
@@ -1121,6 +1159,8 @@ class EveClient(ClientCodec):
         """Return how long nothing new is borne: who opens streams may be silent for long."""
         if self._refused:
             return LOST_PATIENCE_MS
+        if self._ended_at_once >= AT_ONCE_MOST:
+            return AT_ONCE_PATIENCE_MS
         return PAUSED_PATIENCE_MS if self._s.requests else QUIET_PATIENCE_MS
 
     # Time.
@@ -1184,6 +1224,10 @@ class EveClient(ClientCodec):
                 out += self._cancel_now()
         if s.reset_at is not None and now >= s.reset_at:
             out += self._end_session("terminated", None)
+        due = self._gone_due()
+        if due is not None and now >= due:
+            s.gone_at = None
+            out += self._gone(s.lines[ev.MAIN], "the turn is not active any more and has no end")
         if s.orphans_at is not None and now >= s.orphans_at:
             s.orphans_at = None
             for line in list(s.lines.values()):
@@ -1191,6 +1235,19 @@ class EveClient(ClientCodec):
                     line.outcome = line.outcome or {"status": "cancelled", "synthetic": True}
                     out += self._end_child(line)
         return out
+
+    def _gone(self, line: _Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:
+        """End a turn as failed that the backend does not have any more, and not the session."""
+        out = self._decide_and_release(line, "unknown")
+        error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
+        line.ending = {"outcome": "failed", "error": _dump(error)}
+        return out + self._flush(line, usage)
+
+    def _gone_due(self) -> int | None:
+        """Return when a turn that is not active has had its time to show its end."""
+        if self._s.gone_at is None or self._opened_at is None:
+            return None
+        return max(self._s.gone_at, self._opened_at + CATCH_UP_MS)
 
     def _cancel_now(self, turn_id: str | None = None) -> list[ev.Event]:
         """Do the second step of an interrupt: the turn that it is for has begun."""
@@ -1219,7 +1276,7 @@ class EveClient(ClientCodec):
         times += [retry["at"] for retry in s.retries if retry["at"] is not None]
         dues = [self._decided_at(item) for item in s.doubtful.values()]
         times += [due for due in dues if due is not None]
-        times += [at for at in (s.reset_at, s.orphans_at) if at is not None]
+        times += [at for at in (s.reset_at, s.orphans_at, self._gone_due()) if at is not None]
         if s.cancel is not None and s.cancel["at"] is not None:
             times.append(s.cancel["at"])
         self.wake_at = min(times, default=None)
@@ -1302,6 +1359,8 @@ class EveClient(ClientCodec):
         line = self._s.lines.get(thread)
         if line is None:
             line = self._s.lines[thread] = _Line(thread, parent=ev.MAIN)
+        if self._s.gone_at is not None and thread == ev.MAIN:
+            self._s.gone_at = now + CATCH_UP_MS
         type_: str = value["type"]  # type: ignore[assignment]
         data: Any = value.get("data")
         meta: Any = value.get("meta")
@@ -1375,9 +1434,13 @@ class EveClient(ClientCodec):
 
     def _waits(self) -> bool:
         s = self._s
-        return s.orphans_at is not None or any(
-            line.ending is not None or line.outcome is not None or line.settled is not None
-            for line in s.lines.values()
+        return (
+            s.orphans_at is not None
+            or s.gone_at is not None
+            or any(
+                line.ending is not None or line.outcome is not None or line.settled is not None
+                for line in s.lines.values()
+            )
         )
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
@@ -1525,7 +1588,9 @@ class EveClient(ClientCodec):
                 line.native = native_id
                 line.sequence = _sequence(record, line.sequence)
                 return []
-            if resumes:
+            if not resumes:
+                out += self._gone(line, "another turn began, and this one has no end")
+            else:
                 line.native, line.sequence = native_id, _sequence(record, line.sequence)
                 line.closed, line.paused, line.empty, line.heard = False, None, True, None
                 line.said = []
@@ -1642,6 +1707,8 @@ class EveClient(ClientCodec):
 
     def _turn_over(self, line: _Line) -> list[ev.Event]:
         s = self._s
+        if line.thread == ev.MAIN:
+            s.gone_at = None
         line.last, line.turn = line.turn, None
         line.closed, line.paused, line.step_open = False, None, False
         line.text = line.reasoning = False
@@ -1742,6 +1809,7 @@ class EveClient(ClientCodec):
         usage = _usage(record.data.get("usage"))
         self._decide_all(line, "unknown")
         out = self._released(line)
+        alone = line.ending is None and s.control == 0
         if line.thread == ev.MAIN:
             token = record.data.get("continuationToken")
             if isinstance(token, str) and token and s.generation in (None, "T"):
@@ -1752,6 +1820,10 @@ class EveClient(ClientCodec):
             if rest := _rest(record.data, _BOUNDARY_KEYS):
                 line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: rest}
             return out + self._flush(line, usage)
+        if alone and line.thread == ev.MAIN and line.turn is not None and line.paused != "input":
+            # Section 8.1: a boundary follows the end of its turn. This one has forgotten it.
+            line.ending_at = record.now
+            return out + self._gone(line, "the session waits, and its turn has no end", usage)
         if line.thread != ev.MAIN and line.outcome is not None and line.turn is None:
             out += self._end_child(line)
         if usage is not None:

@@ -7,6 +7,7 @@ all cases the session survives: the next message is answered, and nothing is sai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Literal
 
 import pytest
 
@@ -215,10 +216,10 @@ async def test_a_follow_up_is_sent_once_whatever_becomes_of_it(
     assert said(house, generation, SCRIPT) == 1
 
 
-# A T that has forgotten a session shows it as an empty stream (section 7.2), as if it thought.
-@pytest.mark.parametrize("later", ["S1", "S2"])
+# A T that has forgotten a session shows it as an empty stream (section 7.2), and says its tail.
+@pytest.mark.parametrize("later", ["same", "S1", "S2"])
 async def test_a_backend_that_comes_back_as_another_one_loses_the_turn_and_serves_new_sessions(
-    serve: Serve, generation: str, later: Generation
+    serve: Serve, generation: Generation, later: Generation | Literal["same"]
 ) -> None:
     house = await serve(speed=HURRY, pace=0.2)
     session = await house.eve(generation).create("script: slow 400")
@@ -226,7 +227,7 @@ async def test_a_backend_that_comes_back_as_another_one_loses_the_turn_and_serve
         if record["type"] == "message.appended":
             break
     # It has forgotten everything: another version, on the same address.
-    await house.replace(generation, later)
+    await house.replace(generation, generation if later == "same" else later)
     turn = await session.read_turn()
     assert failure(turn)["code"] == "backend_session_lost"
     await rested(house, session)

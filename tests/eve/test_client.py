@@ -909,6 +909,147 @@ def test_a_lost_backend_ends_the_turn_and_settles_what_was_sent() -> None:
     assert wire.codec.streams() == ()
 
 
+# A turn that the backend has forgotten.
+
+
+def working(generation: str) -> Wire:
+    """A turn in the middle of its text, and of a call."""
+    wire = Wire(generation)
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    wire.in_turn("message.appended", 0, messageDelta="Half an ans")
+    wire.take(wire.codec.opened(wire.codec.streams()[0], Response(200), wire.now))
+    return wire
+
+
+def check_forgotten(wire: Wire, code: str = "turn_end_missing") -> None:
+    (ended,) = wire.of(ev.TurnEnded)
+    assert (ended.outcome, ended.error.code) == ("failed", code)
+    (said,) = wire.of(ev.TextCompleted)
+    assert (said.text, said.status) == ("Half an ans", "partial")
+    assert wire.codec.streams() == ()
+
+
+@pytest.mark.parametrize("generation", ["T", "S1", "S2", "tasks"])
+def test_a_session_that_waits_without_an_end_of_its_turn_has_forgotten_it(generation: str) -> None:
+    wire = working("S2" if generation == "tasks" else generation)
+    if generation == "tasks":
+        wire.in_turn("turn.waiting", on="tasks")
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+    check_forgotten(wire)
+    # The next turn has nothing to do with it.
+    wire.begin("next")
+    wire.close()
+    assert wire.of(ev.TurnEnded)[-1].outcome == "completed"
+
+
+def test_the_boundary_of_a_control_does_not_end_a_turn() -> None:
+    wire = working("S2")
+    wire.answer(wire.command(cmd.Compact()), 202, {"ok": True, "status": "accepted"})
+    wire.say("session.waiting", continuationToken="wrun_1", wait="next-user-message")
+    assert wire.of(ev.TurnEnded) == []
+
+
+def test_a_pause_is_not_ended_by_a_session_that_waits() -> None:
+    wire = Wire("S2")
+    wire.approval("one")
+    wire.in_turn("turn.waiting", on="input")
+    wire.say("session.waiting", continuationToken="wrun_1", wait="next-user-message")
+    assert wire.of(ev.TurnEnded) == []
+    assert wire.normalizer.state.interactions
+
+
+def test_a_turn_that_begins_ends_the_one_that_was_forgotten_with_its_requests() -> None:
+    wire = Wire("S2")
+    wire.approval("one")
+    wire.in_turn("turn.waiting", on="input")
+    wire.begin("next")
+    (ended,) = wire.of(ev.TurnEnded)
+    assert (ended.turn_id, ended.outcome) == ("turn_0", "failed")
+    assert wire.codec.recover("k", allow("one")) is None
+    assert wire.codec.patience < 30 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_a_cancel_that_finds_no_turn_ends_the_one_that_shows_no_end(generation: str) -> None:
+    wire = working(generation)
+    wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True, "status": "no_active_turn"})
+    assert wire.codec.wake_at == wire.now + CATCH_UP_MS
+    # What is on its way still comes.
+    wire.now += 500
+    wire.in_turn("message.appended", 0, messageDelta="")
+    wire.take(wire.codec.tick(wire.now + 500))
+    assert wire.of(ev.TurnEnded) == []
+    wire.take(wire.codec.tick(wire.now + CATCH_UP_MS))
+    check_forgotten(wire)
+
+
+def test_a_cancel_that_finds_no_turn_lets_the_end_come() -> None:
+    wire = working("S2")
+    wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True, "status": "no_active_turn"})
+    wire.close()
+    wire.take(wire.codec.tick(wire.now + CATCH_UP_MS))
+    assert [ended.outcome for ended in wire.of(ev.TurnEnded)] == ["completed"]
+
+
+def test_a_cancel_in_a_closed_pause_does_not_end_it() -> None:
+    wire = Wire("T")
+    wire.approval("one")
+    wire.close()
+    cancel = wire.codec._cancel_call("cancel", None, None)
+    wire.answer(cancel, 202, {"ok": True, "sessionId": "wrun_1", "status": "no_active_turn"})
+    assert wire.codec.wake_at is None
+
+
+def ends(wire: Wire, after: int, reason: CloseReason = CloseReason.ENDED) -> None:
+    stream = wire.codec.streams()[0]
+    wire.take(wire.codec.opened(stream, Response(200), wire.now))
+    wire.now += after
+    wire.take(wire.codec.closed(stream, reason, wire.now))
+
+
+def test_a_stream_that_ends_at_once_again_and_again_has_no_more_to_tell() -> None:
+    wire = working("T")
+    quiet = wire.codec.patience
+    for _ in range(5):
+        assert wire.codec.patience == quiet
+        ends(wire, 5)
+    assert wire.codec.patience == 60_000
+    wire.take(wire.codec.give_up(DragomanError("It ends without anything new."), wire.now))
+    check_forgotten(wire, "backend_session_lost")
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"), [(60_000, CloseReason.ENDED), (5, CloseReason.LOST)], ids=["late", "cut"]
+)
+def test_a_stream_that_ends_otherwise_is_borne_as_silence_is(
+    after: int, reason: CloseReason
+) -> None:
+    wire = working("S2")
+    quiet = wire.codec.patience
+    for _ in range(4):
+        ends(wire, 5)
+    for _ in range(4):
+        ends(wire, after, reason)
+    assert wire.codec.patience == quiet
+
+
+def test_a_log_that_is_shorter_than_what_it_showed_is_lost() -> None:
+    wire = working("T")
+    (stream,) = wire.codec.streams()
+    assert stream.request.query["includeTailIndex"] == "1"
+    tail = "x-eve-stream-tail-index"
+    wire.take(wire.codec.opened(stream, Response(200, CIMultiDict({tail: "4"})), wire.now))
+    assert wire.of(ev.TurnEnded) == []
+    wire.take(wire.codec.opened(stream, Response(200, CIMultiDict({tail: "-1"})), wire.now))
+    check_forgotten(wire, "backend_session_lost")
+
+
+def test_a_server_that_would_end_at_its_tail_is_not_asked_for_it() -> None:
+    (stream,) = working("S2").codec.streams()
+    assert "includeTailIndex" not in stream.request.query
+
+
 # Our own face in between.
 
 
