@@ -75,6 +75,9 @@ KEPT = 64
 
 SESSION_LOST = "backend_session_lost"
 
+TURN_LOST = "turn_end_missing"
+"""The error code of a turn that the backend has no more, while it keeps the session."""
+
 ABILITIES: dict[str, Ability] = {
     "create_session": Ability(Support.NATIVE),
     "send_message": Ability(Support.NATIVE),
@@ -154,12 +157,13 @@ class _State:
 @dataclasses.dataclass(slots=True)
 class _Fill:
     """A list that is being read. `number` tells its calls from those of an abandoned one; `decides`
-    names the inputs in doubt that are settled when it is read; `look` says that it is read for
-    these alone."""
+    names the inputs in doubt that are settled when it is read; `ends` is a turn that is over if
+    this list does not tell how it goes on; `look` says that it is read for these alone."""
 
     number: int
     decides: tuple[str, ...] = ()
     look: bool = False
+    ends: str | None = None
     pages: int = 0
     attempts: int = 0
     cursor: str | None = None
@@ -887,10 +891,12 @@ class HermClient(ClientCodec):
             merged.append((frame, envelope))
         merged += [(0, envelope) for envelope in listed]
         out: list[ev.Event] = []
-        told = False
+        told = lists_status = False
         known = max([self._mark, *(_int(e.get("sequence")) or 0 for _, e in buffered)])
         for frame, envelope in merged:
-            told = told or str(envelope.get("type")).startswith("session.status")
+            if str(envelope.get("type")).startswith("session.status"):
+                lists_status = lists_status or not frame
+                told = told or not self._is_old(envelope)
             out += self._envelope(envelope, frame)
         numbers = [_int(envelope.get("sequence")) or 0 for envelope in fill.listed]
         self._s.inputs_mark = max([self._s.inputs_mark, *numbers])
@@ -899,10 +905,19 @@ class HermClient(ClientCodec):
         for command_id in list(self._s.doubts):
             out += self._looked_up(command_id, now, fill, read=read)
         self._set_alarm()
-        if self._s.turn is not None and not self._s.paused and not told and self._s.session:
-            # A list without status events: the session object knows whether it still runs.
+        if self._s.turn is None or self._s.paused or told or self._s.session is None:
+            return out
+        if fill.ends != self._s.turn:
+            # The list does not say what became of the turn: the session object knows whether it
+            # still runs.
             path = wire.session_path(self._s.session)
             self._calls.append(self._request("session", "GET", path, None, None))
+        elif lists_status:
+            message = "Herm's session is idle, and its list has no end of the turn."
+            error = ev.ErrorInfo(code=TURN_LOST, message=message)
+            out += self._end("failed", error, None, synthetic=True)
+        else:
+            out += self._end("completed", None, None, synthetic=True)
         return out
 
     def _looked_up(self, command_id: str, now: int, fill: _Fill, *, read: bool) -> list[ev.Event]:
@@ -964,7 +979,10 @@ class HermClient(ClientCodec):
             self._s.title = title
             out.append(ev.SessionUpdated(thread_id=ev.MAIN, title=title, synthetic=True))
         if body.get("status") == "idle" and self._s.turn is not None and not self._s.paused:
-            out += self._end("completed", None, None, synthetic=True)
+            # Its end is in a list that is read now, or in none.
+            self._calls.append(self._start_fill(look=True))
+            assert self._fill is not None
+            self._fill.ends = self._s.turn
         return out
 
     # The state.

@@ -81,6 +81,23 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
     assert len(house.posts()) == 2
 
 
+async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(serve: Serve) -> None:
+    house = await serve(herm={"pace": 0.2}, speed=SPEED)
+    session = await house.eve().create("script: slow 400")
+    async for record in session.stream():
+        if record["type"] == "message.appended":
+            break
+    # A restart, with the sessions and without what ran in them.
+    (talk,) = house.herm.talks.values()
+    assert talk.runner is not None
+    talk.runner.cancel()
+    turn = await session.read_turn()
+    assert failure(turn)["code"] == "turn_end_missing"
+    said = [e for e in await house.log(session.session_id) if isinstance(e, ev.TextCompleted)]
+    assert [(text.status, text.text[:4]) for text in said] == [("partial", "tick")]
+    await check_survives(house, session)
+
+
 async def test_a_frame_that_is_none_is_reported_with_its_bytes(serve: Serve) -> None:
     house, session, _ = await play(serve, {("stream", 1): Garbage(4, BROKEN)})
     events = await house.log(session.session_id)

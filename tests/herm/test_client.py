@@ -854,14 +854,62 @@ def test_a_list_that_fails_is_a_gap(driver: Driver) -> None:
     assert driver.of(ev.TextCompleted)[-1].text == "On"
 
 
+def look(driver: Driver, listed: Sequence[Envelope], status: str = "idle") -> list[Call]:
+    """Come back to a list that tells nothing new and ask the session; return what is asked next."""
+    reconnect(driver, listed)
+    (call,) = driver.codec.take_calls()
+    assert (call.request.method, call.request.path) == ("GET", "/v1/sessions/session_7c")
+    driver.answer(call, 200, {**SESSION, "status": status, "title": "Named"})
+    assert driver.normalizer.state.title == "Named"
+    assert driver.of(ev.TurnEnded) == []
+    return driver.codec.take_calls()
+
+
 def test_a_session_that_is_idle_ends_a_turn_whose_end_is_in_no_list(driver: Driver) -> None:
     known = driver.envelope("agent.message", {"delta": False, "content": text("One")})
-    reconnect(driver, [known, known])
-    (look,) = driver.codec.take_calls()
-    assert (look.request.method, look.request.path) == ("GET", "/v1/sessions/session_7c")
-    driver.answer(look, 200, {**SESSION, "status": "idle", "title": "Named"})
-    assert driver.of(ev.TurnEnded)[-1].synthetic
-    assert driver.normalizer.state.title == "Named"
+    (page,) = look(driver, [known, known])
+    driver.answer(page, 200, {"data": [known]})
+    (ended,) = driver.of(ev.TurnEnded)
+    assert (ended.outcome, ended.synthetic) == ("completed", True)
+    assert driver.codec.take_calls() == []
+
+
+def test_a_turn_without_end_in_a_list_that_tells_turns_was_forgotten(driver: Driver) -> None:
+    running = driver.envelope("session.status_running", id="evt_102", sequence=102)
+    driver.feed("agent.message", {"delta": True, "content": text("Half an ans")})
+    (page,) = look(driver, [running])
+    driver.answer(page, 200, {"data": [running]})
+    (ended,) = driver.of(ev.TurnEnded)
+    assert (ended.outcome, ended.error.code) == ("failed", "turn_end_missing")
+    (half,) = driver.of(ev.TextCompleted)
+    assert (half.text, half.status) == ("Half an ans", "partial")
+    driver.submit("k2", said("Again"))
+
+
+def test_an_end_that_was_listed_meanwhile_is_the_end(driver: Driver) -> None:
+    running = driver.envelope("session.status_running", id="evt_102", sequence=102)
+    (page,) = look(driver, [running])
+    final = driver.envelope("agent.message", {"delta": False, "content": text("Done.")})
+    idle = driver.envelope("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.answer(page, 200, {"data": [running, final, idle]})
+    driver.feed_envelope(idle)
+    (ended,) = driver.of(ev.TurnEnded)
+    assert (ended.outcome, ended.synthetic) == ("completed", False)
+    assert driver.of(ev.TextCompleted)[-1].text == "Done."
+
+
+def test_a_turn_that_still_runs_is_not_ended(driver: Driver) -> None:
+    running = driver.envelope("session.status_running", id="evt_102", sequence=102)
+    assert look(driver, [running], "running") == []
+
+
+def test_an_idle_session_without_a_list_ends_its_turn_once(driver: Driver) -> None:
+    known = driver.envelope("agent.message", {"delta": False, "content": text("One")})
+    (page,) = look(driver, [known])
+    driver.answer(page, 404)
+    assert [ended.outcome for ended in driver.of(ev.TurnEnded)] == ["completed"]
+    assert driver.of(ev.Gap) == []
+    assert driver.codec.take_calls() == []
 
 
 def test_a_stream_that_stays_away_fails_the_turn(driver: Driver) -> None:
