@@ -44,11 +44,11 @@ def empty_disk(transaction: Transaction) -> None:
     transaction.connection.pragma("max_page_count", 1 << 30)
 
 
-def execute(path: Path, sql: str) -> list[Any]:
+def execute(path: Path, sql: str, bindings: Any = None) -> list[Any]:
     """Do something to the file that no journal does."""
     connection = apsw.Connection(str(path))
     try:
-        return connection.execute(sql).fetchall()
+        return connection.execute(sql, bindings).fetchall()
     finally:
         connection.close()
 
@@ -608,3 +608,35 @@ def acknowledge(acknowledged: dict[int, int], row: bytes) -> None:
     key, seq = map(int, row.split())
     assert seq > acknowledged.get(key, 1)
     acknowledged[key] = seq
+
+
+async def test_what_is_asked_of_all_sessions_reads_few_or_small_rows(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    await create(journal, "s1")
+    asked: dict[str, Any] = {}
+
+    def note(cursor: apsw.Cursor, statement: str, bindings: Any) -> bool:
+        asked[statement] = bindings
+        return True
+
+    for _ in range(sqlite.READERS):
+        reader = journal._readers.get()
+        reader.exec_trace = note
+        journal._readers.put(reader)
+    at_work = ("running", "paused")
+    assert await journal.sessions(states=at_work, limit=9) == []
+    assert await journal.sessions(owner="web", states=at_work[:1], before=9, limit=9) == []
+    await journal.sizes()
+    await journal.oldest(backend="lab", limit=9)
+    await journal.aclose()
+    plans = [
+        [row[3] for row in execute(path, f"EXPLAIN QUERY PLAN {question}", bindings)]
+        for question, bindings in asked.items()
+        if "sessions" in question
+    ]
+    opened = [plan for plan in plans if any("sessions_at_work" in step for step in plan)]
+    of_legs = [step for plan in plans for step in plan if " legs " in f"{step} "]
+    assert len(opened) == 2
+    assert of_legs
+    assert all("COVERING INDEX legs_backend" in step for step in of_legs)
