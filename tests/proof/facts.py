@@ -149,6 +149,7 @@ def eve_facts(records: Iterable[Mapping[str, Any]]) -> list[Fact]:
     held: set[str] = set()
     previous = ""
     outcome = "over"
+    empty = False
     for record in records:
         data = record.get("data", {})
         match record["type"]:
@@ -172,16 +173,17 @@ def eve_facts(records: Iterable[Mapping[str, Any]]) -> list[Fact]:
                 _eve_asks(story, data["requests"])
             case "turn.started":
                 # A turn that was closed at its pause goes on as another (the token generation).
-                held, open_ = open_, set()
+                held, open_, empty = open_, set(), False
             case "turn.completed" if previous == "turn.started":
-                # A boundary for who said something meanwhile: what was asked is asked still.
-                open_, held = open_ | held, set()
+                # A boundary for who said something meanwhile: what was asked is asked still, also
+                # where a message before had a turn of its own, after which nothing says so.
+                open_, held, empty = open_ | held, set(), True
             case "input.resolved":
                 open_ -= {resolution["requestId"] for resolution in data["resolutions"]}
             case "turn.failed" | "turn.cancelled" as type_:
                 outcome = "failed" if type_ == "turn.failed" else outcome
                 open_.clear()
-            case "session.waiting" if not open_:
+            case "session.waiting" if not (open_ or empty):
                 story.end(outcome)
                 outcome = "over"
             case "dragoman.gap":

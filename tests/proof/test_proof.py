@@ -89,6 +89,22 @@ def test_a_turn_that_fails_twice_in_words_fails_once() -> None:
     assert facts == [("end", "failed"), ("end", "failed")]
 
 
+def test_an_empty_eve_turn_is_a_boundary_and_no_end() -> None:
+    def turn(*within: str) -> list[Any]:
+        types = ("turn.started", *within, "turn.completed", "session.waiting")
+        return [{"type": type_, "data": {}} for type_ in types]
+
+    asked, empty = EVE[2:4], turn()
+    # The request is open all the while, and after the first message nothing says so.
+    spoken = turn("message.received")
+    assert FACTS["eve"]([*asked, *empty]) == [("ask", "approval")]
+    assert FACTS["eve"]([*asked, *spoken, *empty, *spoken]) == [
+        ("ask", "approval"),
+        ("end", "over"),
+        ("end", "over"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("received", "lost", "doubled", "reordered"),
     [
