@@ -7,7 +7,7 @@ all cases the session survives: the next message is answered, and nothing is sai
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
