@@ -6,6 +6,9 @@ opening of the stream the events are listed, and what the list has and the strea
 put in its place by `sequence`: whether a server honours `Last-Event-ID`, replays history or starts
 live is not documented. While a list is read, frames wait.
 
+A frame whose number leaves a hole waits too: `sequence` rises (section 4.1), so what comes after it
+with a lower number belongs before it. A hole that nothing fills soon is looked for in the list.
+
 What says that an envelope is not new: for stored ones a `sequence` at or below the highest
 processed; for deltas, whose numbers may be missing, equal or of another counter (section 4.4),
 their id, and just after a reconnect their number.
@@ -18,7 +21,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from multidict import CIMultiDict, MultiDict
@@ -62,6 +65,14 @@ LOOKS = 12
 LOOK_RETRY_MS = 5_000
 """How often, and how long after, a list that cannot be read is asked again for an input in doubt:
 as long as a backend that is away is borne."""
+
+HOLE_MS = 100
+"""How long what is missing before a frame is waited for: an answer that tells the number of an
+input of ours, or a frame that came in another order. Ours."""
+
+HOLES = 3
+"""After so many holes on a stream of which the list knows nothing, the numbers have holes of their
+own, which the page allows (section 4.4), and are waited for no more."""
 
 LIST_ATTEMPTS = 3
 PAGES = 1_000
@@ -151,19 +162,27 @@ class _State:
     sent: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     ids: dict[str, str] = dataclasses.field(default_factory=dict)
     inputs_mark: int = 0
+    # Numbers that inputs have: a stream need not show them.
+    inputs: list[int] = dataclasses.field(default_factory=list)
     title: str | None = None
+
+
+_Waiting = tuple[int, dict[str, Any]]
+"""A frame's number and its envelope."""
 
 
 @dataclasses.dataclass(slots=True)
 class _Fill:
     """A list that is being read. `number` tells its calls from those of an abandoned one; `decides`
     names the inputs in doubt that are settled when it is read; `ends` is a turn that is over if
-    this list does not tell how it goes on; `look` says that it is read for these alone."""
+    this list does not tell how it goes on; `look` says that it is read for these alone, `hole` that
+    it is read for numbers that the stream lacks."""
 
     number: int
     decides: tuple[str, ...] = ()
     look: bool = False
     ends: str | None = None
+    hole: bool = False
     pages: int = 0
     attempts: int = 0
     cursor: str | None = None
@@ -200,7 +219,9 @@ class HermClient(ClientCodec):
         self._catching_up = False
         self._fill: _Fill | None = None
         self._fills = 0
-        self._buffer: list[tuple[int, dict[str, Any]]] = []
+        self._buffer: list[_Waiting] = []
+        self._hole_at: int | None = None
+        self._holes = 0
         self._retry_at: int | None = None
         self.wake_at = None
 
@@ -487,7 +508,8 @@ class HermClient(ClientCodec):
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._live = self._tried = self._opens = True
         self._catching_up = True
-        self._buffer.clear()
+        self._drop_waiting()
+        self._holes = 0
         if self._mark or self._s.posted:
             self._calls.append(self._start_fill(now))
         return []
@@ -501,7 +523,8 @@ class HermClient(ClientCodec):
             case "create":
                 return self._created(call, response, ok)
             case "events":
-                return self._posted(call, response, ok, now)
+                # Its answer may tell the number that a frame waits for.
+                return [*self._posted(call, response, ok, now), *self._go_on(now)]
             case "session":
                 return self._looked(response, ok)
             case "archive" | "reset" | "delete" | "update_session":
@@ -609,6 +632,7 @@ class HermClient(ClientCodec):
         for envelope in echoed:
             if envelope.get("type") == payload["type"]:
                 sequence, id_ = _int(envelope.get("sequence")), _id(envelope)
+        self._know_input(sequence)
         self._s.inputs_mark = max(self._s.inputs_mark, sequence or 0)
         out = self._took(command_id, payload, sequence)
         if id_:
@@ -761,9 +785,14 @@ class HermClient(ClientCodec):
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         self._live = False
-        # What waited for the list is not processed: the next stream or list has it again.
-        self._buffer.clear()
+        self._drop_waiting()
         return []
+
+    def _drop_waiting(self) -> None:
+        """Forget the frames that wait: they are not processed, and the next stream or list has them
+        again."""
+        self._buffer.clear()
+        self._hole_at = None
 
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
@@ -796,6 +825,8 @@ class HermClient(ClientCodec):
             self._retry_at = None
             if self._s.pending is not None and self._s.pending["held"]:
                 self._calls.append(self._post_message())
+        if self._hole_at is not None and now >= self._hole_at:
+            self._calls.append(self._start_fill(now, hole=True))
         fill = self._fill
         if fill is not None and fill.retry_at is not None and now >= fill.retry_at:
             fill.retry_at = None
@@ -807,14 +838,17 @@ class HermClient(ClientCodec):
         return []
 
     def _set_alarm(self) -> None:
-        times = [self._retry_at, None if self._fill is None else self._fill.retry_at]
+        times = [self._retry_at, self._hole_at]
+        times.append(None if self._fill is None else self._fill.retry_at)
         if self._fill is None:
             times += [doubt["at"] for doubt in self._s.doubts.values()]
         self.wake_at = min((at for at in times if at is not None), default=None)
 
     # Lists.
 
-    def _start_fill(self, now: int | None = None, *, look: bool = False) -> Call:
+    def _start_fill(
+        self, now: int | None = None, *, look: bool = False, hole: bool = False
+    ) -> Call:
         """Begin to read the list; one that begins late enough decides what is in doubt."""
         self._fills += 1
         decides: tuple[str, ...] = ()
@@ -822,7 +856,8 @@ class HermClient(ClientCodec):
             doubts = self._s.doubts.items()
             decides = tuple(id_ for id_, doubt in doubts if (doubt["at"] or now + 1) <= now)
         # What waits for a list that is abandoned waits for this one.
-        self._fill = _Fill(self._fills, decides, look=look and self._fill is None)
+        self._fill = _Fill(self._fills, decides, look=look and self._fill is None, hole=hole)
+        self._hole_at = None
         return self._page(self._fill)
 
     def _page(self, fill: _Fill) -> Call:
@@ -860,8 +895,12 @@ class HermClient(ClientCodec):
         if fill is None or call.name != f"list {fill.number}":
             return []
         fill.attempts += 1
-        if not final and fill.attempts < LIST_ATTEMPTS:
-            fill.retry_at = now + 1_000 * fill.attempts
+        if self._is_whole():
+            return self._filled(fill, now, read=False)
+        # While nothing waits for it, a list has as long as a backend that is away.
+        most = LIST_ATTEMPTS if self._buffer else LOOKS
+        if not final and fill.attempts < most:
+            fill.retry_at = now + min(1_000 * fill.attempts, LOOK_RETRY_MS)
             self._set_alarm()
             return []
         gap = ev.Gap(
@@ -872,13 +911,18 @@ class HermClient(ClientCodec):
             synthetic=True,
         )
         told = self._filled(fill, now, read=False)
-        # A list that was read for an input in doubt leaves no hole in what is shown.
-        return told if fill.look else [gap, *told]
+        # A list that was read for an input in doubt leaves no hole in what is shown; and of numbers
+        # alone nobody can say that something is missing.
+        return told if fill.look or (fill.hole and final) else [gap, *told]
 
     def _filled(self, fill: _Fill, now: int, *, read: bool = True) -> list[ev.Event]:
         """Process what was listed and what waited, in one order, and settle what was looked up."""
         self._fill = None
-        buffered, self._buffer = self._buffer, []
+        numbers = [_int(envelope.get("sequence")) or 0 for envelope in fill.listed]
+        if fill.hole:
+            self._holes = 0 if self._is_whole(numbers) else self._holes + 1
+        buffered = _in_order(self._buffer, {*numbers, *self._s.inputs})
+        self._buffer = []
         waiting = {_id(envelope) for _, envelope in buffered}
         listed = [e for e in fill.listed if not (_id(e) and _id(e) in waiting)]
         listed.sort(key=lambda envelope: _int(envelope.get("sequence")) or 0)
@@ -898,7 +942,6 @@ class HermClient(ClientCodec):
                 lists_status = lists_status or not frame
                 told = told or not self._is_old(envelope)
             out += self._envelope(envelope, frame)
-        numbers = [_int(envelope.get("sequence")) or 0 for envelope in fill.listed]
         self._s.inputs_mark = max([self._s.inputs_mark, *numbers])
         # The list is ahead of the stream, whose older deltas still come.
         self._catching_up = self._catching_up or max(numbers, default=0) > known
@@ -1039,9 +1082,12 @@ class HermClient(ClientCodec):
         if self._is_old(envelope):
             return []
         self._frames += 1
-        if self._fill is not None:
+        if self._fill is None and self._hole_at is None and self._is_early(envelope):
+            self._hole_at = now + HOLE_MS
+            self._set_alarm()
+        if self._fill is not None or self._hole_at is not None:
             self._buffer.append((self._frames, envelope))
-            return []
+            return self._go_on(now)
         out = self._envelope(envelope, self._frames)
         if frame.id:
             self._last_id = frame.id
@@ -1078,6 +1124,53 @@ class HermClient(ClientCodec):
         if _is_delta(envelope):
             return self._catching_up and number <= max(self._mark, self._delta_mark)
         return number <= self._mark
+
+    # What waits.
+
+    def _before_new(self) -> int | None:
+        """Return the number after which new ones are expected; None where nothing tells it."""
+        number = max(self._mark, self._delta_mark)
+        if not number and self._s.inputs:
+            # Nothing was shown yet: the first input is where the numbers begin.
+            return min(self._s.inputs) - 1
+        return number or None
+
+    def _is_early(self, envelope: dict[str, Any]) -> bool:
+        """Say whether the numbers show that something is missing before an envelope."""
+        number, before = _int(envelope.get("sequence")), self._before_new()
+        if number is None or before is None or number <= before + 1:
+            return False
+        if self._s.session is None or self._holes >= HOLES:
+            return False
+        return not _are_all(range(before + 1, number), self._s.inputs)
+
+    def _is_whole(self, listed: Iterable[int] = ()) -> bool:
+        """Say whether the numbers show that nothing is missing before and in what waits."""
+        before = self._before_new()
+        waiting = {n for _, e in self._buffer if (n := _int(e.get("sequence"))) is not None}
+        if before is None or not waiting:
+            return False
+        known = waiting.union(listed, self._s.inputs)
+        return _are_all(range(before + 1, max(waiting)), known)
+
+    def _go_on(self, now: int) -> list[ev.Event]:
+        """Process what waits, where the numbers show that nothing is missing before it."""
+        fill = self._fill
+        if not self._buffer or (fill is not None and not fill.attempts) or not self._is_whole():
+            return []
+        if fill is not None:
+            # The list cannot be had, and is not needed.
+            return self._filled(fill, now, read=False)
+        self._hole_at = None
+        buffered, self._buffer = _in_order(self._buffer, self._s.inputs), []
+        self._set_alarm()
+        return [event for frame, e in buffered for event in self._envelope(e, frame)]
+
+    def _know_input(self, number: int | None) -> None:
+        """Remember a number that an input has, until the stream is past it."""
+        s, past = self._s, max(self._mark, self._delta_mark)
+        if number is not None and number > past and number not in s.inputs:
+            s.inputs = [*(n for n in s.inputs if n > past), number][-KEPT:]
 
     def _count(self, envelope: dict[str, Any]) -> None:
         id_, number = _id(envelope), _int(envelope.get("sequence"))
@@ -1765,6 +1858,7 @@ class HermClient(ClientCodec):
         self, type_: str, envelope: dict[str, Any], payload: dict[str, Any]
     ) -> list[ev.Event]:
         id_, number = _id(envelope), _int(envelope.get("sequence"))
+        self._know_input(number)
         command_id = self._s.ids.get(id_) if id_ else None
         if command_id is not None:
             return self._own_done(command_id) if envelope.get("status") == "complete" else []
@@ -2048,6 +2142,32 @@ def _block(block: Any) -> Any:
 def _id(envelope: dict[str, Any]) -> str:
     value = envelope.get("id")
     return value if isinstance(value, str) else ""
+
+
+def _in_order(waiting: list[_Waiting], known: Collection[int]) -> list[_Waiting]:
+    """Return what waits by number, where the numbers leave nothing out and each is there once.
+
+    Else deltas may count by themselves (section 4.4) and stay in their places, and the stored ones
+    alone are sorted.
+    """
+    ids: dict[int, str] = {}
+    for _, envelope in waiting:
+        number = _int(envelope.get("sequence"))
+        if number is None or ids.setdefault(number, _id(envelope)) != _id(envelope):
+            break
+    else:
+        if ids and _are_all(range(min(ids), max(ids)), {*ids, *known}):
+            return sorted(waiting, key=_number)
+    stored = iter(sorted((item for item in waiting if not _is_delta(item[1])), key=_number))
+    return [item if _is_delta(item[1]) else next(stored) for item in waiting]
+
+
+def _number(item: _Waiting) -> int:
+    return _int(item[1].get("sequence")) or 0
+
+
+def _are_all(numbers: range, known: Collection[int]) -> bool:
+    return len(numbers) <= len(known) and all(number in known for number in numbers)
 
 
 def _is_delta(envelope: dict[str, Any]) -> bool:

@@ -13,11 +13,13 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.faults import (
     Cut,
+    Duplicate,
     Fault,
     Faults,
     Garbage,
     HalfFrame,
     Redirect,
+    Reorder,
     Silence,
     SlowHead,
     Stall,
@@ -52,6 +54,8 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place, clean=True) for place in (1, 6, 11)),
     *(Cut(at_byte=place) for place in (900, 1500)),
     *(HalfFrame(place) for place in (5, 11)),
+    *(Duplicate(place) for place in (0, 3, 8)),
+    *(Reorder(place) for place in range(8)),
     *(Garbage(place, BROKEN) for place in (0, 4, 12)),
     Garbage(5, b"data: [1,2]\n\n"),
     Garbage(5, b"\x00\xff\r\n\n"),
@@ -82,7 +86,7 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
 
 
 async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(serve: Serve) -> None:
-    house = await serve(herm={"pace": 0.2}, speed=SPEED)
+    house = await serve(herm={"pace": 0.2})
     session = await house.eve().create("script: slow 400")
     async for record in session.stream():
         if record["type"] == "message.appended":

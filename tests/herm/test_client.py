@@ -17,6 +17,8 @@ from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.client import (
     ABILITIES,
+    HOLE_MS,
+    HOLES,
     LOOK_AGAIN_MS,
     LOOK_RETRY_MS,
     LOOKS,
@@ -839,19 +841,141 @@ def test_an_input_that_somebody_else_sent_is_shown_with_its_turn(driver: Driver)
     assert driver.of(ev.TurnStarted)[-1].cause == "message"
 
 
-def test_a_list_that_fails_is_a_gap(driver: Driver) -> None:
-    driver.codec.closed(STREAM, CloseReason.LOST, NOW)
-    driver.codec.opened(STREAM, Response(200), NOW)
-    now = NOW
-    for _ in range(3):
+def fail_lists(driver: Driver, times: int) -> None:
+    for _ in range(times):
         (page,) = driver.codec.take_calls()
         driver.answer(page, 500)
         if driver.codec.wake_at is not None:
-            now = driver.codec.wake_at
-            driver.codec.tick(now)
-    assert [gap.synthetic for gap in driver.of(ev.Gap)] == [True]
+            driver.take(driver.codec.tick(driver.codec.wake_at))
+
+
+def reopen(driver: Driver) -> None:
+    driver.codec.closed(STREAM, CloseReason.LOST, NOW)
+    driver.codec.opened(STREAM, Response(200), NOW)
+
+
+def test_a_list_that_fails_is_a_gap_where_numbers_are_missing(driver: Driver) -> None:
+    reopen(driver)
+    driver.numbers += 1
     driver.feed("agent.message", {"delta": False, "content": text("On")})
+    fail_lists(driver, 3)
+    assert [gap.synthetic for gap in driver.of(ev.Gap)] == [True]
     assert driver.of(ev.TextCompleted)[-1].text == "On"
+
+
+def test_a_list_that_fails_while_nothing_comes_is_a_gap_after_a_minute(driver: Driver) -> None:
+    reopen(driver)
+    fail_lists(driver, LOOKS - 1)
+    assert driver.of(ev.Gap) == []
+    fail_lists(driver, 1)
+    assert len(driver.of(ev.Gap)) == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_list_that_fails_is_not_needed_where_the_stream_goes_on_without_a_hole(
+    driver: Driver, first: bool
+) -> None:
+    reopen(driver)
+    if first:
+        fail_lists(driver, 1)
+    driver.feed("agent.message", {"delta": False, "content": text("On")})
+    if not first:
+        fail_lists(driver, 1)
+    assert driver.of(ev.TextCompleted)[-1].text == "On"
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    assert driver.types()[-1] == "turn.ended"
+    assert driver.of(ev.Gap) == []
+
+
+# What comes in another order than that of its numbers.
+
+
+def turn_of(driver: Driver) -> list[Envelope]:
+    return [
+        driver.envelope("agent.message", {"delta": True, "content": text("Lo")}),
+        driver.envelope("agent.message", {"delta": True, "content": text("ok.")}),
+        driver.envelope("agent.message", {"delta": False, "content": text("Look.")}),
+        driver.envelope("agent.tool_use", {"id": "t", "tool": "look", "input": {"at": 1}}),
+        driver.envelope("agent.tool_use", {"id": "u", "tool": "look", "input": {"at": 2}}),
+        driver.envelope("agent.tool_result", {"tool_use_id": "u", "content": text("x")}),
+        driver.envelope("agent.tool_result", {"tool_use_id": "t", "content": text("y")}),
+        driver.envelope("session.status_idle", {"stop_reason": {"type": "end_turn"}}),
+    ]
+
+
+def told(driver: Driver) -> list[tuple[object, ...]]:
+    return [
+        (event.TYPE, getattr(event, "text", None), getattr(event, "call_id", None))
+        for event in driver.log
+    ]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("place", range(7))
+def test_envelopes_in_another_order_are_told_in_that_of_their_numbers(
+    driver: Driver, place: int, waits: bool
+) -> None:
+    in_order = Driver()
+    in_order.open()
+    for envelope in turn_of(in_order):
+        in_order.feed_envelope(envelope)
+    envelopes = turn_of(driver)
+    envelopes[place : place + 2] = reversed(envelopes[place : place + 2])
+    if waits:
+        reconnect(driver, [], *envelopes)
+    else:
+        for envelope in envelopes:
+            driver.feed_envelope(envelope)
+    assert told(driver) == told(in_order)
+    assert driver.codec.take_calls() == []
+
+
+def test_stored_envelopes_are_sorted_where_deltas_have_no_numbers(driver: Driver) -> None:
+    use, other, result, *_ = turn_of(driver)[3:]
+    driver.codec._mark = use["sequence"] - 1
+    delta = driver.envelope("agent.thinking", {"delta": True, "content": text("Hm")}, sequence="-")
+    for envelope in (result, other, delta, use):
+        driver.feed_envelope(envelope)
+    assert [event.call_id for event in driver.of(ev.ToolCalled)] == ["t", "u"]
+    assert driver.of(ev.ReasoningDelta)
+
+
+def test_the_number_of_an_input_is_no_hole_even_where_its_answer_is_late(driver: Driver) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    post = driver.submit("k2", said("More"))
+    envelope = driver.envelope("user.message", {"content": text("More")})
+    driver.feed("session.status_running")
+    assert len(driver.of(ev.TurnStarted)) == 1
+    driver.answer(post, 202, {"data": [envelope]})
+    assert driver.types()[-3:] == ["input.settled", "turn.started", "message.received"]
+    assert driver.codec.wake_at is None
+
+
+def test_a_hole_that_nothing_fills_is_looked_for_in_the_list(driver: Driver) -> None:
+    use = driver.envelope("agent.tool_use", {"id": "t", "tool": "look", "input": {"at": 1}})
+    result = driver.envelope("agent.tool_result", {"tool_use_id": "t", "content": text("x")})
+    driver.feed_envelope(result)
+    assert driver.types()[-1] == "message.received"
+    assert driver.codec.wake_at == NOW + HOLE_MS
+    driver.take(driver.codec.tick(NOW + HOLE_MS))
+    (page,) = driver.codec.take_calls()
+    driver.answer(page, 200, {"data": [use, result]})
+    assert driver.types()[-2:] == ["tool.called", "tool.returned"]
+    assert driver.of(ev.ToolCalled)[0].input == {"at": 1}
+
+
+def test_numbers_that_have_holes_of_their_own_are_not_waited_for(driver: Driver) -> None:
+    for _ in range(HOLES):
+        driver.numbers += 5
+        driver.feed("agent.message", {"delta": False, "content": text("On")})
+        assert driver.codec.wake_at is not None
+        driver.take(driver.codec.tick(driver.codec.wake_at))
+        (page,) = driver.codec.take_calls()
+        driver.answer(page, 200, {"data": [driver.envelope("session.status_running")]})
+    driver.numbers += 5
+    driver.feed("agent.message", {"delta": False, "content": text("Off")})
+    assert [event.text for event in driver.of(ev.TextCompleted)] == [*["On"] * HOLES, "Off"]
+    assert driver.codec.wake_at is None
 
 
 def look(driver: Driver, listed: Sequence[Envelope], status: str = "idle") -> list[Call]:
@@ -875,8 +999,8 @@ def test_a_session_that_is_idle_ends_a_turn_whose_end_is_in_no_list(driver: Driv
 
 
 def test_a_turn_without_end_in_a_list_that_tells_turns_was_forgotten(driver: Driver) -> None:
-    running = driver.envelope("session.status_running", id="evt_102", sequence=102)
     driver.feed("agent.message", {"delta": True, "content": text("Half an ans")})
+    running = driver.envelope("session.status_running", id="evt_102", sequence=102)
     (page,) = look(driver, [running])
     driver.answer(page, 200, {"data": [running]})
     (ended,) = driver.of(ev.TurnEnded)
