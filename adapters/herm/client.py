@@ -9,6 +9,9 @@ live is not documented. While a list is read, frames wait.
 A frame whose number leaves a hole waits too: `sequence` rises (section 4.1), so what comes after it
 with a lower number belongs before it. A hole that nothing fills soon is looked for in the list.
 
+No list has deltas (section 4.4). Where some are missing, those after them are held back until the
+whole text comes: not every frontend can put right what it was shown.
+
 What says that an envelope is not new: for stored ones a `sequence` at or below the highest
 processed; for deltas, whose numbers may be missing, equal or of another counter (section 4.4),
 their id, and just after a reconnect their number.
@@ -146,6 +149,8 @@ class _State:
     interrupting: bool = False
     blocks: int = 0
     texts: dict[str, str] = dataclasses.field(default_factory=dict)
+    # Deltas that are held back, by the kind of text.
+    withheld: dict[str, str] = dataclasses.field(default_factory=dict)
     calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     asked: list[str] = dataclasses.field(default_factory=list)
@@ -222,6 +227,8 @@ class HermClient(ClientCodec):
         self._buffer: list[_Waiting] = []
         self._hole_at: int | None = None
         self._holes = 0
+        # Until the first frames of a stream tell whether deltas were missed before them.
+        self._joined = False
         self._retry_at: int | None = None
         self.wake_at = None
 
@@ -510,7 +517,8 @@ class HermClient(ClientCodec):
         self._catching_up = True
         self._drop_waiting()
         self._holes = 0
-        if self._mark or self._s.posted:
+        self._joined = bool(self._mark or self._s.posted)
+        if self._joined:
             self._calls.append(self._start_fill(now))
         return []
 
@@ -1080,6 +1088,7 @@ class HermClient(ClientCodec):
         if "id" not in envelope and frame.id:
             envelope["id"] = frame.id
         if self._is_old(envelope):
+            self._pass(envelope)
             return []
         self._frames += 1
         if self._fill is None and self._hole_at is None and self._is_early(envelope):
@@ -1166,6 +1175,32 @@ class HermClient(ClientCodec):
         self._set_alarm()
         return [event for frame, e in buffered for event in self._envelope(e, frame)]
 
+    def _join(self, envelope: dict[str, Any]) -> None:
+        """Begin to hold back where deltas may be missing before one: a stream may begin in the
+        middle of a text."""
+        kind = _KINDS.get(envelope["type"])
+        if kind is None or not _is_delta(envelope):
+            return
+        number, before = _int(envelope.get("sequence")), self._before_new()
+        torn = self._is_early(envelope)
+        if self._joined:
+            torn = torn or number is None or before is None or number <= before
+        self._joined = False
+        if torn:
+            self._s.withheld.setdefault(kind, "")
+
+    def _pass(self, envelope: dict[str, Any]) -> None:
+        """Hear from the stream what ends a run of deltas: those before it are not needed, and those
+        after it are another run."""
+        type_ = envelope["type"]
+        if _is_delta(envelope) or not type_.startswith(("agent.", "session.status")):
+            return
+        self._joined = False
+        if type_ in _KINDS:
+            self._s.withheld.pop(_KINDS[type_], None)
+        else:
+            self._s.withheld.clear()
+
     def _know_input(self, number: int | None) -> None:
         """Remember a number that an input has, until the stream is past it."""
         s, past = self._s, max(self._mark, self._delta_mark)
@@ -1204,6 +1239,7 @@ class HermClient(ClientCodec):
             return self._user_event(type_, envelope, payload)
         if self._is_old(envelope):
             return []
+        self._join(envelope)
         self._count(envelope)
         native = ev.NativeRef(
             dialect=wire.DIALECT,
@@ -1219,6 +1255,8 @@ class HermClient(ClientCodec):
         if handler is None:
             return [self._unknown(type_, payload, native, rest)]
         out: list[ev.Event] = handler(self, _Seen(type_, envelope, payload, native, rest))
+        if frame:
+            self._pass(envelope)
         return out
 
     def _unknown(
@@ -1447,9 +1485,15 @@ class HermClient(ClientCodec):
         return out
 
     def _close_texts(self, status: Any, native: ev.NativeRef | None) -> list[ev.Event]:
-        """Close open runs of deltas: a tool or an idle ends them (section 4.4)."""
+        """Close open runs of deltas: a tool or an idle ends them (section 4.4), and then no whole
+        text comes for what is held back."""
+        out: list[ev.Event] = []
+        held_back, self._s.withheld = self._s.withheld, {}
+        for kind, text in held_back.items():
+            make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
+            out.append(make_delta(**self._block(kind), text=text, native=native))
         open_, self._s.texts = self._s.texts, {}
-        return [
+        return out + [
             BlockEnded(
                 thread_id=ev.MAIN,
                 turn_id=self._s.turn,
@@ -1519,34 +1563,35 @@ class HermClient(ClientCodec):
 
     # Text.
 
-    def _message_event(self, seen: _Seen) -> list[ev.Event]:
-        return self._text(seen, "text")
-
-    def _thinking(self, seen: _Seen) -> list[ev.Event]:
-        return self._text(seen, "reasoning")
-
-    def _text(self, seen: _Seen, kind: Literal["text", "reasoning"]) -> list[ev.Event]:
-        s, payload = self._s, seen.payload
-        text = wire.text_of_blocks(payload.get("content"))
-        out = self._in_turn(seen.native)
+    def _block(self, kind: str) -> dict[str, Any]:
+        """Return what an event of the open run of a kind has, opened where none is."""
+        s = self._s
         block = s.texts.get(kind)
         if block is None:
             s.blocks += 1
-            block = f"b{s.blocks}"
-        fields: dict[str, Any] = {
+            block = s.texts[kind] = f"b{s.blocks}"
+        return {
             "thread_id": ev.MAIN,
             "turn_id": s.turn,
             "block_id": block,
             "message_id": block,
-            "text": text,
-            "native": seen.native,
         }
-        if payload.get("delta") is True:
-            s.texts[kind] = block
+
+    def _text(self, seen: _Seen) -> list[ev.Event]:
+        s, payload, kind = self._s, seen.payload, _KINDS[seen.type]
+        text = wire.text_of_blocks(payload.get("content"))
+        out = self._in_turn(seen.native)
+        delta = payload.get("delta") is True
+        if delta and s.withheld:
+            s.withheld[kind] = s.withheld.get(kind, "") + text
+            return out
+        fields = {**self._block(kind), "text": text, "native": seen.native}
+        if delta:
             make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
             out.append(make_delta(**fields, extra=seen.extra(_TEXT_KEYS)))
             return out
         s.texts.pop(kind, None)
+        s.withheld.pop(kind, None)
         # `status` is how a Dragoman says that a text was cut or taken back.
         told = payload.get("status")
         status: ev.BlockStatus = "complete"
@@ -1970,6 +2015,7 @@ _SESSION_KEYS = frozenset(
         *("createdAt", "updatedAt", "archivedAt", "messages"),
     }
 )
+_KINDS = {"agent.message": "text", "agent.thinking": "reasoning"}
 _TEXT_KEYS = frozenset({"content", "delta"})
 _USE_KEYS = frozenset({"id", "tool", "input", "preview", "requires_action"})
 _RESULT_KEYS = frozenset({"tool_use_id", "tool", "status", "content", "is_error"})
@@ -1980,8 +2026,8 @@ _TURN_OVER = frozenset({400, 409, 422, 429})
 _SEALED_FIELDS = {"user.sudo_result": "password", "user.secret_result": "value"}
 
 _HANDLERS: dict[str, Any] = {
-    "agent.message": HermClient._message_event,
-    "agent.thinking": HermClient._thinking,
+    "agent.message": HermClient._text,
+    "agent.thinking": HermClient._text,
     "agent.tool_use": HermClient._tool_use,
     "agent.mcp_tool_use": HermClient._tool_use,
     "agent.custom_tool_use": HermClient._tool_use,

@@ -26,7 +26,7 @@ from adapters.herm.client import (
     HermClient,
     refusal,
 )
-from adapters.normalizer import Normalizer
+from adapters.normalizer import Normalizer, Rule
 from adapters.state import LogState
 from proxy.matrix import mapping_of
 from tests.support.herm_client import Envelope
@@ -1210,6 +1210,67 @@ def test_deltas_that_come_after_their_text_was_listed_are_no_new_text(
     driver.feed_envelope(idle)
     assert [event.text for event in driver.of(ev.TextCompleted)] == ["Six hours."]
     assert len(driver.of(ev.TurnStarted)) == len(driver.of(ev.TurnEnded)) == 1
+
+
+def reopen_quietly(driver: Driver, listed: Sequence[Envelope], *waiting: Envelope) -> None:
+    """Open the stream again at a Herm that does not say what the session does."""
+    reconnect(driver, listed, *waiting)
+    (look,) = driver.codec.take_calls()
+    driver.answer(look, 404)
+
+
+def begin_in_the_middle(driver: Driver) -> None:
+    """Open the stream again, which begins live: a delta was missed before its first one."""
+    reopen_quietly(driver, [])
+    driver.numbers += 1
+    driver.feed("agent.message", {"delta": True, "content": text("hours")})
+    if driver.codec.wake_at is not None:
+        driver.take(driver.codec.tick(driver.codec.wake_at))
+        (page,) = driver.codec.take_calls()
+        driver.answer(page, 200, {"data": []})
+        driver.codec.take_calls()
+    driver.feed("agent.message", {"delta": True, "content": text(".")})
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_deltas_after_missed_ones_wait_for_the_whole_text(driver: Driver, restarted: bool) -> None:
+    begin_in_the_middle(driver)
+    assert driver.of(ev.TextDelta) == []
+    if restarted:
+        again = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+        again.restore(driver.codec.snapshot(), driver.codec.position)
+        driver.codec = again
+        reopen_quietly(driver, [], driver.envelope("agent.message", {"delta": True, "content": []}))
+    driver.feed("agent.message", {"delta": False, "content": text("Six hours.")})
+    driver.feed("agent.message", {"delta": True, "content": text("Next")})
+    assert [event.text for event in driver.of(ev.TextDelta)] == ["Six hours.", "Next"]
+    assert not driver.normalizer.repairs[Rule.TEXT_DIFFERS]
+
+
+def test_deltas_after_missed_ones_are_shown_where_no_whole_text_comes(driver: Driver) -> None:
+    begin_in_the_middle(driver)
+    driver.feed("agent.tool_use", {"id": "t", "tool": "look", "input": {}})
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["hours."]
+
+
+def test_deltas_without_numbers_wait_where_a_stream_was_opened_again(driver: Driver) -> None:
+    reopen_quietly(driver, [])
+    first, second, third = (
+        driver.envelope(
+            "agent.message", {"delta": True, "content": text("hours.")}, sequence="-", id=name
+        )
+        for name in ("d1", "d2", "d3")
+    )
+    driver.numbers -= 3
+    driver.feed_envelope(first)
+    assert driver.of(ev.TextDelta) == []
+    # The list is ahead of the stream, which has it once more.
+    final = driver.envelope("agent.message", {"delta": False, "content": text("Six hours.")})
+    reopen_quietly(driver, [final])
+    for envelope in (second, final, third):
+        driver.feed_envelope(envelope)
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["Six hours.", "hours."]
 
 
 def test_a_session_that_was_perhaps_made_is_not_looked_for() -> None:
