@@ -225,6 +225,7 @@ class HermClient(ClientCodec):
         self._fill: _Fill | None = None
         self._fills = 0
         self._buffer: list[_Waiting] = []
+        self._highest_waiting = 0
         self._hole_at: int | None = None
         self._holes = 0
         # Until the first frames of a stream tell whether deltas were missed before them.
@@ -797,9 +798,10 @@ class HermClient(ClientCodec):
         return []
 
     def _drop_waiting(self) -> None:
-        """Forget the frames that wait: they are not processed, and the next stream or list has them
-        again."""
-        self._buffer.clear()
+        """Forget the frames that wait. Where they were not processed, the next stream or list has
+        them again."""
+        self._buffer = []
+        self._highest_waiting = 0
         self._hole_at = None
 
     def give_up(
@@ -914,7 +916,7 @@ class HermClient(ClientCodec):
         gap = ev.Gap(
             thread_id=ev.MAIN,
             turn_id=self._s.turn,
-            reason=f"the events could not be listed after a reconnect: {why}",
+            reason=f"the events could not be listed: {why}",
             cursor_from=self._last_id or None,
             synthetic=True,
         )
@@ -930,7 +932,7 @@ class HermClient(ClientCodec):
         if fill.hole:
             self._holes = 0 if self._is_whole(numbers) else self._holes + 1
         buffered = _in_order(self._buffer, {*numbers, *self._s.inputs})
-        self._buffer = []
+        self._drop_waiting()
         waiting = {_id(envelope) for _, envelope in buffered}
         listed = [e for e in fill.listed if not (_id(e) and _id(e) in waiting)]
         listed.sort(key=lambda envelope: _int(envelope.get("sequence")) or 0)
@@ -981,7 +983,8 @@ class HermClient(ClientCodec):
             # Its echo was in the list, or its turn.
             del s.doubts[command_id]
             return []
-        doubt["looks"] += 1
+        # A list that was asked for so often is as good as so many.
+        doubt["looks"] = LOOKS if fill.attempts >= LOOKS else doubt["looks"] + 1
         if not read and doubt["looks"] < LOOKS:
             doubt["at"] = now + LOOK_RETRY_MS
             return []
@@ -1095,8 +1098,11 @@ class HermClient(ClientCodec):
             self._hole_at = now + HOLE_MS
             self._set_alarm()
         if self._fill is not None or self._hole_at is not None:
+            number, highest = _int(envelope.get("sequence")) or 0, self._highest_waiting
             self._buffer.append((self._frames, envelope))
-            return self._go_on(now)
+            self._highest_waiting = max(number, highest)
+            # What comes in order fills no hole but the first one.
+            return self._go_on(now) if number < highest or len(self._buffer) == 1 else []
         out = self._envelope(envelope, self._frames)
         if frame.id:
             self._last_id = frame.id
@@ -1170,8 +1176,8 @@ class HermClient(ClientCodec):
         if fill is not None:
             # The list cannot be had, and is not needed.
             return self._filled(fill, now, read=False)
-        self._hole_at = None
-        buffered, self._buffer = _in_order(self._buffer, self._s.inputs), []
+        buffered = _in_order(self._buffer, self._s.inputs)
+        self._drop_waiting()
         self._set_alarm()
         return [event for frame, e in buffered for event in self._envelope(e, frame)]
 

@@ -930,6 +930,29 @@ def test_envelopes_in_another_order_are_told_in_that_of_their_numbers(
     assert driver.codec.take_calls() == []
 
 
+def test_several_that_come_too_early_are_told_in_order(driver: Driver) -> None:
+    deltas = [
+        driver.envelope("agent.message", {"delta": True, "content": text(f"{number}")})
+        for number in range(6)
+    ]
+    for place in (1, 3, 0, 4, 2, 5):
+        driver.feed_envelope(deltas[place])
+    assert "".join(event.text for event in driver.of(ev.TextDelta)) == "012345"
+    assert driver.codec.wake_at is None
+
+
+def test_a_list_that_is_asked_for_a_minute_in_vain_settles_what_is_in_doubt(
+    driver: Driver,
+) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    call = driver.submit("k2", said("More"))
+    driver.take(driver.codec.failed(call, DragomanError("Timeout."), sent=True, now=NOW))
+    fail_lists(driver, LOOKS)
+    settled = driver.of(ev.InputSettled)[-1]
+    assert (settled.command_id, settled.outcome) == ("k2", "unknown")
+    assert driver.codec.wake_at is None
+
+
 def test_stored_envelopes_are_sorted_where_deltas_have_no_numbers(driver: Driver) -> None:
     use, other, result, *_ = turn_of(driver)[3:]
     driver.codec._mark = use["sequence"] - 1
