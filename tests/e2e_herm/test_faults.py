@@ -29,7 +29,7 @@ from proxy.scripted.faults import (
 from tests.e2e_herm.conftest import House, Serve
 from tests.support.disturbed import SAID, SCRIPT, check_survives, failure, told
 from tests.support.eve_client import EveSession, TurnResult
-from tests.support.patience import HASTE
+from tests.support.patience import HASTE, shorten
 
 BROKEN = b'event: x\ndata: {"type":"\xff\xfe\n\n'
 
@@ -85,7 +85,10 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
     assert len(house.posts()) == 2
 
 
-async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(serve: Serve) -> None:
+async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorten(monkeypatch, "silence_seconds")
     house = await serve(herm={"pace": 0.2})
     session = await house.eve().create("script: slow 400")
     async for record in session.stream():

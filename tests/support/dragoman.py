@@ -30,12 +30,23 @@ from tests.support.clocks import HurriedClock
 from tests.support.journals import CrashJournal, sqlite, stored_entries
 from tests.support.serving import HOST, close, serve
 
-__all__ = ["BACKEND_KEY", "Backend", "Dragoman", "Start", "backend_settings", "starting"]
+__all__ = [
+    "BACKEND_KEY",
+    "SCRIPTED",
+    "Backend",
+    "Dragoman",
+    "Start",
+    "backend_settings",
+    "starting",
+]
 
 BACKEND_KEY = "k-local-9"
 """The only key that scripted backends let pass."""
 
-_SCRIPTED: Mapping[str, tuple[Any, Any]] = {
+SCRIPTED: dict[str, Any] = {}
+"""The states of the scripted backends that run, by address."""
+
+_APPLICATIONS: Mapping[str, tuple[Any, Any]] = {
     "herm": (create_herm_app, HERM),
     "eve": (create_eve_app, EVE),
     "engine": (create_engine_app, ENGINE),
@@ -123,18 +134,20 @@ class Dragoman:
     async def start_backend(self, name: str) -> None:
         """Start a scripted backend, at the address of the one before."""
         backend = self.backends[name]
-        create, state = _SCRIPTED[backend.dialect]
+        create, state = _APPLICATIONS[backend.dialect]
         app = create(**{"key": BACKEND_KEY, "pace": 0.0, **backend.options})
         self.scripted[name] = app[state]
         self._backend_runners[name], self._backend_ports[name] = await serve(
             app, self._backend_ports.get(name, 0)
         )
+        SCRIPTED[self.backend_url(name)] = self.scripted[name]
 
     async def stop_backend(self, name: str) -> None:
         """Stop a backend: its connections break, its turns are gone."""
         runner = self._backend_runners.pop(name, None)
         if runner is not None:
             await close(runner)
+            SCRIPTED.pop(self.backend_url(name), None)
 
     def backend_url(self, name: str) -> str:
         """The address of a backend."""

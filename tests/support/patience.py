@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import AbstractAsyncContextManager
+
 import pytest
 
-from proxy.upstream.client import Upstream
+from adapters.base import Call, Response
+from proxy.scripted.faults import Silence, Stall, WrongContentType
+from proxy.upstream.client import Stream, Upstream
+from tests.support.dragoman import SCRIPTED
 
 __all__ = ["HASTE", "impatient", "shorten"]
 
 SILENCE_S = 0.3
-"""Long enough for a machine that does much else."""
 HASTE = 60 / (SILENCE_S * 1.8)
 """The speed of a clock with which two silences fit into the patience of a minute."""
+
+ROUTES = {"events": "post", "prewarm": "create"}
+"""The routes of scripted backends that calls go to, where they have another name."""
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -22,7 +30,47 @@ def shorten(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         monkeypatch.setitem(defaults, name, SILENCE_S)
 
 
+def waits_for_ever(upstream: Upstream, call: Call) -> bool:
+    """Whether a scripted backend is going to be silent at a call that is about to leave."""
+    backend = SCRIPTED.get(upstream._base)
+    if backend is None:
+        return False
+    route = ROUTES.get(call.name, call.name)
+    match backend.faults.plan.get((route, backend.faults.requests[route] + 1)):
+        case Silence() | Stall(seconds=None):
+            return True
+        case WrongContentType():
+            # A stream that is said to be none is read as an answer, whose end never comes.
+            return call.stream
+        case _:
+            return False
+
+
+def hasty(upstream: Upstream, call: Call) -> Upstream:
+    """The upstream client that bears silence for a moment only, where a fault makes it wait."""
+    if not waits_for_ever(upstream, call):
+        return upstream
+    hasty = copy.copy(upstream)
+    hasty._answer = hasty._silence = SILENCE_S
+    return hasty
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bear the silence of a backend for a moment only."""
-    shorten(monkeypatch, "answer_seconds", "silence_seconds")
+    """Bear the silence of a backend for a moment only, where a fault makes it silent.
+
+    A machine that does much else may hold up an answer for longer than a moment; no test may take
+    that for the silence of a backend.
+    """
+    do, stream = Upstream.call, Upstream.stream
+
+    async def hasty_call(self: Upstream, call: Call) -> Response:
+        return await do(hasty(self, call), call)
+
+    def hasty_stream(
+        self: Upstream, call: Call, framing: str
+    ) -> AbstractAsyncContextManager[Stream | Response]:
+        return stream(hasty(self, call), call, framing)
+
+    monkeypatch.setattr(Upstream, "call", hasty_call)
+    monkeypatch.setattr(Upstream, "stream", hasty_stream)
