@@ -71,6 +71,10 @@ Ours."""
 CANCEL_MS = 5_000
 """How long a cancel waits for the turn that the negative answers open (section 8.2); ours."""
 
+CANCELLED_MS = 60_000
+"""How long a cancel that was accepted may show nothing, neither its end nor any work, until the
+turn counts as forgotten: an idle session accepts it too and does nothing (section 6). Ours."""
+
 READY_FIRST_MS = 250
 READY_MOST_MS = 2_000
 READY_TOTAL_MS = 20_000
@@ -225,8 +229,9 @@ class _State:
     cancel: dict[str, Any] | None = None
     reset_at: int | None = None
     orphans_at: int | None = None
-    # When a turn is over that the backend does not have any more, unless its end comes before.
+    # A turn was cancelled: when it is over if nothing more of it comes, and after what silence.
     gone_at: int | None = None
+    gone_after: int = 0
     control: int = 0
 
 
@@ -776,13 +781,13 @@ class EveClient(ClientCodec):
         return out
 
     def _check_tail(self, head: Response) -> list[ev.Event]:
-        """End what runs when the log is shorter than what it has shown: it is another one."""
-        text = head.headers.get(wire.STREAM_TAIL_INDEX_HEADER, "")
-        if re.fullmatch(r"-1|[0-9]{1,15}", text) is None or int(text) + 1 >= self._counts[ev.MAIN]:
+        """End what runs when the log is empty that had records: the session is not there any more.
+        One that is only shorter may be a copy that lags."""
+        if head.headers.get(wire.STREAM_TAIL_INDEX_HEADER) != "-1" or not self._counts[ev.MAIN]:
             return []
-        self._counts[ev.MAIN] = int(text) + 1
+        self._counts[ev.MAIN] = 0
         self._s.lines[ev.MAIN].sequence = -1
-        message = "eve: the session's stream has lost what it has shown already"
+        message = "eve: the session's stream is empty, and has shown records already"
         return self._lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
 
     # What came of calls.
@@ -998,10 +1003,8 @@ class EveClient(ClientCodec):
     ) -> list[ev.Event]:
         s = self._s
         command_id = call.command_id
-        main = s.lines[ev.MAIN]
-        if body.get("status") == "no_active_turn" and main.turn is not None and not main.closed:
-            # Section 6: it has no turn, and ours is open. Its end may be on the stream already.
-            s.gone_at = now + CATCH_UP_MS
+        if call.name == "cancel" and ok:
+            self._expect_end(call, body, now)
         if call.name == "cancel" and command_id is None:
             return []
         assert command_id is not None
@@ -1024,6 +1027,19 @@ class EveClient(ClientCodec):
                 return out + self._end_session("terminated", None)
             s.reset_at = now + END_HOLD_MS
         return out
+
+    def _expect_end(self, call: Call, body: dict[str, Any], now: int) -> None:
+        """Wait for the end of a turn that is cancelled. One without was forgotten, at once where
+        the server says that it has none (section 6): its end may be on the stream already."""
+        s = self._s
+        main = s.lines[ev.MAIN]
+        data = call.request.body
+        wanted = None if data is None else cast(dict[str, Any], parse_json(data)).get("turnId")
+        if main.turn is None or main.closed or wanted not in (None, main.native):
+            return
+        none = body.get("status") == "no_active_turn"
+        s.gone_after = CATCH_UP_MS if none else CANCELLED_MS
+        s.gone_at = now + s.gone_after
 
     def _no_stream(self, call: Call, response: Response) -> list[ev.Event]:
         """A stream was refused: most refusals pass (7.5), some are for good (7.2)."""
@@ -1227,7 +1243,7 @@ class EveClient(ClientCodec):
         due = self._gone_due()
         if due is not None and now >= due:
             s.gone_at = None
-            out += self._gone(s.lines[ev.MAIN], "the turn is not active any more and has no end")
+            out += self._gone(s.lines[ev.MAIN], "the turn was cancelled and shows no end")
         if s.orphans_at is not None and now >= s.orphans_at:
             s.orphans_at = None
             for line in list(s.lines.values()):
@@ -1360,7 +1376,7 @@ class EveClient(ClientCodec):
         if line is None:
             line = self._s.lines[thread] = _Line(thread, parent=ev.MAIN)
         if self._s.gone_at is not None and thread == ev.MAIN:
-            self._s.gone_at = now + CATCH_UP_MS
+            self._s.gone_at = now + self._s.gone_after
         type_: str = value["type"]  # type: ignore[assignment]
         data: Any = value.get("data")
         meta: Any = value.get("meta")

@@ -984,6 +984,31 @@ def test_a_cancel_that_finds_no_turn_ends_the_one_that_shows_no_end(generation: 
     check_forgotten(wire)
 
 
+def test_a_cancel_that_an_idle_server_accepts_ends_the_turn_after_a_minute_of_nothing() -> None:
+    wire = working("S2")
+    wire.answer(wire.command(cmd.Interrupt()), 202, {"ok": True, "status": "accepted"})
+    wire.now += 50_000
+    wire.in_turn("message.appended", 0, messageDelta="")
+    wire.take(wire.codec.tick(wire.now + 50_000))
+    assert wire.of(ev.TurnEnded) == []
+    # Silence counts only while the stream is read.
+    wire.take(wire.codec.closed(wire.codec.streams()[0], CloseReason.LOST, wire.now))
+    assert wire.codec.wake_at is None
+    wire.now += 60_000
+    wire.take(wire.codec.opened(wire.codec.streams()[0], Response(200), wire.now))
+    wire.take(wire.codec.tick(wire.now))
+    assert wire.of(ev.TurnEnded) == []
+    wire.take(wire.codec.tick(wire.now + CATCH_UP_MS))
+    check_forgotten(wire)
+
+
+def test_a_cancel_of_another_turn_expects_no_end() -> None:
+    wire = working("S2")
+    cancel = wire.command(cmd.Interrupt(turn_id="turn_7"))
+    wire.answer(cancel, 202, {"ok": True, "status": "accepted"})
+    assert wire.codec.wake_at is None
+
+
 def test_a_cancel_that_finds_no_turn_lets_the_end_come() -> None:
     wire = working("S2")
     wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True, "status": "no_active_turn"})
@@ -1034,12 +1059,12 @@ def test_a_stream_that_ends_otherwise_is_borne_as_silence_is(
     assert wire.codec.patience == quiet
 
 
-def test_a_log_that_is_shorter_than_what_it_showed_is_lost() -> None:
+def test_a_log_that_is_empty_after_it_showed_records_is_lost() -> None:
     wire = working("T")
     (stream,) = wire.codec.streams()
     assert stream.request.query["includeTailIndex"] == "1"
     tail = "x-eve-stream-tail-index"
-    wire.take(wire.codec.opened(stream, Response(200, CIMultiDict({tail: "4"})), wire.now))
+    wire.take(wire.codec.opened(stream, Response(200, CIMultiDict({tail: "3"})), wire.now))
     assert wire.of(ev.TurnEnded) == []
     wire.take(wire.codec.opened(stream, Response(200, CIMultiDict({tail: "-1"})), wire.now))
     check_forgotten(wire, "backend_session_lost")
