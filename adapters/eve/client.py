@@ -1605,7 +1605,8 @@ class EveClient(ClientCodec):
                 line.sequence = _sequence(record, line.sequence)
                 return []
             if not resumes:
-                out += self._gone(line, "another turn began, and this one has no end")
+                # The normalizer writes the end that this one does not have.
+                out += self._decide_and_release(line, "unknown") + self._turn_over(line)
             else:
                 line.native, line.sequence = native_id, _sequence(record, line.sequence)
                 line.closed, line.paused, line.empty, line.heard = False, None, True, None
