@@ -71,7 +71,7 @@ bench: $(INSTALLED) ## measure; ARGS=--quick for a short run
 	@$(PY) -m bench $(ARGS)
 
 peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (uses Node)
-	@sh tests/peers/run.sh clients
+	@sh tests/peers/run.sh
 
 proof: $(INSTALLED) ## kill and cut the proxy thousands of times, with figures; goes on where it stopped
 	@$(PY) -m tests.proof $(ARGS)

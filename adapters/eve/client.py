@@ -166,6 +166,8 @@ class _Line:
     native: str | None = None
     sequence: int = -1
     last: str | None = None
+    # It has ended, and was cancelled afterwards: the boundary of that is still to come.
+    taken_back: bool = False
     turns: int = 0
     # `closed`: eve ended its turn at a pause, ours is open. `empty`: this eve turn has not worked.
     # `named`: the requests that were open when eve last said that it waits. `unrelayed`: those of a
@@ -227,6 +229,11 @@ class _State:
     first: dict[str, Any] | None = None
     retries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     cancel: dict[str, Any] | None = None
+    # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
+    # these approvals; whether that turn was told to stop; and what it has made unsaid, if it did.
+    answered: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    stopping: bool = False
+    unsaid: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     reset_at: int | None = None
     orphans_at: int | None = None
     # A turn was cancelled: when it is over if nothing more of it comes, and after what silence.
@@ -439,6 +446,10 @@ class EveClient(ClientCodec):
             return self._create(command_id, command, body)
         if s.generation == "T":
             body["continuationToken"] = s.token
+            if s.unsaid:
+                # Approvals that a cancel has perhaps opened again would hold the message back for
+                # ever; a refusal of one that is not open does nothing (section 8.2).
+                body["inputResponses"] = list(s.unsaid)
         elif self._at_least(_STEER_FROM):
             body["turnPolicy"] = "steer" if command.policy in ("steer", "withdraw") else "queue"
         return self._post("message", self._path(), body, command_id)
@@ -625,9 +636,8 @@ class EveClient(ClientCodec):
 
     def _negative(self, request_id: str, request: dict[str, Any]) -> dict[str, Any]:
         response = {"requestId": request_id}
-        option_id = self._option(request, "deny")
-        if option_id is None and request["kind"] == "approval":
-            option_id = "deny" if self._s.generation == "T" else "cancel"
+        approval = request["kind"] == "approval"
+        option_id = self._refusal(request) if approval else self._option(request, "deny")
         if option_id is None and request["options"] and not request["freeform"]:
             option_id = request["options"][-1]["id"]
         if option_id is None:
@@ -639,8 +649,14 @@ class EveClient(ClientCodec):
         )
         return response
 
+    def _refusal(self, request: dict[str, Any]) -> str:
+        """Return the option that refuses an approval."""
+        default = "deny" if self._s.generation == "T" else "cancel"
+        return self._option(request, "deny") or default
+
     def _cancel_call(self, name: str, command_id: str | None, turn_id: str | None) -> Call:
         body = None if turn_id is None else {"turnId": turn_id}
+        self._s.stopping = self._s.lines[ev.MAIN].turn is not None
         return self._post(name, self._path("/cancel"), body, command_id)
 
     def _control(self, command_id: str, command: cmd.Compact | cmd.Clear | cmd.Reset) -> Call:
@@ -1641,8 +1657,23 @@ class EveClient(ClientCodec):
         return self._end(line, record, {"outcome": "completed"}, _C_KEYS)
 
     def _turn_cancelled(self, line: _Line, record: _Record) -> list[ev.Event]:
+        if line.turn is None and line.thread == ev.MAIN and self._is_over(line, record):
+            return self._taken_back(line, record)
         out = self._infer_answered(line, record.native)
         return out + self._end(line, record, {"outcome": "interrupted"}, _C_KEYS)
+
+    def _taken_back(self, line: _Line, record: _Record) -> list[ev.Event]:
+        """Hear that the backend cancels a turn that has ended: the next boundary is of no turn."""
+        line.taken_back = True
+        return [
+            ev.ErrorReported(
+                thread_id=line.thread,
+                turn_id=line.last,
+                code="turn_taken_back",
+                message="eve: a cancel came as the turn ended; the agent has forgotten the turn.",
+                native=record.native,
+            )
+        ]
 
     def _turn_failed(self, line: _Line, record: _Record) -> list[ev.Event]:
         error = _error(record.data)
@@ -1709,6 +1740,10 @@ class EveClient(ClientCodec):
                 )
                 return out
         error = ending.get("error")
+        held_back = line.empty and line.heard is not None and self._s.generation == "T"
+        if outcome == "completed" and held_back:
+            # Section 8.2: T holds a message back while it waits for an answer, but none is asked.
+            outcome, error = "failed", _HELD_BACK
         out.append(
             ev.TurnEnded(
                 thread_id=line.thread,
@@ -1738,6 +1773,10 @@ class EveClient(ClientCodec):
                 s.resolved.append(request_id)
         out: list[ev.Event] = []
         if line.thread == ev.MAIN:
+            if s.stopping:
+                # Also when it has ended by itself: 0.30.8 may take it back afterwards.
+                s.unsaid += s.answered
+            s.answered, s.stopping = [], False
             if s.cancel is not None:
                 # The turn is over without our cancel: nothing is left to stop.
                 out += self._cancelled(s.cancel)
@@ -1831,6 +1870,9 @@ class EveClient(ClientCodec):
             token = record.data.get("continuationToken")
             if isinstance(token, str) and token and s.generation in (None, "T"):
                 s.token = token
+            if line.taken_back:
+                line.taken_back = False
+                return out
             if line.ending is None or "control" in line.ending:
                 s.control = max(0, s.control - 1)
         if line.ending is not None and "control" not in line.ending:
@@ -2077,6 +2119,8 @@ class EveClient(ClientCodec):
             out += self._end_blocks(line, "discarded")
         else:
             line.steps += 1
+            if line.thread == ev.MAIN:
+                self._keep_answers(again=line.step_turn == native_turn)
         out += self._in_turn(line, record)
         out += self._infer_answered(line, record.native)
         line.step, line.step_turn, line.step_open, line.step_done = index, native_turn, True, False
@@ -2092,6 +2136,14 @@ class EveClient(ClientCodec):
             )
         )
         return out
+
+    def _keep_answers(self, *, again: bool) -> None:
+        """Hear that a step begins: T keeps what was answered before the step before, if any."""
+        s = self._s
+        if again:
+            s.answered = []
+        elif s.unsaid:
+            s.answered, s.unsaid = s.unsaid, []
 
     def _model(self, line: _Line) -> str | None:
         """Return the model that T names once, for all steps (section 9.1)."""
@@ -2527,6 +2579,8 @@ class EveClient(ClientCodec):
         if request is None:
             return []
         s.resolved.append(request_id)
+        if s.generation == "T" and request["kind"] == "approval" and request["thread"] == ev.MAIN:
+            s.answered.append({"requestId": request_id, "optionId": self._refusal(request)})
         known = s.answers.pop(request_id, None)
         if answer is None and known is not None and known["answer"] is not None:
             answer = ev.Answer(**known["answer"])
@@ -3052,6 +3106,12 @@ _HANDLERS: dict[str, _Handler] = {
     "task.started": EveClient._task_started,
     "agent.started": EveClient._agent_started,
     "task.settled": EveClient._task_settled,
+}
+
+_HELD_BACK = {
+    "code": "message_held_back",
+    "message": "eve: the server holds the message back: a cancel made it forget that a request was "
+    "answered, and it waits for the answer again.",
 }
 
 _OVERTAKING = frozenset(

@@ -459,6 +459,119 @@ def test_an_interrupt_of_a_closed_pause_denies_and_then_cancels() -> None:
     assert not wire.normalizer.state.inputs
 
 
+def sent(wire: Wire, text: str) -> dict[str, Any]:
+    """Send a message and return its body."""
+    call = wire.command(cmd.SendMessage(content=(ev.Text(text=text),), policy="queue"))
+    assert wire.answer(call, 200, {"ok": True})
+    body: dict[str, Any] = orjson.loads(call.request.body or b"")
+    return body
+
+
+def resumed(wire: Wire) -> None:
+    """Let an approval be answered and its first step begin."""
+    wire.approval("A")
+    wire.close()
+    wire.answer(wire.command(allow("A")), 200, {"ok": True})
+    wire.begin()
+    wire.in_turn("step.started", 0)
+    wire.in_turn("action.result", 0, result=result("A"), status="completed")
+
+
+def stopped(wire: Wire) -> None:
+    """Cancel the turn, as a server that does so in time tells it."""
+    wire.answer(wire.command(cmd.Interrupt()), 202, {"ok": True, "status": "accepted"})
+    wire.in_turn("turn.cancelled")
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+
+
+REFUSAL = [{"requestId": "A", "optionId": "deny"}]
+
+
+def test_a_message_refuses_again_what_a_cancel_has_opened_again() -> None:
+    wire = Wire("T")
+    resumed(wire)
+    stopped(wire)
+    assert sent(wire, "more")["inputResponses"] == REFUSAL
+    # The server says the refusal in the old turn, and its model talks of it in the new one.
+    rejected = {**result("A"), "isError": True}
+    wire.say("action.result", sequence=0, turnId="turn_0", stepIndex=0, result=rejected)
+    wire.begin("more")
+    for step, text in enumerate(("Not paid.", "Well.")):
+        wire.in_turn("step.started", step)
+        wire.in_turn("message.completed", step, message=text, finishReason="stop")
+        wire.in_turn("step.completed", step, finishReason="stop")
+    wire.close()
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["interrupted", "completed"]
+    assert [event.is_error for event in wire.of(ev.ToolReturned)] == [False]
+    assert [event.outcome for event in wire.of(ev.InteractionResolved)] == ["approved"]
+    assert "inputResponses" not in sent(wire, "and more")
+
+
+def test_a_message_that_was_cancelled_too_leaves_the_refusal_to_the_next_one() -> None:
+    wire = Wire("T")
+    resumed(wire)
+    stopped(wire)
+    again = EveClient({})
+    again.restore(wire.codec.snapshot(), wire.codec.position)
+    wire.codec = again
+    assert sent(wire, "more")["inputResponses"] == REFUSAL
+    wire.begin("more")
+    wire.in_turn("step.started", 0)
+    stopped(wire)
+    assert sent(wire, "and more")["inputResponses"] == REFUSAL
+
+
+def test_what_a_later_step_builds_on_is_not_refused_after_a_cancel() -> None:
+    wire = Wire("T")
+    resumed(wire)
+    wire.in_turn("step.completed", 0, finishReason="tool-calls")
+    wire.in_turn("step.started", 1)
+    stopped(wire)
+    assert "inputResponses" not in sent(wire, "more")
+
+
+def test_a_cancel_of_a_turn_without_an_answer_refuses_nothing() -> None:
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    stopped(wire)
+    assert "inputResponses" not in sent(wire, "more")
+
+
+def test_a_turn_that_is_taken_back_after_its_end_is_told_once_and_ends_no_other() -> None:
+    wire = Wire("T")
+    wire.approval("A")
+    wire.close()
+    wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True})
+    wire.begin()
+    wire.codec.take_calls()
+    wire.in_turn("step.started", 0)
+    wire.close()
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed"]
+    assert sent(wire, "more")["inputResponses"] == REFUSAL
+    wire.in_turn("turn.cancelled")
+    assert wire.say("session.waiting", continuationToken="eve:six", wait="next-user-message") == []
+    assert [event.code for event in wire.of(ev.ErrorReported)] == ["turn_taken_back"]
+    wire.begin("more")
+    wire.in_turn("step.started", 0)
+    wire.close()
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed", "completed"]
+    assert not wire.of(ev.Native)
+    assert sent(wire, "x")["continuationToken"] == "eve:two"
+
+
+def test_a_message_that_a_server_holds_back_behind_nothing_is_a_failed_turn() -> None:
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    wire.close()
+    sent(wire, "more")
+    wire.begin("more")
+    wire.close()
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed", "failed"]
+    assert wire.of(ev.TurnEnded)[-1].error.code == "message_held_back"
+
+
 def test_an_interrupt_whose_turn_never_opens_cancels_all_the_same() -> None:
     wire = Wire("T")
     wire.approval("A")

@@ -411,6 +411,13 @@ async def cancel(stage: Stage) -> None:
     assert again.text == HELLO
 
 
+def answered(stage: Stage, heard: Heard) -> bool:
+    """Say whether a message after a cancel got its answer: the model of 0.30.8 may talk of the
+    refusal first, since a cancel there makes the server forget that the request was answered.
+    """
+    return heard.text == HELLO or (stage.generation == "T" and heard.text.endswith(HELLO))
+
+
 @scene("cancel-held", faces=(*EVES, "herm"))
 async def cancel_a_held_turn(stage: Stage) -> None:
     talk = stage.talk
@@ -420,7 +427,23 @@ async def cancel_a_held_turn(stage: Stage) -> None:
     heard = await talk.hear()
     assert '"paid":true' not in heard.said
     again = over(await stage.say("scene: plain"))
-    assert again.text == HELLO
+    assert answered(stage, again), again.text
+
+
+@scene("cancel-answered", faces=(*EVES, "herm"))
+async def cancel_a_turn_that_an_answer_resumed(stage: Stage) -> None:
+    talk = stage.talk
+    assert isinstance(talk, EveTalk | HermTalk)
+    asked = the_one(await talk.say("scene: approve slowly"))
+    await talk.begin_answer(asked, allow=True)
+    await _read_until(talk, "message.appended" if isinstance(talk, EveTalk) else "agent.message")
+    await talk.cancel()
+    heard = await talk.hear()
+    assert not heard.said.endswith(" word" * 40)
+    again = over(await stage.say("scene: plain"))
+    assert answered(stage, again), again.text
+    last = over(await stage.say("scene: plain"))
+    assert last.text == HELLO, last.text
 
 
 @scene("queue", faces=EVES)

@@ -138,6 +138,18 @@ class EveTalk(Talk):
         option: str | None = None,
         text: str | None = None,
     ) -> Heard:
+        await self.begin_answer(asked, allow=allow, option=option, text=text)
+        return await self.hear()
+
+    async def begin_answer(
+        self,
+        asked: Asked,
+        *,
+        allow: bool | None = None,
+        option: str | None = None,
+        text: str | None = None,
+    ) -> None:
+        """Answer a request without waiting for what follows."""
         assert self.session is not None
         self.client.host = self._url()
         chosen = option
@@ -146,7 +158,6 @@ class EveTalk(Talk):
         elif option is not None:
             chosen = next(o.id for o in asked.options if o.label == option)
         await self.session.respond(asked.id, chosen, text)
-        return await self.hear()
 
     async def cancel(self) -> None:
         assert self.session is not None
@@ -372,6 +383,18 @@ class HermTalk(Talk):
         option: str | None = None,
         text: str | None = None,
     ) -> Heard:
+        await self.begin_answer(asked, allow=allow, option=option, text=text)
+        return await self.hear()
+
+    async def begin_answer(
+        self,
+        asked: Asked,
+        *,
+        allow: bool | None = None,
+        option: str | None = None,
+        text: str | None = None,
+    ) -> None:
+        """Answer a request without waiting for what follows."""
         event: Envelope
         if allow is not None:
             event = {
@@ -389,7 +412,6 @@ class HermTalk(Talk):
             }
         assert self.session is not None
         await self.client.post(self.session, event)
-        return await self.hear()
 
     async def cancel(self) -> None:
         assert self.session is not None
