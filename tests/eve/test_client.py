@@ -1052,6 +1052,8 @@ def test_a_session_that_waits_without_an_end_of_its_turn_has_forgotten_it(genera
     check_forgotten(wire)
     # The next turn has nothing to do with it.
     wire.begin("next")
+    wire.in_turn("step.started", 0)
+    wire.in_turn("step.completed", 0, finishReason="stop")
     wire.close()
     assert wire.of(ev.TurnEnded)[-1].outcome == "completed"
 
