@@ -7,6 +7,8 @@ before the commit, and `undo` puts these back.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple, cast
@@ -28,10 +30,15 @@ INSERT_POSITION = (
     "INSERT OR REPLACE INTO positions (session, leg, row, position) VALUES (?, ?, ?, ?)"
 )
 
-_INSERT_EVENT = (
-    "INSERT INTO events (row, session, first, count, leg, position, body)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+INSERT_ROWS = 32
+"""Rows of events that one statement inserts. Each statement hands Python's lock over twice, which
+under load takes longer than the statement; there is a prepared one for each number of rows."""
+
+
+@functools.cache
+def _insert_events(rows: int) -> str:
+    values = ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * rows)
+    return f"INSERT INTO events (row, session, first, count, leg, position, body) VALUES {values}"
 
 
 class Mark(NamedTuple):
@@ -46,14 +53,16 @@ class Mark(NamedTuple):
 class Transaction:
     """What one transaction has gathered.
 
-    `row` is the newest row's number, `rows` are not yet inserted, `notes` are (tail, session,
-    first, row, last, at, leg, position, size) for each row of the transaction. `after` is called
-    after the commit, `undone` when it does not happen. `freed` says that pages may have become
-    free, `erased` that what was erased must leave the write-ahead log too, and now.
+    It begins in the database as soon as more than one statement is needed there. `row` is the
+    newest row's number, `rows` are not yet inserted, `notes` are (tail, session, first, row, last,
+    at, leg, position, size) for each row of the transaction. `after` is called after the commit,
+    `undone` when it does not happen. `freed` says that pages may have become free, `erased` that
+    what was erased must leave the write-ahead log too, and now.
     """
 
     __slots__ = (
         "after",
+        "begun",
         "connection",
         "erased",
         "freed",
@@ -74,6 +83,13 @@ class Transaction:
         self.undone: list[Callable[[], None]] = []
         self.erased = False
         self.freed = False
+        self.begun = False
+
+    def begin(self) -> None:
+        """Begin in the database, unless it has."""
+        if not self.begun:
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.begun = True
 
     def append(
         self,
@@ -94,10 +110,15 @@ class Transaction:
         self.notes.append((tail, session, first, row, following - 1, at, leg, position, size))
 
     def flush(self) -> None:
-        """Insert the rows."""
-        if self.rows:
-            self.connection.executemany(_INSERT_EVENT, self.rows)
-            self.rows.clear()
+        """Insert the rows; where they are all there is, in one statement that commits itself."""
+        rows = self.rows
+        if len(rows) > INSERT_ROWS:
+            self.begin()
+        for start in range(0, len(rows), INSERT_ROWS):
+            some = rows[start : start + INSERT_ROWS]
+            values = tuple(itertools.chain.from_iterable(some))
+            self.connection.execute(_insert_events(len(some)), values)
+        rows.clear()
 
     def tail(self, session: int) -> Tail:
         """Return the tail of a session that takes writes, from the file when it is not known.

@@ -351,7 +351,6 @@ class Writer:
         errors: dict[int, JournalError] = {}
         transaction = Transaction(self._connection, self.tails, self._row)
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
             for index, item in enumerate(batch):
                 self._apply(transaction, item, index, errors)
             transaction.flush()
@@ -379,7 +378,7 @@ class Writer:
         transaction = Transaction(self._connection, self.tails, self._row)
         execute = self._connection.execute
         try:
-            execute("BEGIN IMMEDIATE")
+            transaction.begin()
             for index, item in enumerate(batch):
                 execute("SAVEPOINT item")
                 mark = transaction.mark()
@@ -409,6 +408,7 @@ class Writer:
         self, transaction: Transaction, item: Item, index: int, errors: dict[int, JournalError]
     ) -> None:
         if isinstance(item, Job):
+            transaction.begin()
             transaction.flush()
             item.run(transaction)
             return
@@ -446,10 +446,12 @@ class Writer:
             or item.aliases
             or item.blobs
         ):
+            transaction.begin()
             apply_rest(transaction, item, tail)
 
     def _commit(self, transaction: Transaction) -> None:
-        self._connection.execute("COMMIT")
+        if transaction.begun:
+            self._connection.execute("COMMIT")
         self._row = transaction.row
         for tail, session, first, row, last, at, leg, position, size in transaction.notes:
             if not tail.rows:
