@@ -78,6 +78,8 @@ END_MISSING = "turn_end_missing"
 LATE_LIMIT = 1000
 """Events that the side log of late ones keeps: enough to look at, not enough to fill memory."""
 
+_DELTAS = frozenset({"text.delta", "reasoning.delta"})
+
 _OUTCOME_OF_THREAD = {"completed": "completed", "failed": "failed", "cancelled": "interrupted"}
 
 
@@ -95,9 +97,13 @@ class Normalizer:
         """Take the raw events of one frame in order, return the lawful ones that they become."""
         out = self._out = []
         for event in events:
-            rule = _RULES.get(event.TYPE)
+            type_ = event.TYPE
+            if type_ in _DELTAS and self.state.extend(event):  # type: ignore[arg-type]
+                out.append(event)
+                continue
+            rule = _RULES.get(type_)
             try:
-                if self.state.ended is not None and event.TYPE != "session.ended":
+                if self.state.ended is not None and type_ != "session.ended":
                     self._drop(Rule.AFTER_END, event)
                 elif rule is not None:
                     rule(self, event)
@@ -440,7 +446,6 @@ class Normalizer:
         self._pass(event)
 
     def _delta(self, event: Any) -> None:
-        # The hot path: one delta of the open block of the open turn passes in few comparisons.
         event = self._in_turn(event)
         if event is None:
             return

@@ -338,6 +338,26 @@ class LogState:
             if follows is Turn.IDLE:
                 thread.turn = None
 
+    def extend(self, event: ev.TextDelta | ev.ReasoningDelta) -> bool:
+        """Take more of a block that is open, in a turn that runs: nearly all events are that, and
+        `apply` would do the same. Return False where it is something else, and take nothing."""
+        values = event.__dict__
+        thread = self.threads.get(values["thread_id"])
+        if thread is None or (turn := thread.turn) is None or self.ended is not None:
+            return False
+        block = thread.text if event.TYPE == "text.delta" else thread.reasoning
+        if (
+            block is None
+            or block.block_id != values["block_id"]
+            or turn.turn_id != values["turn_id"]
+            or turn.paused_on is not None
+            or turn.stale
+        ):
+            return False
+        block.parts.append(values["text"])
+        turn.fresh = False
+        return True
+
     # One method per type that has more to it than the table.
 
     def _session_started(self, thread: Thread, event: ev.SessionStarted) -> None:

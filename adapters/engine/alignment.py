@@ -88,18 +88,28 @@ class Known(NamedTuple):
     reason: str | None = None
 
 
-def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
-    """Return a frame's print: of its value, so that a replay may write the same JSON otherwise."""
+def _seed_of(name: str) -> int:
     seed = _SEEDS.get(name)
     if seed is None:
         seed = zlib.crc32(name.encode())
         # A peer that invents names must not fill memory; there are some thirty (section 8).
         if len(_SEEDS) < 256:
             _SEEDS[name] = seed
+    return seed
+
+
+def mark_of_text(name: str, text: str) -> int:
+    """Return the print of a frame whose payload is `{"text": text}`: nearly all frames are that."""
+    return zlib.crc32(text.encode(), _SEEDS.get(name) or _seed_of(name))
+
+
+def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
+    """Return a frame's print: of its value, so that a replay may write the same JSON otherwise."""
+    seed = _seed_of(name)
     if payload is None:
         return zlib.crc32(data, seed)
     if len(payload) == 1 and type(text := payload.get("text")) is str:
-        return zlib.crc32(text.encode(), seed)
+        return mark_of_text(name, text)
     try:
         canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
@@ -194,8 +204,14 @@ class Reached:
 
     def dump(self) -> list[Any]:
         """Return the fields as JSON values."""
-        far, near = (None if trail is None else trail.dump() for trail in (self.far, self.near))
-        return [self.frames, self.time, far, near, list(self.tail)]
+        far, near = self.far, self.near
+        return [
+            self.frames,
+            self.time,
+            None if far is None else far.dump(),
+            None if near is None else near.dump(),
+            list(self.tail),
+        ]
 
     @classmethod
     def load(cls, value: list[Any]) -> Reached:

@@ -38,7 +38,15 @@ from adapters.base import (
     Support,
 )
 from adapters.engine import wire
-from adapters.engine.alignment import Alignment, Decision, Known, Reached, Verdict, mark_of
+from adapters.engine.alignment import (
+    Alignment,
+    Decision,
+    Known,
+    Reached,
+    Verdict,
+    mark_of,
+    mark_of_text,
+)
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, compact, format_json, parse_json
@@ -609,8 +617,11 @@ class EngineClient(ClientCodec):
             and self._alignment is None
         ):
             self._torn = False
-            self._reached.count(mark_of(name, payload, frame.data))
-            return [ev.next_delta(last, text, self._reached.frames)]
+            reached = self._reached
+            reached.count(mark_of_text(name, text))
+            # The next delta is made after the newest one: what these have in common goes with it.
+            self._last = delta = ev.next_delta(last, text, reached.frames)
+            return [delta]
         if type(payload) is not dict:
             payload, reason = None, reason or "the payload is not a JSON object"
         elif "task_id" in payload and payload["task_id"] not in (None, self._task):

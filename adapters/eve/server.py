@@ -95,6 +95,13 @@ UNKNOWN_MODEL = "unknown"
 """The `modelId` of a step whose backend does not say which model it calls."""
 
 
+_DELTA_COORDINATES = (
+    b'%b,"sequence":%d,"stepIndex":%d,"turnId":"turn_%d"},"meta":{"at":"%b","id":"%b%012d"%b}}\n'
+)
+_TEXT_RECORD = b'{"type":"message.appended","data":{"messageDelta":%b' + _DELTA_COORDINATES
+_REASONING_RECORD = b'{"type":"reasoning.appended","data":{"reasoningDelta":%b' + _DELTA_COORDINATES
+
+
 @dataclasses.dataclass(slots=True)
 class _State:
     records: int = 0
@@ -141,6 +148,7 @@ class EveEncoder(Encoder):
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
+        self._thread_id = context.thread_id
         self._form: str = context.settings.get("form", "all")
         self._rotate: bool = context.settings.get("token_rotation", True)
         self._closed_form = self._form != "newest"
@@ -149,11 +157,11 @@ class EveEncoder(Encoder):
         seed = f"{context.session_id}/{context.thread_id}".encode()
         # Ids look like the real ones, `evt_` and 26 characters; readers take them as opaque
         # (section 9).
-        self._id_prefix = "evt_" + hashlib.sha256(seed).hexdigest()[:14].upper()
+        self._id_prefix = b"evt_" + hashlib.sha256(seed).hexdigest()[:14].upper().encode()
         self._out: list[Frame] = []
         self._at = 0
         self._second = -1
-        self._second_text = ""
+        self._second_text = b""
         self._deliveries_json = b""
 
     # What the face asks besides.
@@ -192,8 +200,9 @@ class EveEncoder(Encoder):
         type_ = event.TYPE
         out = self._out = []
         if type_ == "text.delta" or type_ == "reasoning.delta":
-            if event.thread_id == self._context.thread_id:
-                self._delta(event, type_ == "text.delta")
+            values = event.__dict__
+            if values["thread_id"] == self._thread_id:
+                self._delta(values["text"], type_ == "text.delta")
             return out
         handler = _HANDLERS.get(type_)
         if handler is not None and (
@@ -241,20 +250,20 @@ class EveEncoder(Encoder):
         line = b'{"type":"%s",%s"meta":{"at":"%s","id":"%s%012d"%s}}\n' % (
             type_.encode(),
             b"" if data is None else b'"data":%s,' % data,
-            self._time().encode(),
-            self._id_prefix.encode(),
+            self._time(),
+            self._id_prefix,
             n,
             self._deliveries_json,
         )
         self._out.append(Frame(n, line, "session" if end else None))
 
-    def _time(self) -> str:
+    def _time(self) -> bytes:
         second, ms = divmod(self._at, 1000)
         if second != self._second:
             self._second = second
             moment = datetime.datetime.fromtimestamp(second, datetime.UTC)
-            self._second_text = moment.strftime("%Y-%m-%dT%H:%M:%S.")
-        return f"{self._second_text}{ms:03d}Z"
+            self._second_text = moment.strftime("%Y-%m-%dT%H:%M:%S.").encode()
+        return b"%b%03dZ" % (self._second_text, ms)
 
     def _deliveries_changed(self) -> None:
         # Deliveries exist since 0.52 (section 9); the token generation never had them.
@@ -609,7 +618,7 @@ class EveEncoder(Encoder):
         for name, value in _usage(usage).items():
             self._s.usage[name] = self._s.usage.get(name, 0) + value
 
-    def _delta(self, event: Any, is_text: bool) -> None:
+    def _delta(self, piece: str, is_text: bool) -> None:
         s = self._s
         if s.step is None or s.turn is None:
             self._in_step()
@@ -618,42 +627,44 @@ class EveEncoder(Encoder):
         kind = "text" if is_text else "reasoning"
         if s.unwritten_kind is not None and s.unwritten_kind != kind:
             self._flush_delta()
-        piece = event.text
         if self._cumulative:
             so_far = len(s.text if is_text else s.reasoning)
             if so_far > MERGE_FROM:
                 s.unwritten += piece
                 s.unwritten_kind = kind
-                if len(s.unwritten) * MERGE_SHARE < so_far:
-                    return
-                self._flush_delta()
+                if len(s.unwritten) * MERGE_SHARE >= so_far:
+                    self._flush_delta()
                 return
         self._write_delta(piece, is_text)
 
     def _write_delta(self, piece: str, is_text: bool) -> None:
+        """Write the record that `_append` would, in one piece: nearly all records are deltas."""
         s = self._s
-        assert s.turn is not None
-        assert s.step is not None
-        delta = orjson.dumps(piece)
-        name, so_far_name, kind = (
-            (b"messageDelta", b"messageSoFar", "message.appended")
-            if is_text
-            else (b"reasoningDelta", b"reasoningSoFar", "reasoning.appended")
-        )
         cumulative = b""
-        if self._cumulative:
-            if is_text:
-                s.text += piece
-                whole = s.text
-            else:
-                s.reasoning += piece
-                whole = s.reasoning
-            cumulative = b'"%s":%s,' % (so_far_name, orjson.dumps(whole))
-        self._append(
-            kind,
-            b'{"%s":%s,%s"sequence":%d,"stepIndex":%d,"turnId":"turn_%d"}'
-            % (name, delta, cumulative, s.turn, s.step, s.turn),
+        if is_text:
+            if self._cumulative:
+                s.text = so_far = s.text + piece
+                cumulative = b',"messageSoFar":%b' % orjson.dumps(so_far)
+            record = _TEXT_RECORD
+        else:
+            if self._cumulative:
+                s.reasoning = so_far = s.reasoning + piece
+                cumulative = b',"reasoningSoFar":%b' % orjson.dumps(so_far)
+            record = _REASONING_RECORD
+        n = s.records
+        s.records = self.next_cursor = n + 1
+        line = record % (
+            orjson.dumps(piece),
+            cumulative,
+            s.turn,
+            s.step,
+            s.turn,
+            self._time(),
+            self._id_prefix,
+            n,
+            self._deliveries_json,
         )
+        self._out.append(Frame(n, line))
 
     def _flush_delta(self) -> None:
         s = self._s

@@ -84,6 +84,10 @@ class SseParser:
 
     def feed(self, data: bytes) -> list[SseFrame | FrameTooLarge]:
         """Return the frames that `data`, the next bytes of the body, completes, in their order."""
+        if data.endswith(b"\n\n") and data.count(b"\n") == 3 and data.startswith(b"event: "):
+            frame = self._lone_frame(data)
+            if frame is not None:
+                return [frame]
         if self._bom is not None:
             data = self._without_bom(data)
         if self._after_cr and data:
@@ -121,6 +125,24 @@ class SseParser:
         if self._buffer:
             frames += self._check_unfinished()
         return frames
+
+    def _lone_frame(self, data: bytes) -> SseFrame | None:
+        """Return what a live stream brings nearly always: one frame with a known name and one line
+        of data, whole, and nothing before it is unfinished. All else goes the long way."""
+        end = data.find(b"\n")
+        name = self._names.get(data[7:end])
+        if (
+            name is None
+            or self._buffer
+            or self._skipping
+            or self._after_cr
+            or self._bom is not None
+            or not data.startswith(b"data: ", end + 1)
+            or b"\r" in data
+            or len(data) - 2 > self._limit
+        ):
+            return None
+        return SseFrame(name, data[end + 7 : -2], self._last_event_id)
 
     def close(self) -> bytes:
         """End the body and return its unterminated tail, which the standard discards.

@@ -284,6 +284,23 @@ def test_any_split_of_any_bytes_gives_what_the_standard_says(
     assert (comparable(frames), tail) == expected
 
 
+TICK = b"event: tick\ndata: {}\n\n"
+NAMED = b"event: tick\nid: 7\ndata: {}\n\n"
+
+
+@given(st.lists(PIECES | st.sampled_from([TICK, NAMED]), max_size=20), st.integers(2, 40))
+@example([TICK, TICK, b"\r", TICK], 40)
+@example([NAMED, TICK, b"event: tick\ndata: 1\r2\n\n", TICK], 40)
+@example([TICK, b"event: tick\n", TICK, b"data: 123456", b"\n\n"], 22)
+@example([TICK, b"event: tick\ndata:{}\n\n", b"event: x\n\ndata: {}\n", b"\n"], 40)
+def test_frames_that_come_one_by_one_give_what_the_standard_says(
+    pieces: list[bytes], limit: int
+) -> None:
+    expected = read_by_the_book(b"".join(pieces), limit)
+    frames, tail = drain(SseParser(max_frame_bytes=limit), pieces)
+    assert (comparable(frames), tail) == expected
+
+
 @given(st.binary(max_size=60), st.lists(st.integers(min_value=0), max_size=6))
 def test_arbitrary_bytes_never_crash_and_split_anywhere(body: bytes, places: list[int]) -> None:
     assert drain(SseParser(), cut(body, places)) == drain(SseParser(), [body])
