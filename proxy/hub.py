@@ -112,9 +112,10 @@ class Feed:
         if not self.readers and self._seq >= WARM_ENTRIES:
             return
         frames: list[Frame] = []
-        before = self.next_cursor
+        encoder = self.encoder
+        before = encoder.next_cursor
         for entry in entries:
-            frames += self.encoder.feed(entry)
+            frames += encoder.feed(entry)
             if entry.seq >= self._due:
                 self._mark(entry.seq, frames)
         self._seq = entries[-1].seq
@@ -159,15 +160,18 @@ class Feed:
 
     def _keep(self, frames: Sequence[Frame]) -> None:
         ring = self._ring
+        ring.extend(frames)
+        size = self._ring_bytes
         for frame in frames:
-            ring.append(frame)
-            self._ring_bytes += len(frame.data)
-            self.ended = self.ended or frame.end == "session"
-        while self._ring_bytes > RING_BYTES and len(ring) > 1:
+            size += len(frame.data)
+            if frame.end == "session":
+                self.ended = True
+        while size > RING_BYTES and len(ring) > 1:
             oldest = ring.popleft()
-            self._ring_bytes -= len(oldest.data)
+            size -= len(oldest.data)
             # Cursors may have gaps: what lies between is nobody's.
             self._ring_start = oldest.cursor + 1
+        self._ring_bytes = size
 
     def _place(self, position: int) -> int:
         """Return the place in memory of the first frame from `position` on."""
@@ -179,15 +183,19 @@ class Feed:
 
     def _deliver(self, frames: Sequence[Frame], before: int) -> None:
         """Write new frames to the readers that have all up to cursor `before`; wake the others."""
-        data = frames[0].data if len(frames) == 1 else b"".join(frame.data for frame in frames)
-        first, last = frames[0].cursor, frames[-1]
+        if len(frames) == 1:
+            first, data, end, _ = frames[0]
+            after, ends = first + 1, end is not None
+        else:
+            first, after = frames[0].cursor, frames[-1].cursor + 1
+            data = b"".join([frame.data for frame in frames])
+            ends = any(frame.end is not None for frame in frames)
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
-        ends = any(frame.end is not None for frame in frames)
         now = asyncio.get_running_loop().time()
         for reader in self.readers:
             up_to_date = reader.live and before <= reader.position <= first
             if up_to_date and not (ends and reader.minds_ends):
-                reader.deliver(data, chunk, last.cursor + 1, now)
+                reader.deliver(data, chunk, after, now)
             else:
                 reader.wake()
 

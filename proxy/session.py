@@ -491,45 +491,47 @@ class Session:
         aliases: Sequence[tuple[str, str]] = (),
         blobs: Sequence[str] = (),
         archived_at: int | None = None,
+        at: int | None = None,
     ) -> asyncio.Future[None] | None:
         """Give events their place and hand them to the journal; the future is done when they are
         stored.
 
         `upstream` says that they come from the backend's frames, so that the position reached is
-        stored with them.
+        stored with them. `at` is the time, where the caller has just looked.
         """
         events = self._normalizer.feed(raw)
         if not events and not commands:
             return None
-        now = self._at = max(self._at, self._clock.now())
-        first = self._seq + 1
+        self._at = now = max(self._at, self._clock.now() if at is None else at)
+        seq = self._seq
+        first = seq + 1
         entries = []
         rows = []
         plain = True
         changes = list(commands)
         for event in events:
-            self._seq += 1
-            entry = ev.Entry(self._seq, now, self.id, event)
+            self._seq = seq = seq + 1
+            entry = ev.Entry(seq, now, self.id, event)
             entries.append(entry)
             rows.append(entry.encode_row())
             if event.TYPE not in _DELTAS:
                 plain = False
                 self._watch(event)
-                self._hear_told(self._seq, event)
+                self._hear_told(seq, event)
                 if isinstance(event, ev.InputSettled):
                     changes += self._settle(event, now)
-        self.state.seq, self.state.at = self._seq, now
+        self.state.seq, self.state.at = seq, now
         # What a command changed in the codec goes with it, and a snapshot only with its position:
         # all frames fed so far have given their events by now.
         whole = not plain or bool(changes)
+        rows.append(b"")
         write = Write(
             self.row.key,
-            first=first,
-            count=len(entries),
-            body=b"\n".join([*rows, b""]),
-            position=self._codec.position if upstream or whole else None,
-            leg=self.leg.number,
-            leg_state=self._codec.snapshot() if whole else None,
+            first,
+            len(entries),
+            b"\n".join(rows),
+            self._codec.position if upstream or whole else None,
+            self.leg.number,
             commands=changes,
             aliases=aliases,
             blobs=blobs,
@@ -537,6 +539,7 @@ class Session:
             at=now,
         )
         if whole:
+            write.leg_state = self._codec.snapshot()
             write.native_id = self._new_native_id()
             write.aliases = [*aliases, *self._new_names(events)]
             status = self._now_status()
@@ -551,9 +554,11 @@ class Session:
             self._waiters.append(stored)
         if write.native_id is not None:
             self._name_stored = stored
-        write.done = functools.partial(self._written, entries, stored, self._snapshot())
+        snapshot = self._snapshot() if seq >= self._snapshot_due else None
+        write.done = functools.partial(self._written, entries, stored, snapshot)
         self._journal.submit(write)
-        self._alarm()
+        if self._codec.wake_at is not None:
+            self._alarm()
         return stored
 
     def _written(
@@ -1171,10 +1176,11 @@ class Session:
 
     async def _read(self, call: Call, stream: Stream) -> None:
         async for frames in stream.frames():
-            for start in range(0, len(frames), SLICE_FRAMES):
-                if start:
-                    # A backend that sends faster than we work must not hold up everybody else.
-                    await asyncio.sleep(0)
+            if frames:
+                self._take(call, frames[:SLICE_FRAMES])
+            for start in range(SLICE_FRAMES, len(frames), SLICE_FRAMES):
+                # A backend that sends faster than we work must not hold up everybody else.
+                await asyncio.sleep(0)
                 self._take(call, frames[start : start + SLICE_FRAMES])
             while self._journal.backlog > BACKLOG_BYTES:
                 await self._clock.sleep(0.005)
@@ -1195,25 +1201,24 @@ class Session:
                 raw += codec.garbage(call, frame.offending, str(frame), now)
                 continue
             raw += codec.feed(call, frame, now)
-            if codec.frames != number:
-                number = codec.frames
+            if number != (number := codec.frames):
                 kept.append(_source(frame))
         if self._keep_frames and kept:
             self._journal.add_frames(self.row.key, self.leg.number, first + 1, kept, now)
         if raw:
-            self._from_backend(raw)
+            self._from_backend(raw, now)
         elif codec.wake_at is not None:
             self._alarm()
 
-    def _from_backend(self, raw: Sequence[ev.Event]) -> None:
+    def _from_backend(self, raw: Sequence[ev.Event], at: int | None = None) -> None:
         if not raw or self.closed:
             return
         for event in raw:
             if event.TYPE not in _DELTAS:
-                self._emit(self._with_receipts(raw), upstream=True)
+                self._emit(self._with_receipts(raw), upstream=True, at=at)
                 self._go_on()
                 return
-        self._emit(raw, upstream=True)
+        self._emit(raw, upstream=True, at=at)
 
     def _with_receipts(self, raw: Sequence[ev.Event]) -> Sequence[ev.Event]:
         """Add the receipt of a message that answered an interaction: no backend echoes it as a

@@ -404,7 +404,7 @@ class SqliteJournal(Journal):
             return
         key = (session, leg)
         batch = self._batches.get(key)
-        if batch is not None and batch.last + 1 != first:
+        if batch is not None and batch.first + len(batch.frames) != first:
             self._send_frames(key)
             batch = None
         if batch is None:
@@ -412,10 +412,12 @@ class SqliteJournal(Journal):
             batch = self._batches[key] = FrameBatch(session, leg, first, at, [], due=due)
             if self._sweep is None:
                 self._sweep = self._loop.call_at(due, self._send_due_frames)
-        for frame in frames:
-            kept = cut_frame(frame, self._frame_limit)
-            batch.frames.append(kept)
-            batch.size += len(kept)
+        size = sum(map(len, frames))
+        if size > self._frame_limit:
+            frames = [cut_frame(frame, self._frame_limit) for frame in frames]
+            size = sum(map(len, frames))
+        batch.frames += frames
+        batch.size += size
         batch.at = at
         if batch.size >= BATCH_BYTES:
             self._send_frames(key)

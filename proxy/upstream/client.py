@@ -55,6 +55,7 @@ class Stream:
     head: Response
     _response: aiohttp.ClientResponse
     _parser: SseParser | NdjsonParser
+    _silence: float
     tail: bytes = b""
 
     async def frames(self) -> AsyncIterator[Sequence[SseFrame | bytes | FrameTooLarge]]:
@@ -64,18 +65,64 @@ class Stream:
             UpstreamUnavailable: the connection broke.
             UpstreamTimeout: nothing came for as long as a stream may be silent.
         """
+        content, parser = self._response.content, self._parser
+        watch = _Watch(content, self._silence)
         try:
-            async for chunk in self._response.content.iter_any():
-                yield self._parser.feed(chunk)
+            while True:
+                watch.begin()
+                # Not `iter_any`, which is one more step between two pieces of a stream.
+                chunk = await content.readany()
+                watch.end()
+                if not chunk:
+                    break
+                yield parser.feed(chunk)
         except TimeoutError as error:
             raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
-        if isinstance(self._parser, NdjsonParser):
-            if last := self._parser.close():
+        finally:
+            watch.stop()
+        if isinstance(parser, NdjsonParser):
+            if last := parser.close():
                 yield last
         else:
-            self.tail = self._parser.close()
+            self.tail = parser.close()
+
+
+class _Watch:
+    """Breaks a stream with a `TimeoutError` when its reader has waited for `seconds`.
+
+    aiohttp's `sock_read` does so with a timer that it cancels and makes anew for every piece, which
+    costs more than to decode it. Here a timer that is too early only looks again later.
+    """
+
+    __slots__ = ("_content", "_handle", "_loop", "_seconds", "_since")
+
+    def __init__(self, content: aiohttp.StreamReader, seconds: float) -> None:
+        self._content = content
+        self._seconds = seconds
+        self._since: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(seconds, self._look)
+
+    def begin(self) -> None:
+        """Hear that the reader waits."""
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        """Hear that the reader works: what it takes for that is no silence."""
+        self._since = None
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._handle.cancel()
+
+    def _look(self) -> None:
+        waited = 0.0 if self._since is None else self._loop.time() - self._since
+        if waited < self._seconds:
+            self._handle = self._loop.call_later(self._seconds - waited, self._look)
+        else:
+            self._content.set_exception(TimeoutError())
 
 
 class Upstream:
@@ -108,10 +155,10 @@ class Upstream:
         # The path is as the codec encoded it: `%2F` in an id must stay what it is.
         return URL(self._base + call.request.path, encoded=True).with_query(call.request.query)
 
-    async def _open(self, call: Call, *, silence: float) -> aiohttp.ClientResponse:
+    async def _open(self, call: Call) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
         headers.update(self._auth)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect)
         try:
             async with asyncio.timeout(self._answer):
                 return await self._session.request(
@@ -150,7 +197,7 @@ class Upstream:
             UpstreamError: there is no whole answer; `sent` of `UpstreamUnavailable` says whether
                 the backend may have seen the request.
         """
-        response = await self._open(call, silence=self._answer)
+        response = await self._open(call)
         async with _released(response):
             return await self._whole(response)
 
@@ -180,12 +227,12 @@ class Upstream:
         Raises:
             UpstreamError: there is no answer.
         """
-        response = await self._open(call, silence=self._silence)
+        response = await self._open(call)
         async with _released(response):
             head = Response(response.status, CIMultiDict(response.headers))
             if 200 <= response.status < 300 and response.content_type == STREAM_TYPES[framing]:
                 parser = SseParser() if framing == "sse" else NdjsonParser()
-                yield Stream(head, response, parser)
+                yield Stream(head, response, parser, self._silence)
             else:
                 yield await self._whole(response)
 
