@@ -186,6 +186,9 @@ def _refuse_too_deep(value: JsonValue) -> None:
         raise JsonError(f"nested deeper than {MAX_DEPTH} levels")
 
 
+_FINITE = frozenset({str, int, bool, type(None)})
+
+
 def _refuse_not_finite(value: object) -> None:
     pending: list[Any] = [value]
     while pending:
@@ -194,9 +197,9 @@ def _refuse_not_finite(value: object) -> None:
             if not math.isfinite(item):
                 raise JsonError("NaN and Infinity are no JSON")
         elif isinstance(item, dict):
-            pending += item.values()
+            pending += [member for member in item.values() if type(member) not in _FINITE]
         elif isinstance(item, list | tuple):
-            pending += item
+            pending += [member for member in item if type(member) not in _FINITE]
 
 
 def _format_exactly(value: object) -> bytes:

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -640,3 +641,18 @@ async def test_what_is_asked_of_all_sessions_reads_few_or_small_rows(path: Path)
     assert len(opened) == 2
     assert of_legs
     assert all("COVERING INDEX legs_backend" in step for step in of_legs)
+
+
+def test_commits_are_rarer_while_very_many_writes_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    writer = _writer.Writer(
+        tmp_path / "x.db", lambda *_: None, window_ms=10_000, index_rows=1, index_seconds=1
+    )
+    for count in (1, _writer.MANY_WRITES, 1, 1):
+        for _ in range(count):
+            writer.put(Write(1))
+        assert len(writer._take()) == count
+    assert pauses == [pytest.approx(10 * factor, abs=5) for factor in (1, _writer.LONG_WINDOW, 1)]
