@@ -56,12 +56,13 @@ BATCH_ITEMS = 1024
 BATCH_BYTES = 4 << 20
 """A transaction of this size takes about 10 ms here: more would not be cheaper."""
 
-MANY_WRITES = 8
-"""Writes in one commit from which on the window is longer: so many come only under load."""
+MANY_WRITES = 4
+"""Writes in one commit from which on the window is longer: so many come only under load, of about
+3,000 events a second."""
 
-LONG_WINDOW = 2.5
-"""How many times longer. At 9,000 events a second it saves more than half of the commits and adds a
-millisecond at the median; a load that falls below a third of that has the short window again."""
+LONG_WINDOW = 2
+"""How many times longer: that halves the commits, and adds half a millisecond at the median. A load
+that falls below half of what made it longer has the short window again."""
 
 INDEX_CHUNK = 256
 """Index entries for each transaction: they take half a millisecond, so that no write waits long."""
