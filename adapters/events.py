@@ -776,11 +776,14 @@ def next_delta(block: Delta, text: str, frame: int) -> Delta:
 
     It takes half the time of the constructor, because what is known to fit is not validated.
     """
-    values = {**block.__dict__, "text": text}
-    native = block.native
+    values = block.__dict__.copy()
+    values["text"] = text
+    native = values["native"]
     if native is None:
         return cast("Delta", _alike(block, values))
-    values["native"] = _alike(native, {**native.__dict__, "frame": frame})
+    reference = native.__dict__.copy()
+    reference["frame"] = frame
+    values["native"] = _alike(native, reference)
     delta: Delta = _alike(block, values)
     try:
         around = _get_around(block)
