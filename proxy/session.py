@@ -54,6 +54,7 @@ from proxy.journal.base import (
     CommandStatus,
     Journal,
     LegRow,
+    NewSession,
     SessionRow,
     Snapshot,
     Write,
@@ -352,21 +353,34 @@ class Session:
 
     # Loading.
 
-    def begin(self, first: ev.Entry, codec: CodecRow | None) -> None:
-        """Start a session that was just made with its first entry; its own face reads it next, with
-        the codec `codec`."""
-        if codec is not None:
-            self._codecs[codec.dialect] = codec
-        self._hear_of(first)
-        self._told.append(first.seq)
-        self.state.apply_entry(first)
-        self._seq = self._stored_seq = first.seq
-        self._at = first.at
-        self.feed(self.row.dialect).publish([first])
+    async def begin(
+        self,
+        new: NewSession,
+        first: Sequence[ev.Event],
+        commands: Sequence[cmd.AnyCommand],
+        *,
+        by: str,
+        blobs: Mapping[str, bytes] | None = None,
+    ) -> list[str]:
+        """Store a session that is being made, with its first events and commands, and return the
+        ids of these; durable on return. Its own face reads it next.
 
-    def _hear_of(self, entry: ev.Entry) -> None:
-        if isinstance(entry.event, ev.SessionStarted):
-            self._codec.started(entry.event)
+        Raises:
+            DragomanError: as `submit`.
+            SequenceConflict: a name is taken.
+        """
+        if new.codec is not None:
+            self._codecs[new.codec.dialect] = new.codec
+        for event in first:
+            self._hear_of(event)
+        self.feed(self.row.dialect)
+        return await self._submit(
+            commands, by=by, face=self.row.dialect, blobs=blobs, first=first, new=new
+        )
+
+    def _hear_of(self, event: ev.Event) -> None:
+        if isinstance(event, ev.SessionStarted):
+            self._codec.started(event)
 
     async def load(self) -> None:
         """Fold the log from its newest snapshot on, put the codec back where it was, take up what
@@ -382,7 +396,7 @@ class Session:
             for entry in entries_of(chunk.body, self.id):
                 if entry.seq <= self.state.seq:
                     continue
-                self._hear_of(entry)
+                self._hear_of(entry.event)
                 self.state.apply_entry(entry)
                 self._watch(entry.event)
                 self._hear_told(entry.seq, entry.event)
@@ -433,7 +447,7 @@ class Session:
         except (ValueError, TypeError, KeyError) as error:
             _log.warning("session `%s`: a snapshot is of no use: %s", self.id, error)
             return
-        self._hear_of(entries_of(begin[0].body, self.id)[0])
+        self._hear_of(entries_of(begin[0].body, self.id)[0].event)
         self._normalizer = Normalizer(state)
         self._owed, self._told = owed, told
 
@@ -492,6 +506,7 @@ class Session:
         blobs: Sequence[str] = (),
         archived_at: int | None = None,
         at: int | None = None,
+        new: NewSession | None = None,
     ) -> asyncio.Future[None] | None:
         """Give events their place and hand them to the journal; the future is done when they are
         stored.
@@ -537,6 +552,7 @@ class Session:
             blobs=blobs,
             archived_at=archived_at,
             at=now,
+            new=new,
         )
         if whole:
             write.leg_state = self._codec.snapshot()
@@ -726,6 +742,19 @@ class Session:
             NotSupported: the backend cannot carry a command.
             JournalError: it could not be stored.
         """
+        return await self._submit(commands, by=by, face=face, details=details, blobs=blobs)
+
+    async def _submit(
+        self,
+        commands: Sequence[cmd.AnyCommand],
+        *,
+        by: str,
+        face: str,
+        details: Mapping[str, Any] | None = None,
+        blobs: Mapping[str, bytes] | None = None,
+        first: Sequence[ev.Event] = (),
+        new: NewSession | None = None,
+    ) -> list[str]:
         self.used_at = self._clock.monotonic()
         _check_batch(commands)
         checked = [self._check(command) for command in commands]
@@ -734,7 +763,7 @@ class Session:
         if hashes:
             checked = [self._check(command) for command in commands]
         ids: list[str] = []
-        events: list[ev.Event] = []
+        events = list(first)
         rows: list[CommandRow] = []
         followups: list[tuple[str, cmd.AnyCommand]] = []
         now = max(self._at, self._clock.now())
@@ -771,16 +800,42 @@ class Session:
             at_once.append(pair)
             if isinstance(pair[1], cmd.SendMessage):
                 self._sending[pair[0]] = pair[1].policy
-        stored = self._emit(events, commands=rows, blobs=hashes)
+        alone = len(ids) == 1 and not at_once
+        leaving = self._leave(ids[0], blobs or {}, rows) if alone else None
+        stored = self._emit(events, commands=rows, blobs=hashes, new=new)
         if stored is not None:
             await stored
         if self.closed:
-            # What is stored goes out when the session is loaded again.
+            # What is stored goes out, or is looked for, when the session is loaded again.
             return ids
+        if leaving is not None:
+            command_id, command, call = leaving
+            self._start(self._carry(command_id, command, call), f"send {command_id}")
         for command_id, command in at_once:
             self._start(self._send(command_id, command), f"send {command_id}")
         self._go_on()
         return ids
+
+    def _leave(
+        self, command_id: str, blobs: Mapping[str, bytes], rows: list[CommandRow]
+    ) -> tuple[str, cmd.AnyCommand, Call] | None:
+        """Return the message just queued and its call, if it may go at once: it is stored as sent
+        then. A commit of its own for that would cost its time and win nothing: the fate of a
+        message is open to a crash from the commit that calls it sent to its request."""
+        if not self._queue or self._queue[0][0] != command_id or not self._may_send():
+            return None
+        command = self._queue[0][1]
+        if not _blob_names(command) <= blobs.keys():
+            return None
+        try:
+            call = self._codec.submit(command_id, command, blobs)
+        except NotSupported:
+            # It is refused when it is sent, in sight of everybody.
+            return None
+        self._take_next()
+        self._on_its_way.add(command_id)
+        rows[-1] = self._outbox[command_id] = _moved(rows[-1], "sent", rows[-1].at)
+        return command_id, command, call
 
     def _row(self, command_id: str, command: cmd.AnyCommand, now: int) -> CommandRow:
         """Put a command into the outbox, and return the row that the journal keeps of it."""
@@ -983,10 +1038,8 @@ class Session:
         """Do what is due: send the next message, or open the backend's stream."""
         if self.closed or self.state.ended is not None:
             return
-        waits = self.draining or self._sending or self._owed
-        if self._queue and not waits and (not self.state.busy or self._withdraws_now()):
-            command_id, command = self._queue.pop(0)
-            self._sending[command_id] = getattr(command, "policy", "")
+        if self._queue and self._may_send():
+            command_id, command = self._take_next()
             self._start(self._send(command_id, command), f"send {command_id}")
         for call in self._codec.take_calls():
             self._start(self._run_step(call), call.name)
@@ -995,6 +1048,17 @@ class Session:
                 task = self._start(self._follow(call.thread_id), f"follow {call.thread_id}")
                 self._keep_stream(call.thread_id, task)
         self._alarm()
+
+    def _may_send(self) -> bool:
+        """Say whether the next message may go to the backend."""
+        if self.draining or self._sending or self._owed:
+            return False
+        return not self.state.busy or self._withdraws_now()
+
+    def _take_next(self) -> tuple[str, cmd.AnyCommand]:
+        command_id, command = self._queue.pop(0)
+        self._sending[command_id] = getattr(command, "policy", "")
+        return command_id, command
 
     def _withdraws_now(self) -> bool:
         """Say whether the next message withdraws what is asked, and waited only for the fate of one
@@ -1029,6 +1093,10 @@ class Session:
             stored = self._emit([], commands=[sent])
             if stored is not None:
                 await stored
+        await self._carry(command_id, command, call)
+
+    async def _carry(self, command_id: str, command: cmd.AnyCommand, call: Call) -> None:
+        """Do the call of a command that is stored as sent, and follow what it begins."""
         if call.stream:
             task = asyncio.current_task()
             assert task is not None
@@ -1042,11 +1110,10 @@ class Session:
 
     async def _blobs(self, command: cmd.AnyCommand) -> dict[str, bytes]:
         blobs: dict[str, bytes] = {}
-        for block in getattr(command, "content", None) or ():
-            if isinstance(block, ev.File) and isinstance(block.ref, ev.Blob):
-                data = await self._journal.blob(block.ref.sha256)
-                if data is not None:
-                    blobs[block.ref.sha256] = data
+        for name in _blob_names(command):
+            data = await self._journal.blob(name)
+            if data is not None:
+                blobs[name] = data
         return blobs
 
     async def _run_call(self, call: Call, command_id: str, command: cmd.AnyCommand) -> None:
@@ -1249,6 +1316,15 @@ class Session:
                 synthetic=True,
             )
         ]
+
+
+def _blob_names(command: cmd.AnyCommand) -> set[str]:
+    """Return the hashes of the files that a command carries."""
+    return {
+        block.ref.sha256
+        for block in getattr(command, "content", None) or ()
+        if isinstance(block, ev.File) and isinstance(block.ref, ev.Blob)
+    }
 
 
 def _check_batch(commands: Sequence[cmd.AnyCommand]) -> None:

@@ -21,7 +21,7 @@ from adapters.registry import DIALECTS
 from proxy.clock import Clock, Ids
 from proxy.errors import CursorExpired, JournalError, SessionExpired, SessionNotFound
 from proxy.hub import entries_of
-from proxy.journal.base import Journal, LegRow, SessionRow
+from proxy.journal.base import Journal, LegRow, NewSession, SessionRow
 from proxy.retention import Doomed, Limits, choose
 from proxy.session import Session, codec_of
 from proxy.settings import BackendSettings, Settings
@@ -288,13 +288,48 @@ class Sessions:
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
     ) -> Session:
-        """Make a session on a route's backend; durable on return.
+        """Make a session that nothing is said in yet; for the rest see `create_with`."""
+        session, _ = await self.create_with(
+            (),
+            by=owner,
+            owner=owner,
+            route=route,
+            dialect=dialect,
+            title=title,
+            metadata=metadata,
+            options=options,
+            secret=secret,
+            aliases=aliases,
+            succeeds=succeeds,
+        )
+        return session
+
+    async def create_with(
+        self,
+        commands: Sequence[cmd.AnyCommand],
+        *,
+        by: str,
+        owner: str,
+        route: str,
+        dialect: str,
+        blobs: Mapping[str, bytes] | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        secret: bytes | None = None,
+        aliases: Sequence[tuple[str, str]] = (),
+        succeeds: SessionRow | None = None,
+    ) -> tuple[Session, list[str]]:
+        """Make a session on a route's backend and submit its first commands, `by` a key through the
+        face of `dialect`; return it and their ids. Durable on return, as one: when a command is
+        refused there is no session either.
 
         `succeeds` is an expired session whose names it takes over. It begins with a gap, and an
         Engine goes on with the same task: that has a memory of its own.
 
         Raises:
-            DragomanError: there is no such route, or its backend cannot be driven.
+            DragomanError: there is no such route, its backend cannot be driven, or a command is
+                refused as by `Session.submit`.
             JournalError: it could not be stored, or a name is taken.
         """
         backend, native_id = self.backend_of(route), None
@@ -315,37 +350,32 @@ class Sessions:
         # Also a session of another dialect is found by the tokens that the eve face shows of it.
         codec = codec_of(dialect, backend.name, self.faces.get(dialect, {}))
         names = [*aliases, (HANDLE, handle_of(secret))]
-        row = await self.journal.create_session(
-            id=session_id,
-            owner=owner,
-            route=route,
-            dialect=dialect,
-            backend=backend.name,
-            secret=secret,
-            at=now,
-            body=ev.Entry(1, now, session_id, started).encode_row() + b"\n",
-            aliases=names,
-            codec=codec,
-            native_id=native_id,
-            succeeds=None if succeeds is None else succeeds.key,
+        row = SessionRow(
+            self.journal.new_key(), session_id, owner, route, dialect, now, secret, updated_at=now
+        )
+        new = NewSession(
+            row,
+            backend.name,
+            native_id,
+            codec,
+            names,
+            None if succeeds is None else succeeds.key,
         )
         task_id = native_id or self._task_id(row, backend.name, names)
-        leg = LegRow(row.key, 0, backend.name, native_id)
-        session = self._make(row, leg, backend, task_id)
-        session.begin(ev.Entry(1, now, session_id, started), codec)
-        self._live[row.id] = self._hold(session)
+        session = self._make(row, LegRow(row.key, 0, backend.name, native_id), backend, task_id)
+        first: list[ev.Event] = [started]
         if succeeds is not None:
-            await session.tell(
-                [
-                    ev.SessionUpdated(thread_id=ev.MAIN, predecessor=succeeds.id, synthetic=True),
-                    ev.Gap(
-                        thread_id=ev.MAIN,
-                        reason="What was said before is no longer kept.",
-                        synthetic=True,
-                    ),
-                ]
-            )
-        return session
+            first += [
+                ev.SessionUpdated(thread_id=ev.MAIN, predecessor=succeeds.id, synthetic=True),
+                ev.Gap(
+                    thread_id=ev.MAIN,
+                    reason="What was said before is no longer kept.",
+                    synthetic=True,
+                ),
+            ]
+        ids = await session.begin(new, first, commands, by=by, blobs=blobs)
+        self._live[row.id] = self._hold(session)
+        return session, ids
 
     async def _last_of(
         self, row: SessionRow, backend: BackendSettings
@@ -534,7 +564,9 @@ class Sessions:
         work."""
         if self._live.get(session.id) is session:
             del self._live[session.id]
-        if not self.stopping and (session.state.busy or not session.quiet):
+        # One that was being made is not there.
+        stored = session.last_seq > 0
+        if stored and not self.stopping and (session.state.busy or not session.quiet):
             self._tasks.start(self._reload(session.id), name=f"reload {session.id}")
 
     async def _reload(self, session_id: str) -> None:

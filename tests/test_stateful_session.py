@@ -689,7 +689,12 @@ class SessionMachine(RuleBasedStateMachine):
         self.run(self.made(dialect))
 
     async def made(self, dialect: str) -> None:
-        made = await self.sessions.create(owner="local", route=BACKEND, dialect=dialect)
+        known, made = await self.attempt(
+            self.sessions.create(owner="local", route=BACKEND, dialect=dialect)
+        )
+        if not known:
+            # It may be there, but nobody has its name.
+            return
         model = Model(made.id, made.row.key, self.talks[made.id])
         for name in FACES:
             model.encoders[name] = made._encoders(name, ev.MAIN)()

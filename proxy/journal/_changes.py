@@ -18,7 +18,7 @@ import apsw
 from proxy.errors import SequenceConflict, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
-from proxy.journal.base import CodecRow, SessionRow, Snapshot, Write
+from proxy.journal.base import CodecRow, NewSession, Snapshot, Write
 
 ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that a long session's end does not stop the
@@ -162,50 +162,49 @@ class Transaction:
         self.row = mark.row
 
 
-def insert_session(
-    transaction: Transaction,
-    row: SessionRow,
-    *,
-    backend: str,
-    native_id: str | None,
-    aliases: list[tuple[str, str]],
-    body: bytes,
-    codec: CodecRow | None = None,
-    succeeds: int | None = None,
-) -> int:
-    """Store a session with its first leg and its first entry, and return its key; `row.key` is
-    ignored. It may take the aliases of the expired session `succeeds`.
+def insert_session(transaction: Transaction, new: NewSession) -> Tail:
+    """Store a session with its first leg, and return its tail.
 
     Raises:
         SequenceConflict: the id or an alias is taken.
     """
     connection = transaction.connection
+    row = new.row
+    key = row.key
     try:
-        key: int = connection.execute(
-            "INSERT INTO sessions (id, owner, route, dialect, created_at, secret, updated_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key",
-            (row.id, row.owner, row.route, row.dialect, row.created_at, row.secret, row.updated_at),
-        ).get
+        connection.execute(
+            "INSERT INTO sessions (key, id, owner, route, dialect, created_at, secret, updated_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                key,
+                row.id,
+                row.owner,
+                row.route,
+                row.dialect,
+                row.created_at,
+                row.secret,
+                row.updated_at,
+            ),
+        )
     except apsw.ConstraintError as error:
         raise SequenceConflict(f"there is a session `{row.id}` already") from error
     connection.execute(
         "INSERT INTO legs (session, number, backend, native_id) VALUES (?, 0, ?, ?)",
-        (key, backend, native_id),
+        (key, new.backend, new.native_id),
     )
-    if succeeds is not None:
+    if new.succeeds is not None:
         connection.executemany(
             "DELETE FROM aliases WHERE owner = ? AND route = ? AND kind = ? AND name = ?"
             " AND session IN (SELECT key FROM sessions WHERE key = ? AND state = 'expired')",
-            [(row.owner, row.route, kind, name, succeeds) for kind, name in aliases],
+            [(row.owner, row.route, kind, name, new.succeeds) for kind, name in new.aliases],
         )
-    for kind, name in aliases:
+    for kind, name in new.aliases:
         add_alias(connection, row.owner, row.route, kind, name, key)
-    if codec is not None:
-        keep_codec(connection, key, codec)
+    if new.codec is not None:
+        insert_codec(connection, key, new.codec)
     tail = transaction.tails[key] = Tail(0)
     transaction.undone.append(lambda: transaction.tails.__delitem__(key))
-    transaction.append(tail, key, 1, 1, body, row.created_at)
-    return key
+    return tail
 
 
 def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
@@ -338,17 +337,21 @@ def may_expire(transaction: Transaction, session: int, unless_after: int) -> boo
     return newest <= unless_after and not any(note[1] == session for note in transaction.notes)
 
 
-def keep_codec(connection: apsw.Connection, session: int, codec: CodecRow) -> CodecRow:
-    """Fix a dialect's codec for a session, unless it is, and return the one that holds."""
-    values = (session, codec.dialect, codec.version, codec.settings)
+def insert_codec(connection: apsw.Connection, session: int, codec: CodecRow) -> None:
+    """Fix a dialect's codec for a session, unless it is."""
     connection.execute(
         "INSERT INTO codecs (session, dialect, version, settings) VALUES (?, ?, ?, ?)"
         " ON CONFLICT DO NOTHING",
-        values,
+        (session, codec.dialect, codec.version, codec.settings),
     )
+
+
+def keep_codec(connection: apsw.Connection, session: int, codec: CodecRow) -> CodecRow:
+    """Fix a dialect's codec for a session, unless it is, and return the one that holds."""
+    insert_codec(connection, session, codec)
     held = connection.execute(
         "SELECT dialect, version, settings FROM codecs WHERE session = ? AND dialect = ?",
-        values[:2],
+        (session, codec.dialect),
     ).fetchone()
     return CodecRow(*cast("tuple[str, int, bytes]", held))
 

@@ -59,6 +59,11 @@ def _snapshot(connection: apsw.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
+def read_newest_key(connection: apsw.Connection) -> int:
+    """Return the key of the newest session, or 0; erased ones have left theirs."""
+    return int(connection.execute("SELECT coalesce(max(key), 0) FROM sessions").get)
+
+
 def read_session(connection: apsw.Connection, tails: Tails, id: str) -> SessionRow:
     """Return the session with this public id.
 

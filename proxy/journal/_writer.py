@@ -43,6 +43,7 @@ from proxy.journal._changes import (
     begin_erasing,
     erase_some,
     insert_frames,
+    insert_session,
     insert_snapshot,
 )
 from proxy.journal._database import WriterLock, connect_writer, translate
@@ -424,7 +425,10 @@ class Writer:
             item.run(transaction)
             return
         tail = self.tails.get(item.session)
-        if tail is None or tail.erased:
+        if item.new is not None:
+            transaction.begin()
+            tail = insert_session(transaction, item.new)
+        elif tail is None or tail.erased:
             try:
                 tail = transaction.tail(item.session)
             except (SessionNotFound, SessionClosed) as error:

@@ -12,6 +12,7 @@ text.
 from __future__ import annotations
 
 import abc
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
@@ -112,13 +113,31 @@ class CodecRow:
     settings: bytes
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewSession:
+    """What the write that makes a session stores beside it: its leg 0, the codec of the dialect
+    that made it and its first names, (kind, name) pairs.
+
+    An alias is unique in (owner, route, kind), the id at all. `succeeds` is the key of an expired
+    session, whose aliases may be taken.
+    """
+
+    row: SessionRow
+    backend: str
+    native_id: str | None = None
+    codec: CodecRow | None = None
+    aliases: Sequence[tuple[str, str]] = ()
+    succeeds: int | None = None
+
+
 @dataclasses.dataclass(slots=True)
 class Write:
     """What one transaction must store for one session, all or nothing. Every part is optional.
 
     `body` holds `count` lines, each ended by a line feed, seq `first` and on. `position` and
     `leg_state` are the client codec's after these events. `commands` are inserted or moved on in
-    the outbox. `aliases` are (kind, name) pairs of this session in its owner and route.
+    the outbox. `aliases` are (kind, name) pairs of this session in its owner and route. The first
+    write of a session makes it: that has a `new` one.
     """
 
     session: int
@@ -136,6 +155,7 @@ class Write:
     archived_at: int | None = None
     blobs: Sequence[str] = ()
     at: int = 0
+    new: NewSession | None = None
     done: Callable[[JournalError | None], None] | None = None
 
     @property
@@ -179,6 +199,29 @@ class Journal(abc.ABC):
         """Store what was submitted, then close."""
 
     @abc.abstractmethod
+    def new_key(self) -> int:
+        """Return the key of a session to be made: no other session has it."""
+
+    async def append(self, write: Write) -> None:
+        """Store a write; durable on return.
+
+        Raises:
+            JournalError: it was not stored.
+        """
+        stored = asyncio.get_running_loop().create_future()
+
+        def done(error: JournalError | None) -> None:
+            if stored.done():
+                return
+            if error is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(error)
+
+        write.done = done
+        self.submit(write)
+        await stored
+
     async def create_session(
         self,
         *,
@@ -195,16 +238,17 @@ class Journal(abc.ABC):
         codec: CodecRow | None = None,
         succeeds: int | None = None,
     ) -> SessionRow:
-        """Make a session with leg 0 on `backend` and its first entry (seq 1, in `body`); durable on
-        return. `codec` is that of the dialect which made it.
-
-        An alias is unique in (owner, route, kind); the id is unique at all. `succeeds` is the key
-        of an expired session, whose aliases may be taken.
+        """Make a session with its first entry (seq 1, in `body`); durable on return. For the rest
+        see `NewSession`.
 
         Raises:
             SequenceConflict: the id or an alias is taken.
             JournalUnavailable: it could not be stored.
         """
+        row = SessionRow(self.new_key(), id, owner, route, dialect, at, secret, updated_at=at)
+        new = NewSession(row, backend, native_id, codec, aliases, succeeds)
+        await self.append(Write(row.key, 1, 1, body, at=at, new=new))
+        return dataclasses.replace(row, last_seq=1, bytes=len(body))
 
     @abc.abstractmethod
     def submit(self, write: Write) -> None:

@@ -27,6 +27,7 @@ from proxy.journal.base import (
     CommandStatus,
     Journal,
     LegRow,
+    NewSession,
     SessionRow,
     Snapshot,
     Write,
@@ -71,7 +72,8 @@ class MemoryJournal(Journal):
     def __init__(self, *, frames: bool = True, frame_limit: int = FRAME_LIMIT) -> None:
         self._keep_frames = frames
         self._frame_limit = frame_limit
-        self._sessions: list[_Session] = []
+        self._sessions: dict[int, _Session] = {}
+        self._newest = 0
         self._by_id: dict[str, _Session] = {}
         self._aliases: dict[tuple[str, str, str, str], _Session] = {}
         self._blobs: dict[str, bytes] = {}
@@ -94,52 +96,32 @@ class MemoryJournal(Journal):
 
     def _find(self, key: int) -> _Session:
         self._check_open()
-        if not 0 < key <= len(self._sessions):
+        session = self._sessions.get(key)
+        if session is None:
             raise SessionNotFound(f"there is no session with key {key}")
-        return self._sessions[key - 1]
+        return session
 
-    async def create_session(
-        self,
-        *,
-        id: str,
-        owner: str,
-        route: str,
-        dialect: str,
-        backend: str,
-        secret: bytes,
-        at: int,
-        body: bytes,
-        aliases: Sequence[tuple[str, str]] = (),
-        native_id: str | None = None,
-        codec: CodecRow | None = None,
-        succeeds: int | None = None,
-    ) -> SessionRow:
-        """Make a session with leg 0 and its first entry.
+    def new_key(self) -> int:
+        """Return the key of a session to be made: no other session has it."""
+        self._newest += 1
+        return self._newest
 
-        Raises:
-            SequenceConflict: the id or an alias is taken.
-        """
-        self._check_open()
-        Write(0, 1, 1, body).check()
-        names = [(owner, route, kind, name) for kind, name in aliases]
-        older = None if succeeds is None else self._find(succeeds)
+    def _make(self, new: NewSession, at: int) -> None:
+        row = new.row
+        names = [(row.owner, row.route, kind, name) for kind, name in new.aliases]
+        older = None if new.succeeds is None else self._find(new.succeeds)
         if older is not None and older.row.state == "expired":
             for name in names:
                 if self._aliases.get(name) is older:
                     del self._aliases[name]
-        if id in self._by_id or any(name in self._aliases for name in names):
-            raise SequenceConflict(f"the id or an alias of session `{id}` is taken")
-        key = len(self._sessions) + 1
-        row = SessionRow(key, id, owner, route, dialect, at, secret)
-        session = _Session(row, [LegRow(key, 0, backend, native_id)], last=1, at=at)
-        if codec is not None:
-            session.codecs[codec.dialect] = codec
-        session.firsts.append(1)
-        session.chunks.append(Chunk(1, 1, body))
-        self._sessions.append(session)
-        self._by_id[id] = session
+        if row.id in self._by_id or any(name in self._aliases for name in names):
+            raise SequenceConflict(f"the id or an alias of session `{row.id}` is taken")
+        session = _Session(row, [LegRow(row.key, 0, new.backend, new.native_id)], last=0, at=at)
+        if new.codec is not None:
+            session.codecs[new.codec.dialect] = new.codec
+        self._sessions[row.key] = session
+        self._by_id[row.id] = session
         self._aliases.update(dict.fromkeys(names, session))
-        return self._current(session)
 
     def submit(self, write: Write) -> None:
         """Store a write at once; `write.done` hears of it in the event loop's next turn.
@@ -157,6 +139,9 @@ class MemoryJournal(Journal):
             self._loop.call_soon(write.done, error)
 
     def _store(self, write: Write) -> None:
+        self._check_open()
+        if write.new is not None:
+            self._make(write.new, write.at)
         session = self._find(write.session)
         if session.erased:
             raise SessionClosed(f"session {write.session} was deleted")
@@ -245,7 +230,7 @@ class MemoryJournal(Journal):
         self._check_open()
         fitting = [
             self._current(session)
-            for session in reversed(self._sessions)
+            for _, session in sorted(self._sessions.items(), reverse=True)
             if owner in (None, session.row.owner)
             and route in (None, session.row.route)
             and (states is None or session.row.state in states)
@@ -389,7 +374,7 @@ class MemoryJournal(Journal):
         """Return how many bytes the sessions of each backend take, or those of one owner."""
         self._check_open()
         sizes: dict[str, int] = {}
-        for session in self._sessions:
+        for session in self._sessions.values():
             if not session.erased and owner in (None, session.row.owner):
                 backend = session.legs[-1].backend
                 sizes[backend] = sizes.get(backend, 0) + self._size(session)
@@ -412,7 +397,7 @@ class MemoryJournal(Journal):
         self._check_open()
         found = [
             (self._current(session), session.legs[-1].backend)
-            for session in self._sessions
+            for session in self._sessions.values()
             if not session.erased
             and session.row.state in ("idle", "ended")
             and (before is None or session.at < before)
@@ -428,7 +413,9 @@ class MemoryJournal(Journal):
         found = self._find(session)
         if found.erased:
             return
-        named = {name for other in self._sessions if other is not found for name in other.blobs}
+        named = {
+            name for other in self._sessions.values() if other is not found for name in other.blobs
+        }
         for sha256 in found.blobs - named - self._fresh_blobs:
             self._blobs.pop(sha256, None)
         legs = [dataclasses.replace(leg, state=None, position=None) for leg in found.legs]
@@ -436,7 +423,7 @@ class MemoryJournal(Journal):
         erased = _Session(
             row, legs, last=found.last, at=max(found.at, at), pruned=found.last, erased=True
         )
-        self._sessions[session - 1] = self._by_id[row.id] = erased
+        self._sessions[session] = self._by_id[row.id] = erased
         for alias, owner in self._aliases.items():
             if owner is found:
                 self._aliases[alias] = erased
@@ -445,7 +432,7 @@ class MemoryJournal(Journal):
         """Erase source frames older than `before` and return how many batches that were."""
         self._check_open()
         pruned = 0
-        for session in self._sessions:
+        for session in self._sessions.values():
             kept = [batch for batch in session.frames if batch[2] >= before]
             pruned += len(session.frames) - len(kept)
             session.frames = kept

@@ -8,7 +8,6 @@ row.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import hashlib
 import queue
@@ -26,7 +25,6 @@ from proxy.journal._changes import (
     begin_erasing,
     erase_some,
     insert_frames,
-    insert_session,
     keep_codec,
     may_expire,
 )
@@ -114,6 +112,7 @@ class SqliteJournal(Journal):
         self._fresh_blobs: set[str] = set()
         self._backlog = 0
         self._is_open = False
+        self._newest = 0
         self.rows_read = 0
         self._loop: asyncio.AbstractEventLoop
         self._pool: ThreadPoolExecutor
@@ -137,12 +136,14 @@ class SqliteJournal(Journal):
                     self._pool, connect_reader, self._path
                 )
                 self._readers.put(connection)
+            self._is_open = True
+            self._newest = await self._ask(_reader.read_newest_key)
         except BaseException:
+            self._is_open = False
             await self._close_readers()
             if self._writer is not None:
                 await self._writer.stop()
             raise
-        self._is_open = True
 
     async def aclose(self) -> None:
         """Store what was submitted, index it and close the file."""
@@ -238,43 +239,10 @@ class SqliteJournal(Journal):
     def _tails(self) -> dict[int, Tail] | None:
         return None if self._writer is None else self._writer.tails
 
-    async def create_session(
-        self,
-        *,
-        id: str,
-        owner: str,
-        route: str,
-        dialect: str,
-        backend: str,
-        secret: bytes,
-        at: int,
-        body: bytes,
-        aliases: Sequence[tuple[str, str]] = (),
-        native_id: str | None = None,
-        codec: CodecRow | None = None,
-        succeeds: int | None = None,
-    ) -> SessionRow:
-        """Make a session with leg 0 and its first entry; durable on return.
-
-        Raises:
-            SequenceConflict: the id or an alias is taken.
-            JournalUnavailable: it could not be stored.
-        """
-        Write(0, 1, 1, body).check()
-        row = SessionRow(0, id, owner, route, dialect, at, secret, updated_at=at, last_seq=1)
-        key = await self._job(
-            lambda transaction: insert_session(
-                transaction,
-                row,
-                backend=backend,
-                native_id=native_id,
-                aliases=list(aliases),
-                body=body,
-                codec=codec,
-                succeeds=succeeds,
-            )
-        )
-        return dataclasses.replace(row, key=key, bytes=len(body))
+    def new_key(self) -> int:
+        """Return the key of a session to be made: no other session has it."""
+        self._newest += 1
+        return self._newest
 
     async def session(self, id: str) -> SessionRow:
         """Return the session with this public id, deleted ones included.

@@ -171,16 +171,20 @@ async def execute(request: web.Request) -> web.StreamResponse:
 async def _submitted(
     request: web.Request, principal: Principal, wanted: requests.Execute
 ) -> tuple[Session, str]:
-    session = await _task(request, principal, wanted)
-    _check_backend(request, wanted, session.leg.backend)
-    (command_id,) = await session.submit(
-        [wanted.message], by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
-    )
-    return session, command_id
+    session, ids = await _task(request, principal, wanted)
+    if not ids:
+        _check_backend(request, wanted, session.leg.backend)
+        ids = await session.submit(
+            [wanted.message], by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
+        )
+    return session, ids[0]
 
 
-async def _task(request: web.Request, principal: Principal, wanted: requests.Execute) -> Session:
-    """Return the session of a task; a new name opens a new one (section 1)."""
+async def _task(
+    request: web.Request, principal: Principal, wanted: requests.Execute
+) -> tuple[Session, list[str]]:
+    """Return the session of a task; a new name opens a new one, with the message in it, whose id is
+    returned then (section 1)."""
     sessions, route, name = request.app[SESSIONS], _route(request), wanted.task_id
     locks = request.app[TASK_LOCKS]
     key = (principal.name, route, name)
@@ -190,7 +194,7 @@ async def _task(request: web.Request, principal: Principal, wanted: requests.Exe
     async with lock:
         succeeds = None
         try:
-            return await _found(request, principal, name, Action.WRITE)
+            return await _found(request, principal, name, Action.WRITE), []
         except (SessionNotFound, SessionExpired) as error:
             if isinstance(error, SessionExpired):
                 # Nothing is left of it here; the task goes on all the same, after a gap.
@@ -200,7 +204,10 @@ async def _task(request: web.Request, principal: Principal, wanted: requests.Exe
             _check_backend(request, wanted, sessions.backend_of(route).name)
             sessions.check(route, wanted.message)
         try:
-            return await sessions.create(
+            return await sessions.create_with(
+                [wanted.message],
+                by=principal.name,
+                blobs=wanted.blobs,
                 owner=principal.name,
                 route=route,
                 dialect=wire.DIALECT,
@@ -210,7 +217,7 @@ async def _task(request: web.Request, principal: Principal, wanted: requests.Exe
             )
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
-            return await _found(request, principal, name, Action.WRITE)
+            return await _found(request, principal, name, Action.WRITE), []
 
 
 def _check_backend(request: web.Request, wanted: requests.Execute, name: str) -> None:

@@ -267,8 +267,12 @@ async def _create(
     secret = sessions.ids.bytes(32)
     token = requests.make_token(secret, 0)
     aliases = [] if wanted.operation_id is None else [(OPERATION, wanted.operation_id)]
+    messages = [] if wanted.message is None else [wanted.message]
     try:
-        session = await sessions.create(
+        session, ids = await sessions.create_with(
+            messages,
+            by=principal.name,
+            blobs=wanted.blobs,
             owner=principal.name,
             route=route,
             dialect=wire.DIALECT,
@@ -287,11 +291,10 @@ async def _create(
         token = await _token(session)
         if not session.forgot_its_message:
             return _response(requests.create_answer(face.form, first, token=token))
-    delivery = None
-    if wanted.message is not None:
-        (delivery,) = await session.submit(
-            [wanted.message], by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
+        ids = await session.submit(
+            messages, by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
         )
+    delivery = ids[0] if ids else None
     return _response(
         requests.create_answer(face.form, session.id, token=token, delivery_id=delivery)
     )

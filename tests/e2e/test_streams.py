@@ -13,15 +13,21 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import Call
+from adapters.errors import NotSupported
 from adapters.eve import wire
 from proxy import hub
 from proxy.errors import JournalUnavailable
-from proxy.hub import TRANSPORT_BYTES, Reader
+from proxy.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import Write
 from proxy.journal.memory import MemoryJournal
 from proxy.settings import ServerSettings
+from proxy.upstream.client import Upstream
 from tests.e2e.conftest import Run
 from tests.support.eve_client import EveSession, Form, Refused
+from tests.support.journals import CrashJournal
 from tests.support.running import BACKEND, Live, Running, types
 from tests.support.serving import HOST
 from tests.support.waiting import settled, until
@@ -299,21 +305,55 @@ async def test_a_message_that_cannot_be_stored_is_refused_and_shown_to_nobody(ru
     assert [body["message"] for body in running.requests("execute")] == ["hello", "kept"]
 
 
-async def test_a_create_that_cannot_be_stored_is_refused(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_create_that_cannot_be_stored_is_refused(run: Run) -> None:
     running = await run("sqlite")
-
-    async def refuse(**_: Any) -> None:
-        raise JournalUnavailable("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(running.sessions.journal, "create_session", refuse)
-        with pytest.raises(Refused) as caught:
-            await running.eve().create("hello")
+    with failing(running, 1), pytest.raises(Refused) as caught:
+        await running.eve().create("hello")
     assert caught.value.status == 503
     session = await running.eve().create("hello")
     assert (await session.read_turn()).text
+    assert [row.id for row in await running.sessions.journal.sessions()] == [session.session_id]
+
+
+async def test_a_session_and_its_first_message_are_one_write_and_then_on_their_way(
+    run: Run,
+) -> None:
+    journal = CrashJournal()
+    running = await run(journal)
+    with failing(running, 1), pytest.raises(Refused):
+        await running.eve().create("lost")
+    assert journal.writes == 0
+    sent: list[int] = []
+    opened = Upstream.stream
+
+    def noted(self: Upstream, call: Call, framing: str) -> Any:
+        sent.append(journal.writes)
+        return opened(self, call, framing)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Upstream, "stream", noted)
+        session = await running.eve().create("hello")
+        await session.read_turn()
+    assert sent[0] == 1
+    (row,) = await journal.sessions()
+    first, *_ = await journal.read(row.key)
+    assert [entry.event.TYPE for entry in entries_of(first.body, row.id)][:2] == [
+        "session.started",
+        "input.accepted",
+    ]
+
+
+async def test_a_message_that_is_refused_leaves_no_session_behind(run: Run) -> None:
+    running = await run("memory:")
+    schema = cmd.SendMessage(
+        content=(ev.Text(text="hello"),), policy="queue", output_schema={"type": "object"}
+    )
+    with pytest.raises(NotSupported):
+        await running.sessions.create_with(
+            [schema], by="local", owner="local", route=BACKEND, dialect="eve"
+        )
+    assert await running.sessions.journal.sessions() == []
+    assert len(running.sessions) == 0
 
 
 @pytest.mark.parametrize("journal", ["memory:", "sqlite"])
