@@ -280,6 +280,10 @@ class Encoder(abc.ABC):
     next_cursor: int = 0
 
     @abc.abstractmethod
+    def __init__(self, context: EncoderContext) -> None:
+        """Begin before the first entry."""
+
+    @abc.abstractmethod
     def feed(self, entry: Entry) -> list[Frame]:
         """Return the frames that an entry gives, often one, often none."""
 
@@ -329,8 +333,6 @@ class Dialect:
     """
 
     name: str
-    encoder: Callable[[EncoderContext], Encoder] | None = None
-    older: Mapping[int, Callable[[EncoderContext], Encoder]] = dataclasses.field(
-        default_factory=dict
-    )
+    encoder: type[Encoder] | None = None
+    older: Mapping[int, type[Encoder]] = dataclasses.field(default_factory=dict)
     client: Callable[[Mapping[str, Any]], ClientCodec] | None = None

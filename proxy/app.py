@@ -7,6 +7,7 @@ serves one dialect and route at the root of its own port.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Awaitable, Callable
 
@@ -33,7 +34,7 @@ FACES: dict[str, Callable[[web.Application, str], None]] = {
 def _base(settings: Settings, sessions: Sessions) -> web.Application:
     app = web.Application(
         client_max_size=settings.server.max_body_bytes,
-        middlewares=(_holding,) if settings.keys else (_only_from_here, _holding),
+        middlewares=(_entrance,),
     )
     app[SETTINGS] = settings
     app[SESSIONS] = sessions
@@ -42,20 +43,21 @@ def _base(settings: Settings, sessions: Sessions) -> web.Application:
 
 
 @web.middleware
-async def _holding(
+async def _entrance(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Keep the sessions that a request looks at in memory until it is answered."""
+    """Keep the sessions that a request looks at in memory until it is answered; without keys,
+    refuse what a foreign web page could send."""
+    # One for both: what a middleware costs in memory an open stream keeps.
+    if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
+        return refusal
     with request.app[SESSIONS].holding():
         return await handler(request)
 
 
-@web.middleware
-async def _only_from_here(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Without keys, refuse what a foreign web page could send: a name that was rebound to loopback,
-    a foreign origin."""
+def _foreign(request: web.Request) -> web.Response | None:
+    """Return the refusal of a request by a name that was rebound to loopback, or from a foreign
+    origin."""
     for url in (f"http://{request.host}", request.headers.get("Origin")):
         if url is not None and not _is_loopback(url):
             text = (
@@ -63,9 +65,10 @@ async def _only_from_here(
                 f"and `{url[:80]}` is none. Add a [[keys]] table."
             )
             return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
-    return await handler(request)
+    return None
 
 
+@functools.lru_cache(maxsize=256)
 def _is_loopback(url: str) -> bool:
     try:
         host = URL(url).host or ""

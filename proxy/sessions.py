@@ -75,7 +75,7 @@ def handle_of(secret: bytes) -> str:
 class _Request:
     """What a request has looked at until it is answered."""
 
-    sessions: set[Session] = dataclasses.field(default_factory=set)
+    sessions: list[Session] = dataclasses.field(default_factory=list)
     answered: bool = False
 
 
@@ -106,6 +106,7 @@ class Sessions:
         self._live: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Task[Session]] = {}
         self._upstreams: dict[str, Upstream] = {}
+        self._codec_settings: dict[str, Mapping[str, Any]] = {}
         self._requests: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Semaphore(WORK_AT_ONCE)
         self.stopping = False
@@ -211,7 +212,7 @@ class Sessions:
         request = _request.get()
         # A task that a request began has its context still when the request is over.
         if request is not None and not request.answered and session not in request.sessions:
-            request.sessions.add(session)
+            request.sessions.append(session)
             session.holders += 1
         return session
 
@@ -256,10 +257,13 @@ class Sessions:
                 f"Backend `{backend.name}` is of dialect `{backend.dialect}`, "
                 "which cannot be driven yet."
             )
-        settings = backend.settings.model_dump(exclude_none=True)
-        return make(
-            {**settings, **backend.create.model_dump(exclude_none=True), "task_id": task_id}
-        )
+        settings = self._codec_settings.get(backend.name)
+        if settings is None:
+            settings = self._codec_settings[backend.name] = {
+                **backend.settings.model_dump(exclude_none=True),
+                **backend.create.model_dump(exclude_none=True),
+            }
+        return make({**settings, "task_id": task_id})
 
     def upstream(self, backend: BackendSettings) -> Upstream:
         """Return the connections to a backend."""

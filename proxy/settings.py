@@ -9,6 +9,7 @@ backends' credentials, so that a missing one stops the start and not the first r
 from __future__ import annotations
 
 import difflib
+import functools
 import ipaddress
 import re
 import tomllib
@@ -272,6 +273,11 @@ class BackendSettings(Table):
                 )
         return self
 
+    @functools.cached_property
+    def own_route(self) -> RouteSettings:
+        """The route that every backend is by itself; each request asks for it several times."""
+        return RouteSettings(name=self.name, backends=(Share(name=self.name),))
+
     @property
     def credential(self) -> Credential | None:
         """The credential, once `load_settings` or `with_credential` put it here."""
@@ -399,9 +405,8 @@ class Settings(BaseSettings):
         for route in self.routes:
             if route.name == name:
                 return route
-        if self.backend(name) is None:
-            return None
-        return RouteSettings(name=name, backends=(Share(name=name),))
+        backend = self.backend(name)
+        return None if backend is None else backend.own_route
 
     def key(self, name: str) -> KeySettings | None:
         """Return the key of that name, or None."""

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from adapters.base import Encoder, EncoderContext, Frame
+from adapters.base import EncoderContext, Frame
 from adapters.events import Entry
 from adapters.herm.server import HermEncoder
 from adapters.registry import DIALECTS
@@ -40,13 +40,11 @@ class OneMore(HermEncoder):
 def test_one_frame_more_is_a_change_unless_the_version_is_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def other(version: int) -> None:
-        def make(context: EncoderContext) -> Encoder:
-            encoder = OneMore(context)
-            encoder.version = version
-            return encoder
+    def other(number: int) -> None:
+        class Other(OneMore):
+            version = number
 
-        changed = dataclasses.replace(DIALECTS["herm"], encoder=make)
+        changed = dataclasses.replace(DIALECTS["herm"], encoder=Other)
         monkeypatch.setitem(DIALECTS, "herm", changed)
 
     other(HermEncoder.version)

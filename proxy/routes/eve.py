@@ -26,6 +26,7 @@ from proxy.auth import Action, Principal, authenticate, authorize
 from proxy.errors import InteractionConflict, SequenceConflict, SessionNotFound
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
 from proxy.session import SAID_AS_MESSAGE, THREAD, Session
+from proxy.settings import Settings
 from proxy.streams import StreamPlan, write_stream
 
 OPERATION = "operation"
@@ -49,6 +50,8 @@ _VIEW = re.compile(r"dgv_([0-9]{1,9})_(.+)")
 _CALLBACK_HEADERS = frozenset({"content-type", "accept", "traceparent", "tracestate", "baggage"})
 """What passes with a callback: never a credential or a cookie, either way."""
 
+FACE = web.AppKey("eve_face", requests.Face)
+
 TOKEN_STYLE = web.RequestKey("token_style", bool)
 """Whether the request named its session by a token: errors are then those of generation T."""
 
@@ -59,11 +62,14 @@ _log = logging.getLogger(__name__)
 
 def add_routes(app: web.Application, prefix: str) -> None:
     """Add the face's routes below `prefix`, which may name the `{route}`."""
+    app[FACE] = _face_of(app[SETTINGS])
     add = app.router.add_route
     base = f"{prefix}/eve/v1"
+    # aiohttp tries the routes of a prefix in this order: what comes most often is first.
+    add("POST", f"{base}/session", _face("create", create))
+    app.router.add_get(f"{base}/session/{{session}}/stream", _face("stream", stream))
     app.router.add_get(f"{base}/health", _face("info", health))
     app.router.add_get(f"{base}/info", _face("info", info))
-    add("POST", f"{base}/session", _face("create", create))
     for kind in CONTROLS:
         add("POST", f"{base}/session/{kind}", _face("control", _control(kind, by_token=True)))
     add("POST", f"{base}/session/{{session}}", _face("session", follow_up))
@@ -71,7 +77,6 @@ def add_routes(app: web.Application, prefix: str) -> None:
     for kind in CONTROLS:
         path = f"{base}/session/{{session}}/{kind}"
         add("POST", path, _face("control", _control(kind)))
-    app.router.add_get(f"{base}/session/{{session}}/stream", _face("stream", stream))
     child = f"{base}/session/{{parent}}/subagents/{{call}}/{{session}}/stream"
     app.router.add_get(child, _face("stream", stream))
     for method in ("GET", "POST"):
@@ -115,7 +120,7 @@ def _refused(
     return _response(
         requests.refusal(
             error,
-            form=_settings(request).form,
+            form=request.app[FACE].form,
             token_style=request.get(TOKEN_STYLE, False),
             session_id=request.match_info.get("session"),
             route=route,
@@ -128,8 +133,7 @@ def _response(response: Response) -> web.Response:
     return web.Response(status=response.status, headers=response.headers, body=response.body)
 
 
-def _settings(request: web.Request) -> requests.Face:
-    settings = request.app[SETTINGS]
+def _face_of(settings: Settings) -> requests.Face:
     types = settings.eve.upload.media_types
     return requests.Face(
         form=settings.eve.form,
@@ -213,7 +217,7 @@ async def info(request: web.Request) -> web.StreamResponse:
     12)."""
     _entered(request, Action.READ)
     backend = request.app[SESSIONS].backend_of(_route(request))
-    body = requests.info_body(_settings(request).form, backend.create.agent or backend.name)
+    body = requests.info_body(request.app[FACE].form, backend.create.agent or backend.name)
     return _response(requests.json_response(200, body))
 
 
@@ -225,7 +229,7 @@ async def nothing(request: web.Request) -> web.StreamResponse:
 async def create(request: web.Request) -> web.StreamResponse:
     """POST /eve/v1/session."""
     principal = _entered(request, Action.CREATE)
-    face = _settings(request)
+    face = request.app[FACE]
     wanted = requests.parse_create(await request.read(), face)
     joined = request.headers.get(JOIN_HEADER)
     if joined is not None:
@@ -303,7 +307,7 @@ async def _create(
 async def follow_up(request: web.Request) -> web.StreamResponse:
     """POST /eve/v1/session/{session}."""
     _entered(request, Action.WRITE)
-    face = _settings(request)
+    face = request.app[FACE]
     wanted = requests.parse_follow_up(await request.read(), face)
     request[TOKEN_STYLE] = wanted.token is not None
     return await request.app[SESSIONS].keep(_follow_up(request, face, wanted))
@@ -393,7 +397,7 @@ def _control(kind: requests.ControlKind, *, by_token: bool = False) -> Handler:
     async def control(request: web.Request) -> web.StreamResponse:
         action = Action.CONTROL if kind == "reset" else Action.WRITE
         _entered(request, action)
-        face = _settings(request)
+        face = request.app[FACE]
         name = None if by_token else request.match_info["session"]
         wanted = requests.parse_control(kind, await request.read(), face, name)
         request[TOKEN_STYLE] = wanted.token is not None
@@ -482,7 +486,7 @@ async def _webhook(request: web.Request) -> str | None:
 async def stream(request: web.Request) -> web.StreamResponse:
     """GET /eve/v1/session/{session}/stream (section 7)."""
     session, thread_id = await _read_session(request, request.match_info["session"])
-    face = _settings(request)
+    face = request.app[FACE]
     wanted = requests.parse_stream_query(request.query, face)
     feed = session.feed(wire.DIALECT, thread_id)
     await feed.catch_up()
@@ -491,7 +495,6 @@ async def stream(request: web.Request) -> web.StreamResponse:
     name = await _shown(request, session) if thread_id == MAIN else thread_id
     # What the session was first shown as, whatever is configured by now.
     form = session.settings_of(wire.DIALECT).get("form", face.form)
-    headers = requests.stream_headers(form, name, tail if wanted.include_tail else None)
     server = request.app[SETTINGS].server
     plan = StreamPlan(
         heartbeat=wire.HEARTBEAT,
@@ -501,7 +504,9 @@ async def stream(request: web.Request) -> web.StreamResponse:
         lease_seconds=wire.LEASE_MS / 1000 if wanted.lease else None,
         lease_end=wire.LEASE_ENDED,
     )
-    response = web.StreamResponse(headers=headers)
+    response = web.StreamResponse(
+        headers=requests.stream_headers(form, name, tail if wanted.include_tail else None)
+    )
     first = begin + wanted.first(tail)
     await write_stream(request, response, feed, first, plan, first=wire.HEARTBEAT)
     return response
