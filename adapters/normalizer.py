@@ -113,6 +113,8 @@ class Normalizer:
                 self._keep(event, broken)
         if self._asked:
             self._pause_again()
+        # What was let through is not kept for as long as nothing follows.
+        self._out = []
         return out
 
     # What rules are made of.

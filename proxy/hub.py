@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import collections
 import contextlib
 import dataclasses
 import logging
@@ -59,6 +58,28 @@ TRANSPORT_BYTES = 256 * 1024
 class Feed:
     """The frames of one face on one thread of a session."""
 
+    __slots__ = (
+        "_catching_up",
+        "_due",
+        "_gate",
+        "_head",
+        "_journal",
+        "_key",
+        "_kind",
+        "_make_encoder",
+        "_marked",
+        "_prepare",
+        "_ring",
+        "_ring_bytes",
+        "_ring_start",
+        "_seq",
+        "_session_id",
+        "closed",
+        "encoder",
+        "ended",
+        "readers",
+    )
+
     def __init__(
         self,
         journal: Journal,
@@ -78,7 +99,7 @@ class Feed:
         self._head = head
         self.encoder = make_encoder()
         self._seq = 0
-        self._ring: collections.deque[Frame] = collections.deque()
+        self._ring: list[Frame] = []
         self._ring_bytes = 0
         self._ring_start = 0
         self._kind = f"frames/{name}"
@@ -166,11 +187,14 @@ class Feed:
             size += len(frame.data)
             if frame.end == "session":
                 self.ended = True
-        while size > RING_BYTES and len(ring) > 1:
-            oldest = ring.popleft()
-            size -= len(oldest.data)
+        old = 0
+        while size > RING_BYTES and old < len(ring) - 1:
+            size -= len(ring[old].data)
             # Cursors may have gaps: what lies between is nobody's.
-            self._ring_start = oldest.cursor + 1
+            self._ring_start = ring[old].cursor + 1
+            old += 1
+        if old:
+            del ring[:old]
         self._ring_bytes = size
 
     def _place(self, position: int) -> int:

@@ -33,7 +33,7 @@ from adapters.base import (
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import format_json, parse_json
+from adapters.jsonvalue import compact, format_json, parse_json
 from adapters.normalizer import Normalizer, Rule
 from adapters.registry import DIALECTS
 from adapters.state import SNAPSHOT_SHAPE, LogState
@@ -120,8 +120,20 @@ def codec_of(dialect: str, backend: str, settings: Mapping[str, Any]) -> CodecRo
     make = DIALECTS[dialect].encoder
     if make is None:
         raise NotSupported(f"`{dialect}` is not served yet.")
-    version = make(EncoderContext("", b"", settings=settings)).version
-    return CodecRow(dialect, version, format_json({AGENT: backend, **settings}))
+    return _codec_row(dialect, make.version, ((AGENT, backend), *settings.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _codec_row(dialect: str, version: int, settings: tuple[tuple[str, Any], ...]) -> CodecRow:
+    # One for all sessions that are made alike.
+    return CodecRow(dialect, version, compact(format_json(dict(settings))))
+
+
+@functools.lru_cache(maxsize=256)
+def _fixed(codec: CodecRow) -> tuple[str, Mapping[str, Any]]:
+    """Return the agent and the settings that are fixed by a codec's row."""
+    settings: Any = parse_json(codec.settings)
+    return settings.pop(AGENT), settings
 
 
 async def told(journal: Journal, row: SessionRow) -> tuple[list[int], int]:
@@ -138,6 +150,53 @@ async def told(journal: Journal, row: SessionRow) -> tuple[list[int], int]:
 
 class Session:
     """A session in memory. Made by `proxy.sessions`, which also puts it away."""
+
+    __slots__ = (
+        "__weakref__",
+        "_at",
+        "_broken",
+        "_clock",
+        "_codec",
+        "_codecs",
+        "_deleted",
+        "_face_settings",
+        "_feeds",
+        "_gate",
+        "_ids",
+        "_journal",
+        "_keep_frames",
+        "_loaded",
+        "_name_stored",
+        "_native_id",
+        "_news",
+        "_next_number",
+        "_normalizer",
+        "_on_its_way",
+        "_outbox",
+        "_owed",
+        "_patience",
+        "_queue",
+        "_running",
+        "_sealed",
+        "_sending",
+        "_seq",
+        "_snapshot_due",
+        "_snapshot_seq",
+        "_status",
+        "_stored_seq",
+        "_streams",
+        "_tasks",
+        "_timer",
+        "_timer_at",
+        "_told",
+        "_upstream",
+        "closed",
+        "draining",
+        "holders",
+        "leg",
+        "row",
+        "used_at",
+    )
 
     def __init__(
         self,
@@ -194,7 +253,6 @@ class Session:
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0
         self._running: set[asyncio.Task[None]] = set()
-        self._waiters: list[asyncio.Future[None]] = []
         self._news: asyncio.Event | None = None
         self._on_its_way: set[str] = set()
         self.closed = False
@@ -319,15 +377,9 @@ class Session:
         codec = self._codecs.get(dialect) or codec_of(
             dialect, self.leg.backend, self._face_settings.get(dialect, {})
         )
-        settings: Any = parse_json(codec.settings)
-        context = EncoderContext(
-            session_id=self.id,
-            secret=self.row.secret,
-            thread_id=thread_id,
-            agent=settings.pop(AGENT),
-            settings=settings,
-        )
-        if codec.version != make(context).version:
+        agent, settings = _fixed(codec)
+        context = EncoderContext(self.id, self.row.secret, thread_id, agent, settings)
+        if codec.version != make.version:
             make = known.older.get(codec.version)
             if make is None:
                 raise NotSupported(
@@ -342,8 +394,7 @@ class Session:
         codec = self._codecs.get(dialect)
         if codec is None:
             return self._face_settings.get(dialect, {})
-        settings: Any = parse_json(codec.settings)
-        return {name: value for name, value in settings.items() if name != AGENT}
+        return _fixed(codec)[1]
 
     async def _fix(self, dialect: str) -> None:
         """Fix how a dialect shows the session, before it shows anything."""
@@ -567,7 +618,6 @@ class Session:
         stored: asyncio.Future[None] | None = None
         if not upstream or write.native_id is not None:
             stored = asyncio.get_running_loop().create_future()
-            self._waiters.append(stored)
         if write.native_id is not None:
             self._name_stored = stored
         snapshot = self._snapshot() if seq >= self._snapshot_due else None
@@ -585,14 +635,12 @@ class Session:
         error: JournalError | None,
     ) -> None:
         """Hear from the journal what became of a write; only now others may see its events."""
-        if stored is not None:
-            self._waiters.remove(stored)
-            if not stored.done():
-                if error is None:
-                    stored.set_result(None)
-                else:
-                    stored.set_exception(error)
-                    stored.exception()
+        if stored is not None and not stored.done():
+            if error is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(error)
+                stored.exception()
         if error is not None:
             self._fail(error)
         elif entries and not self.closed:
@@ -809,8 +857,7 @@ class Session:
             # What is stored goes out, or is looked for, when the session is loaded again.
             return ids
         if leaving is not None:
-            command_id, command, call = leaving
-            self._start(self._carry(command_id, command, call), f"send {command_id}")
+            self._start(self._carry(*leaving), f"send {ids[0]}")
         for command_id, command in at_once:
             self._start(self._send(command_id, command), f"send {command_id}")
         self._go_on()
@@ -1094,19 +1141,25 @@ class Session:
             if stored is not None:
                 await stored
         await self._carry(command_id, command, call)
-
-    async def _carry(self, command_id: str, command: cmd.AnyCommand, call: Call) -> None:
-        """Do the call of a command that is stored as sent, and follow what it begins."""
-        if call.stream:
-            task = asyncio.current_task()
-            assert task is not None
-            self._keep_stream(call.thread_id, task)
-            broken = await self._run_stream(call)
-            await self._follow(call.thread_id, because=broken)
-        else:
-            await self._run_call(call, command_id, command)
         if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
             self._sealed.discard(command.request_id)
+
+    def _carry(
+        self, command_id: str, command: cmd.AnyCommand, call: Call
+    ) -> Coroutine[Any, Any, None]:
+        """Return what does the call of a command that is stored as sent; a stream, which may last,
+        does not keep the command."""
+        if call.stream:
+            return self._run_turn(call)
+        return self._run_call(call, command_id, command)
+
+    async def _run_turn(self, call: Call) -> None:
+        """Do a stream call, and follow what it begins."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._keep_stream(call.thread_id, task)
+        broken = await self._run_stream(call)
+        await self._follow(call.thread_id, because=broken)
 
     async def _blobs(self, command: cmd.AnyCommand) -> dict[str, bytes]:
         blobs: dict[str, bytes] = {}
@@ -1251,6 +1304,8 @@ class Session:
                 self._take(call, frames[start : start + SLICE_FRAMES])
             while self._journal.backlog > BACKLOG_BYTES:
                 await self._clock.sleep(0.005)
+            # It may be long until more comes.
+            del frames
         if stream.tail:
             now = self._clock.now()
             reason = "the body ended in the middle of a frame"

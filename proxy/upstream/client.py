@@ -198,7 +198,9 @@ class Upstream:
                 the backend may have seen the request.
         """
         response = await self._open(call)
-        async with _released(response):
+        # `close` and not `release`, which would read the rest of a stream that nobody reads to keep
+        # the connection. A body that was read to its end has given its connection back already.
+        with contextlib.closing(response):
             return await self._whole(response)
 
     async def _whole(self, response: aiohttp.ClientResponse) -> Response:
@@ -228,7 +230,7 @@ class Upstream:
             UpstreamError: there is no answer.
         """
         response = await self._open(call)
-        async with _released(response):
+        with contextlib.closing(response):
             head = Response(response.status, CIMultiDict(response.headers))
             if 200 <= response.status < 300 and response.content_type == STREAM_TYPES[framing]:
                 parser = SseParser() if framing == "sse" else NdjsonParser()
@@ -240,13 +242,3 @@ class Upstream:
 def _why(error: Exception) -> str:
     """Return what aiohttp says, and never nothing."""
     return str(error) or type(error).__name__
-
-
-@contextlib.asynccontextmanager
-async def _released(response: aiohttp.ClientResponse) -> AsyncIterator[None]:
-    # `close` and not `release`, which would read the rest of a stream that nobody reads in order to
-    # keep the connection. A body that was read to its end has given its connection back already.
-    try:
-        yield
-    finally:
-        response.close()
