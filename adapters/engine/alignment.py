@@ -166,14 +166,15 @@ class Reached:
     time: int | None = None
     far: Trail | None = dataclasses.field(default_factory=Trail)
     near: Trail | None = None
-    tail: collections.deque[int] = dataclasses.field(
-        default_factory=lambda: collections.deque(maxlen=TAIL)
-    )
+    # Not a deque, which takes 700 bytes for these few.
+    tail: list[int] = dataclasses.field(default_factory=list)
 
     def count(self, mark: int, time: int | None = None, begins: bool = False) -> None:
         """Take the next frame."""
         self.frames += 1
         self.tail.append(mark)
+        if len(self.tail) > TAIL:
+            del self.tail[0]
         if time is not None and (self.time is None or time >= self.time):
             self.time = time
             self.far, self.near = Trail.of(mark), None
@@ -217,7 +218,7 @@ class Reached:
     def load(cls, value: list[Any]) -> Reached:
         """Return what `dump` gave."""
         frames, time, far, near, tail = value
-        return cls(frames, time, Trail.load(far), Trail.load(near), collections.deque(tail, TAIL))
+        return cls(frames, time, Trail.load(far), Trail.load(near), tail[-TAIL:])
 
 
 class Verdict(enum.Enum):
@@ -361,7 +362,7 @@ class Alignment:
             # The first turn of a session: its task may have had others, so the last that fits is
             # taken.
             far = None
-        self._tail = reached.tail.copy()
+        self._tail = collections.deque(reached.tail)
         self._far, self._near = (
             None if trail is None else _Follower(dataclasses.replace(trail), self._tail)
             for trail in (far, near)
