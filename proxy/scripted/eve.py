@@ -11,7 +11,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.clock import Clock
+from proxy.clock import Clock, Ids
 from proxy.scripted.backend import Refusal
 from proxy.scripted.eve_requests import StreamQuery, bad, parse_body, parse_create, parse_follow_up
 from proxy.scripted.eve_turns import DEFAULT, Input, ScriptedEve, Talk, Variant
@@ -278,6 +278,7 @@ def create_eve_app(
     variant: Variant = DEFAULT,
     faults: Faults | None = None,
     clock: Clock | None = None,
+    ids: Ids | None = None,
     pace: float = 1.0,
 ) -> web.Application:
     """Build a scripted eve; `app[EVE]` is its state.
@@ -288,6 +289,7 @@ def create_eve_app(
         faults: which requests break, and how; the routes are `create`, `message`, `stream`,
             `cancel`, `compact`, `clear`, `reset` and `health`.
         clock: the time in records, pauses and leases; real time by default.
+        ids: where the ids of sessions, records and requests come from; random by default.
         pace: the factor on the pauses inside scripts; 0 plays them without any.
     """
     eve = ScriptedEve(
@@ -295,6 +297,7 @@ def create_eve_app(
         variant=variant,
         faults=faults or Faults(),
         clock=clock or Clock(),
+        ids=ids or Ids(),
         pace=pace,
     )
     app = application(EVE, eve, [_gate])

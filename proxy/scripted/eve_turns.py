@@ -155,7 +155,14 @@ class ScriptedEve(Backend[Talk]):
     """The state of one scripted eve: sessions, requests received, requests refused."""
 
     def __init__(
-        self, *, key: str | None, variant: Variant, faults: Faults, clock: Clock, pace: float
+        self,
+        *,
+        key: str | None,
+        variant: Variant,
+        faults: Faults,
+        clock: Clock,
+        ids: Ids,
+        pace: float,
     ) -> None:
         """See `create_eve_app` for the arguments."""
         # Section 2.1: the key is a bearer token.
@@ -165,8 +172,8 @@ class ScriptedEve(Backend[Talk]):
         )
         self.variant = variant
         self.origin = "http://127.0.0.1"
-        # Ids repeat in no other scripted eve, not even after a restart.
-        self._random = random.Random(Ids().bytes(16))
+        # With real ids they repeat in no other scripted eve, not even after a restart.
+        self._random = random.Random(ids.bytes(16))
         self._stamp = 0
 
     def stamp(self) -> int:

@@ -5,7 +5,8 @@ while its stream is open. A `Tap` can: a server between client and backend that 
 on and keeps it. What a cassette cannot show is when a piece came, and where a connection was cut.
 
 `played` plays a cassette. It fails when a request differs from the recorded one in method, address,
-body, credential or resume header, and when a recorded exchange was not asked for.
+body, credential or resume header, and when a recorded exchange was not asked for. A cassette says
+which header carried the right key or another one, and has neither.
 """
 
 from __future__ import annotations
@@ -23,16 +24,21 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from multidict import CIMultiDict
 
-__all__ = ["CREDENTIAL", "Tap", "load", "played", "tap"]
+__all__ = ["CREDENTIALS", "PLACEHOLDER", "WRONG", "Tap", "load", "played", "tap"]
 
-CREDENTIAL = "X-Engine-Key"
-"""Its value is never in a cassette, but that it was sent is."""
+CREDENTIALS = ("X-Engine-Key", "Authorization")
+"""Their values are never in a cassette, but whether the right one was sent is."""
 
 PLACEHOLDER = "placeholder"
+WRONG = "wrong"
+"""What stands for the key of the recording, and for every other value."""
 
 # What decides how an exchange goes on. The rest names versions of libraries and times of day.
-_REQUEST_HEADERS = (CREDENTIAL, "Accept", "Content-Type", "Last-Event-ID")
-_ANSWER_HEADERS = ("Content-Type", "Cache-Control", "Location", "Retry-After")
+_REQUEST_HEADERS = (*CREDENTIALS, "Accept", "Content-Type", "Last-Event-ID")
+_ANSWER_HEADERS = (
+    *("Content-Type", "Cache-Control", "Location", "Retry-After"),
+    *("X-Eve-Session-Id", "X-Eve-Stream-Format", "X-Eve-Stream-Version"),
+)
 _RESUME_HEADERS = ("Accept", "Last-Event-ID")
 
 
@@ -49,13 +55,15 @@ class Exchange:
     answer_headers: CIMultiDict[str] = field(default_factory=CIMultiDict)
     answer: bytearray = field(default_factory=bytearray)
 
-    def as_cassette(self, host: str) -> dict[str, Any]:
-        """Return the exchange as vcrpy writes it, with another host."""
+    def as_cassette(self, host: str, key: str) -> dict[str, Any]:
+        """Return the exchange as vcrpy writes it, with another host and without credentials."""
+        sent = _kept(self.headers, _REQUEST_HEADERS)
+        sent |= {name: [_hidden(sent[name][0], key)] for name in CREDENTIALS if name in sent}
         return {
             "request": {
                 "method": self.method,
                 "uri": host + self.target,
-                "headers": _kept(self.headers, _REQUEST_HEADERS),
+                "headers": sent,
                 "body": self.body.decode() or None,
             },
             "response": {
@@ -71,9 +79,12 @@ def _kept(headers: CIMultiDict[str], names: tuple[str, ...]) -> dict[str, list[s
     if kept.get("Accept") == ["*/*"]:
         # aiohttp's own, which is not there when a cassette is played.
         del kept["Accept"]
-    if CREDENTIAL in kept:
-        kept[CREDENTIAL] = [PLACEHOLDER]
     return kept
+
+
+def _hidden(value: str, key: str) -> str:
+    """Return the word for a credential that is right, or for another one."""
+    return PLACEHOLDER if value in (key, PLACEHOLDER) else WRONG
 
 
 @dataclass(slots=True)
@@ -83,16 +94,18 @@ class Tap:
     url: str = ""
     exchanges: list[Exchange] = field(default_factory=list)
 
-    def write(self, path: Path, *, host: str) -> None:
-        """Write the exchanges as a cassette, with `host` in place of the address on this machine.
+    def write(self, path: Path, *, host: str, key: str) -> None:
+        """Write the exchanges as a cassette, with `host` in place of the address on this machine;
+        `key` is the value of the header that is the right credential.
 
         Raises:
             ValueError: an answer that promises a body has none, or a text names this machine.
         """
         for exchange in self.exchanges:
-            if exchange.status == 200 and not exchange.answer:
+            streamed = exchange.answer_headers.get("Content-Type") == "text/event-stream"
+            if exchange.status == 200 and not exchange.answer and not streamed:
                 raise ValueError(f"{path.name}: {exchange.target} has an empty body")
-        interactions = [exchange.as_cassette(host) for exchange in self.exchanges]
+        interactions = [exchange.as_cassette(host, key) for exchange in self.exchanges]
         text = yaml.dump(
             {"version": 1, "interactions": interactions},
             Dumper=_Dumper,
@@ -171,7 +184,8 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 def _same_credential(asked: Any, recorded: Any) -> None:
     # The values are placeholders on both sides; one of them may be missing.
-    assert (CREDENTIAL in asked.headers) == (CREDENTIAL in recorded.headers)
+    for name in CREDENTIALS:
+        assert _one(asked.headers, name) == _one(recorded.headers, name), name
 
 
 def _same_resumption(asked: Any, recorded: Any) -> None:
@@ -185,12 +199,22 @@ def _one(headers: Any, name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def played(path: Path) -> Iterator[None]:
-    """Answer requests of aiohttp from a cassette, each recorded exchange exactly once."""
+def played(path: Path, *, key: str) -> Iterator[None]:
+    """Answer requests of aiohttp from a cassette, each recorded exchange exactly once.
+
+    `key` is the value of the header that is the right credential.
+    """
+
+    def hide(request: Any) -> Any:
+        for name in CREDENTIALS:
+            if (value := _one(request.headers, name)) is not None:
+                request.headers[name] = _hidden(value, key)
+        return request
+
     player = vcr.VCR(
         record_mode=vcr.mode.NONE,
         match_on=("method", "uri", "body", "credential", "resumption"),
-        filter_headers=[(CREDENTIAL, PLACEHOLDER)],
+        before_record_request=hide,
     )
     player.register_matcher("credential", _same_credential)
     player.register_matcher("resumption", _same_resumption)

@@ -15,6 +15,7 @@ from adapters.events import (
     MAIN,
     Event,
     InputAccepted,
+    InputSettled,
     InteractionAnswered,
     InteractionRequested,
     SessionStarted,
@@ -47,6 +48,7 @@ class Driver:
         self._now = start
         self._answers: list[Mapping[str, object]] = []
         self._commands = 0
+        self._read = False
         self._take([SessionStarted(thread_id=MAIN)])
 
     async def send(
@@ -58,6 +60,7 @@ class Driver:
     ) -> None:
         """Send a command and follow what it starts; `answers` are given as requests come."""
         self._answers += answers
+        self._read = False
         await self._submit(command, blobs or {})
         await self._settle()
         assert not self._answers, "the backend asked for less than the test answers"
@@ -97,7 +100,9 @@ class Driver:
     async def _settle(self) -> None:
         """Do what the codec wants next, until it wants nothing."""
         for _ in range(MOST_ROUNDS):
-            calls = [*self.codec.take_calls(), *self.codec.streams()]
+            calls = self.codec.take_calls()
+            if not self._is_over:
+                calls += self.codec.streams()
             if self.codec.wake_at is not None:
                 self._now = max(self._now, self.codec.wake_at) + LATER_MS
                 self._take(self.codec.tick(self._now))
@@ -106,6 +111,18 @@ class Driver:
             for call in calls:
                 await self._run(call)
         raise AssertionError(f"the codec goes on wanting {self.codec.streams()}")
+
+    @property
+    def _is_over(self) -> bool:
+        """Say whether all is heard of what was sent, though the codec keeps its stream open for
+        what comes next, as Herm's does."""
+        open_ = self.state.busy or self.state.inputs
+        refused = any(
+            event.command_id == self._command_id and event.outcome == "refused"
+            for event in self.events
+            if isinstance(event, InputSettled)
+        )
+        return not open_ and (self._read or refused)
 
     async def _run(self, call: Call) -> None:
         self.calls.append(call.name)
@@ -117,12 +134,16 @@ class Driver:
                 self._take(self.codec.respond(call, answer, self._tick()))
                 return
             self._take(self.codec.opened(call, answer.head, self._tick()))
+            # What waited for the stream.
+            for step in self.codec.take_calls():
+                await self._run(step)
             async for frames in answer.frames():
                 for frame in frames:
                     assert not isinstance(frame, FrameTooLarge)
                     new = self._take(self.codec.feed(call, frame, self._tick()))
                     await self._answer(new)
             assert answer.tail == b""
+        self._read = True
         self._take(self.codec.closed(call, CloseReason.ENDED, self._tick()))
 
     async def _answer(self, new: Iterable[Event]) -> None:
