@@ -300,7 +300,7 @@ class EngineEncoder(Encoder):
         s = self._s
         s.turn = turn_id
         s.block, s.blocks, s.cut, s.said = None, 0, None, []
-        s.call_usage, s.step_usage = False, None
+        s.step_usage = None
         self._lifecycle("started", more, event)
         s.start = s.stamp
 

@@ -383,6 +383,25 @@ def test_frames_that_the_replay_lacks_are_told_as_a_gap_or_found_by_what_follows
     assert gaps(session) == 0
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_last_frames_are_the_place_where_a_replay_comes_short_of_one(waits: bool) -> None:
+    """It counts one frame less than were read, so it seems to have more to tell of them. What is
+    certainly new behind them, or a silence, shows that it has not."""
+    letters = [text(letter) for letter in "abcdefghijkl"]
+    live = [started("t", START), frame("progress", percent=10), *letters]
+    session = cut(live, len(live), restart=True)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, [live[0], *letters])
+    if waits:
+        session.tick()
+        session.feed(replay, [text("m")])
+    session.feed(replay, [lifecycle("completed", "t", START + 900)])
+    session.close(replay, CloseReason.ENDED)
+    assert texts(session) == "abcdefghijkl" + "m" * waits
+    assert gaps(session) == 0
+
+
 def test_a_replay_that_differs_is_told_as_a_gap() -> None:
     live = [started("t", START), text("a"), text("b")]
     session = cut(live, 3, restart=False)

@@ -587,6 +587,46 @@ def test_a_sign_in_says_where_to_go_and_how_it_ended(form: Form) -> None:
     assert (completed["name"], completed["outcome"]) == ("calendar", "declined")
 
 
+# Records that only an eve writes
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("introduced", [False, True])
+def test_an_unknown_record_of_an_eve_comes_once_the_session_has_begun(
+    form: Form, introduced: bool
+) -> None:
+    """It keeps its members, and its coordinates are those of this stream. A session begins with its
+    first turn or, where the backend introduced itself before that, with the first such record.
+    """
+    shown = ev.Native(
+        thread_id=MAIN,
+        dialect="eve",
+        name="mood.changed",
+        frame={"type": "mood.changed", "data": {"mood": "calm", "turnId": "turn_7", "sequence": 7}},
+    )
+    introduction = ev.SessionUpdated(
+        thread_id=MAIN,
+        agent={"id": "pay"},
+        native=ev.NativeRef(dialect="eve", type="session.started"),
+    )
+    made = encoder(form)
+    before = [introduction, shown] if introduced else [shown]
+    found = [
+        json.loads(frame.data)
+        for frame in frames(made, entries([*before, *said(), shown, ended()], lawful=False))
+    ]
+    assert kinds(found) == [
+        "session.started",
+        *(["mood.changed"] if introduced else []),
+        "turn.started",
+        "message.received",
+        "mood.changed",
+        "turn.completed",
+        "session.waiting",
+    ]
+    assert found[-3]["data"] == {"mood": "calm", "turnId": "turn_0", "sequence": 0}
+
+
 # Anything
 
 

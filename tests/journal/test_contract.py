@@ -219,6 +219,18 @@ async def test_one_done_that_raises_does_not_silence_the_others(journal: Journal
     assert reported == [fault]
 
 
+async def test_a_write_that_nobody_waits_for_is_stored_in_silence(journal: Journal) -> None:
+    session = await create(journal)
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+
+    journal.submit(Write(session.key, 2, 1, line(2)))
+    assert await store(journal, Write(session.key, 3, 1, line(3))) is None
+
+    assert joined(await journal.read(session.key)) == [line(1), line(2), line(3)]
+    assert reported == []
+
+
 async def test_read_begins_at_the_write_that_holds_the_cursor_and_stops_at_the_limit(
     journal: Journal,
 ) -> None:

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 from proxy.errors import (
     ConfigError,
     JournalCorrupt,
+    JournalError,
     JournalUnavailable,
     SequenceConflict,
 )
@@ -164,6 +166,25 @@ async def test_a_journal_of_a_newer_version_is_refused(path: Path, read_only: bo
     execute(path, f"PRAGMA user_version = {len(_database._migrations())}")
     await journal.open()
     await journal.aclose()
+
+
+@pytest.mark.parametrize("connect", [_database.connect_writer, _database.connect_reader])
+@pytest.mark.parametrize("damage", ["PRAGMA user_version = 99", None])
+async def test_a_refused_file_is_let_go_while_its_refusal_is_still_held(
+    path: Path, connect: Callable[[Path], apsw.Connection], damage: str | None
+) -> None:
+    if damage is None:
+        path.write_bytes(b"no database at all, but long enough to have a header " * 40)
+    else:
+        execute(path, damage)
+    before = apsw.connections()
+
+    with pytest.raises(JournalCorrupt) as refusal:
+        connect(path)
+
+    assert apsw.connections() == before
+    # Its traceback knows the connection.
+    assert refusal.tb is not None
 
 
 async def test_a_read_only_journal_waits_for_the_server_to_bring_an_old_file_up_to_date(
@@ -327,6 +348,23 @@ async def test_a_crash_before_the_index_is_written_loses_nothing(path: Path) -> 
     await again.aclose()
 
 
+async def test_what_a_crash_left_to_index_counts_for_the_next_round(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    for seq in range(2, 21):
+        await store(journal, Write(session.key, seq, 1, line(seq)))
+    crashed = await copy_as_crashed(journal, path)
+    await journal.aclose()
+    assert execute(crashed, "SELECT count(*) FROM event_index") == [(0,)]
+
+    again = SqliteJournal(crashed, index_rows=20, index_seconds=3600)
+    await again.open()
+    assert await store(again, Write(session.key, 21, 1, line(21))) is None
+    await until(lambda: execute(crashed, "SELECT count(*) FROM event_index") == [(21,)])
+    await again.aclose()
+
+
 async def copy_as_crashed(journal: SqliteJournal, path: Path) -> Path:
     """Copy the files of an open journal, as a machine that stops now leaves them."""
     crashed = path.with_name(f"crashed-{path.name}")
@@ -437,6 +475,31 @@ async def test_a_row_after_a_deletion_of_the_newest_rows_survives_a_crash(path: 
     await again.open()
     assert joined(await again.read(session.key)) == [line(1)]
     await again.aclose()
+
+
+async def test_erased_text_leaves_the_log_when_another_write_of_its_batch_is_wrong(
+    path: Path,
+) -> None:
+    # So long a window gathers the wrong write and the end of the deletion in one transaction.
+    journal = SqliteJournal(path, window_ms=100)
+    await journal.open()
+    gone, other = await create(journal, "gone"), await create(journal, "other")
+    await store(journal, Write(gone.key, 2, 1, line(2, "EVENT-TEXT")))
+    wrong: list[JournalError | None] = []
+
+    def submit(error: JournalError | None = None) -> None:
+        wrong.append(error)
+        if not deleting.done():
+            journal.submit(Write(other.key, title=object(), done=submit))  # type: ignore[arg-type]
+
+    deleting = asyncio.create_task(journal.delete(gone.key, at=1))
+    await asyncio.sleep(0)
+    submit()
+    await deleting
+
+    assert b"EVENT-TEXT" not in contents(path)
+    assert isinstance(wrong[-1], JournalUnavailable)
+    await journal.aclose()
 
 
 async def test_the_log_is_emptied_later_when_a_reader_holds_it(
