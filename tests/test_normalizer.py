@@ -641,3 +641,8 @@ def test_a_call_id_that_every_turn_uses_is_a_new_one_each_time() -> None:
         made += [e.call_id for e in events if isinstance(e, ev.ToolCalled)]
     assert made[:3] == ["c1", "c1~2", "c1~3"]
     assert len(set(made)) == 3 * RECENT_IDS
+
+
+def test_a_rule_is_called_as_it_is_written_in_the_code() -> None:
+    """Its name is shown by `translate --report` and the control API, and searched for here."""
+    assert [rule.value for rule in Rule] == [rule.name.lower().replace("_", "-") for rule in Rule]

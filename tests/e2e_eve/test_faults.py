@@ -110,6 +110,23 @@ async def test_what_a_stream_brings_back_is_never_missed(
     assert said(house, generation, SCRIPT) == 1
 
 
+# How many records each generation's turn of `SCRIPT` has.
+RECORDS = {"T": 20, "S1": 23, "S2": 23}
+
+
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_stream_that_is_over_while_nothing_runs_is_opened_again_for_the_next_message(
+    serve: Serve, generation: str, clean: bool
+) -> None:
+    fault = Cut(after_event=RECORDS[generation], clean=clean)
+    house, session, turn = await play(serve, generation, {("stream", 1): fault})
+    assert SAID in (turn.text or "")
+    eve = house.eves[generation]
+    assert eve.faults.requests["stream"] == 1
+    await check_survives(house, generation, session)
+    assert eve.faults.requests["stream"] == 2
+
+
 async def test_a_frame_that_is_none_is_reported_with_its_bytes(
     serve: Serve, generation: str
 ) -> None:

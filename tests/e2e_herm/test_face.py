@@ -436,6 +436,26 @@ async def test_a_session_is_described_changed_archived_and_deleted(
         assert house.herm.talks == {}
 
 
+async def test_what_a_backend_has_no_word_for_is_kept_here_and_never_on_its_way_to_it(
+    serve: Serve,
+) -> None:
+    house = await serve()
+    client = house.client("engine")
+    session = (await client.create("engine"))["id"]
+    await client.turn(session, "hi")
+    live = await house.sessions.get(session, owner=None, route=None)
+    await until(lambda: live.idle)
+
+    await client.call("PATCH", f"/v1/sessions/{session}", {"title": "Winter"})
+
+    assert (await client.get(session))["title"] == "Winter"
+    assert live.idle
+    # Nobody refused it afterwards.
+    assert live.repairs == {}
+    assert await house.sessions.journal.commands(live.row.key) == []
+    assert [received.route for received in house.engine.received] == ["execute"]
+
+
 async def test_the_backend_hears_how_the_session_was_made(serve: Serve) -> None:
     house = await serve()
     client = house.client()

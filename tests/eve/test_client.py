@@ -967,6 +967,38 @@ def test_a_relayed_request_belongs_to_the_child_and_is_shown_on_the_parent() -> 
     assert str(wire.normalizer.repairs).find("unrepaired") < 0
 
 
+@pytest.mark.parametrize("generation", ["T", "S1"])
+def test_a_child_that_closes_its_turn_to_ask_is_paused_once_its_parent_shows_the_request(
+    generation: str,
+) -> None:
+    """Its own stream may be read first: nobody could answer there, and its turn is not over."""
+    wire = Wire(generation)
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    action = {"kind": "subagent-call", "callId": "c", "name": "r", "input": {}}
+    wire.in_turn("actions.requested", 0, actions=[action])
+    wire.in_turn("step.completed", 0, finishReason="tool-calls")
+    wire.in_turn("subagent.called", callId="c", childSessionId="wrun_2", name="r")
+    child: dict[str, Any] = {"thread": "wrun_2", "sequence": 0, "turnId": "turn_0"}
+    wire.say("turn.started", **child)
+    wire.say("step.started", **child, stepIndex=0)
+    wire.say("actions.requested", **child, stepIndex=0, actions=[request("A")["action"]])
+    wire.say("step.completed", **child, stepIndex=0, finishReason="tool-calls")
+    wire.say("input.requested", **child, stepIndex=0, requests=[request("A")])
+    wire.say("turn.completed", **child)
+    wire.say("session.waiting", thread="wrun_2", continuationToken="x:0", wait="y")
+    before = (ev.InteractionRequested, ev.TurnPaused, ev.TurnEnded)
+    assert not any(isinstance(event, before) for event in wire.events)
+    wire.in_turn("input.requested", 0, requests=[request("A")])
+    (asked,) = wire.of(ev.InteractionRequested)
+    (paused,) = wire.of(ev.TurnPaused)
+    assert (asked.thread_id, asked.shown_on) == ("wrun_2", ev.MAIN)
+    assert (paused.thread_id, paused.request_ids) == ("wrun_2", ("A",))
+    wire.close()
+    assert [paused.thread_id for paused in wire.of(ev.TurnPaused)] == ["wrun_2", ev.MAIN]
+    assert not wire.of(ev.TurnEnded)
+
+
 def test_a_child_whose_stream_is_lost_ends_and_the_parent_goes_on() -> None:
     wire = Wire("S2")
     wire.begin("hi")
@@ -985,6 +1017,27 @@ def test_a_child_whose_stream_is_lost_ends_and_the_parent_goes_on() -> None:
     assert (over.thread_id, over.status) == (child.thread_id, "failed")
     assert [c.thread_id for c in wire.codec.streams()] == [ev.MAIN]
     assert not wire.of(ev.TurnEnded)
+
+
+def test_a_child_whose_stream_is_lost_right_behind_the_end_of_its_turn_has_completed_it() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    action = {"kind": "subagent-call", "callId": "c", "name": "r", "input": {}}
+    wire.in_turn("actions.requested", 0, actions=[action])
+    task = {"callId": "c", "taskId": "r-1", "name": "r", "turnId": "turn_0"}
+    wire.say("task.started", kind="agent", **task)
+    wire.say(
+        "agent.started", sessionId="wrun_2", streamPath="/eve/v1/session/wrun_2/stream", **task
+    )
+    (child,) = [c.thread_id for c in wire.codec.streams() if c.thread_id != ev.MAIN]
+    place: dict[str, Any] = {"thread": child, "sequence": 0, "turnId": "turn_0"}
+    wire.say("turn.started", **place)
+    wire.say("turn.completed", **place)
+    wire.take(wire.codec.give_up(DragomanError("Gone."), wire.now, thread_id=child))
+    (ended,) = wire.of(ev.TurnEnded)
+    assert (ended.thread_id, ended.outcome, ended.synthetic) == (child, "completed", False)
+    assert [over.thread_id for over in wire.of(ev.ThreadEnded)] == [child]
 
 
 def test_a_token_server_goes_on_after_a_relayed_request_without_a_turn_started() -> None:
@@ -1274,9 +1327,15 @@ def test_outcomes_survive_our_own_face_where_the_form_says_them(name: str, form:
     assert [e.outcome for e in read if isinstance(e, ev.InteractionResolved)] == wanted
 
 
-def test_a_create_answer_without_a_session_id_refuses_the_message() -> None:
+@pytest.mark.parametrize("prewarms", [True, False])
+def test_a_create_answer_without_a_session_id_refuses_the_message(prewarms: bool) -> None:
     codec = EveClient({})
     call = codec.submit("c", cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue"), {})
+    if not prewarms:
+        # A server before 0.59 (section 4.1): the message goes with the create.
+        body = b'{"ok":false,"error":"Missing or empty \'message\' field."}'
+        assert codec.respond(call, Response(400, CIMultiDict(), body), 1_000) == []
+        (call,) = codec.take_calls()
     (settled,) = codec.respond(call, Response(202, CIMultiDict(), b'{"ok":true}'), 1_000)
     assert isinstance(settled, ev.InputSettled)
     assert (settled.command_id, settled.error and settled.error.message) == (
