@@ -453,7 +453,6 @@ class _Reading:
         named: str | None,
         inputs: Sequence[cmd.AnyCommand],
     ) -> None:
-        self._dialect = dialect
         self._session_id = session_id
         self._codec = make({"task_id": named or session_id, "single_stream": True})
         self._call = _CALLS.get(dialect, _STREAM)

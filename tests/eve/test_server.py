@@ -587,6 +587,61 @@ def test_a_sign_in_says_where_to_go_and_how_it_ended(form: Form) -> None:
     assert (completed["name"], completed["outcome"]) == ("calendar", "declined")
 
 
+@pytest.mark.parametrize(
+    ("outcome", "shown"),
+    [
+        ("approved", "authorized"),
+        ("answered", "authorized"),
+        ("unknown", "authorized"),
+        ("skipped", "declined"),
+        ("withdrawn", "declined"),
+        ("cancelled", "declined"),
+        ("expired", "timed-out"),
+        ("failed", "failed"),
+    ],
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sign_in_ends_with_a_word_of_section_9_4(form: Form, outcome: str, shown: str) -> None:
+    request = asked(call=None, kind="authorization", prompt="Sign in.", options=None)
+    found = records(
+        form, [*said(), step(), step_over(), *request, *resolved(outcome=outcome), ended()]
+    )
+    (completed,) = [r["data"] for r in found if r["type"] == "authorization.completed"]
+    assert completed["outcome"] == shown
+
+
+# Children of backends that tell little
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [("Paid.", ["Paid."]), ("All paid.", ["Paid.", "All paid."]), (None, ["Paid."])],
+)
+def test_what_a_child_said_last_is_not_said_again_as_its_result(
+    form: Form, output: str | None, words: list[str]
+) -> None:
+    """Its own stream has one turn of what the backend told: what was said, and how it ended."""
+    child: dict[str, Any] = {"thread_id": "child-1"}
+    paid = (ev.Text(text="Paid."),)
+    sent: dict[str, Any] = {"direction": "sent", "sender": MAIN, "recipient": "child-1"}
+    received: dict[str, Any] = {"direction": "received", "sender": "child-1", "recipient": MAIN}
+    log = entries(
+        [
+            *said(),
+            ev.ThreadStarted(**child, parent=MAIN, name="payer"),
+            ev.ThreadMessage(**in_turn(), **sent, content=SAID),
+            ev.ThreadMessage(**in_turn(), **received, content=paid),
+            ev.ThreadEnded(**child, status="completed", output=output),
+        ],
+        lawful=False,
+    )
+    found = [json.loads(frame.data) for frame in frames(encoder(form, thread="child-1"), log)]
+    told = [r["data"]["message"] for r in found if r["type"] == "message.completed"]
+    assert told == words
+    assert kinds(found).count("turn.completed") == 1
+
+
 # Records that only an eve writes
 
 

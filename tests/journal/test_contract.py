@@ -460,12 +460,23 @@ async def test_a_closed_journal_refuses_everything(journal: Journal) -> None:
 
     assert isinstance(await store(journal, Write(session.key, 2, 1, line(2))), JournalUnavailable)
     journal.add_frames(session.key, 0, 0, [b"frame"], 1)
-    with pytest.raises(JournalUnavailable):
-        await journal.read(session.key)
-    with pytest.raises(JournalUnavailable):
-        await create(journal, "s2")
-    with pytest.raises(JournalUnavailable):
-        await journal.put_blob(b"x")
+    for asked in (
+        create(journal, "s2"),
+        journal.session("s1"),
+        journal.sessions(),
+        journal.resolve(owner="web", route="research", kind="task", name="t-1"),
+        journal.aliases(session.key),
+        journal.legs(session.key),
+        journal.commands(session.key),
+        journal.read(session.key),
+        journal.put_blob(b"x"),
+        journal.blob("0" * 64),
+        journal.sizes(),
+        journal.oldest(),
+        journal.delete(session.key, at=1),
+    ):
+        with pytest.raises(JournalUnavailable):
+            await asked
 
 
 async def test_an_opened_again_journal_holds_everything(journal: Journal) -> None:
