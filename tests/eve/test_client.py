@@ -582,6 +582,22 @@ def test_an_interrupt_whose_turn_never_opens_cancels_all_the_same() -> None:
     assert len(wire.codec.take_calls()) == 1
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancel_before_the_turn_of_a_taken_message_is_said_again_when_it_begins_soon(
+    late: bool,
+) -> None:
+    """A server takes it and does nothing (section 6). After a while it is another turn's."""
+    wire = Wire("S2")
+    wire.answer(wire.command(cmd.Interrupt()), 202, {"ok": True, "status": "accepted"})
+    assert wire.of(ev.InputSettled)[-1].outcome == "taken"
+    if late:
+        wire.take(wire.codec.tick(wire.now + RECOVER_MS))
+    assert wire.codec.take_calls() == []
+    wire.begin("hi")
+    said_again = [orjson.loads(call.request.body or b"") for call in wire.codec.take_calls()]
+    assert said_again == ([] if late else [{"turnId": "turn_0"}])
+
+
 def test_an_interrupt_of_a_held_pause_is_one_cancel() -> None:
     wire = Wire("S2")
     wire.approval("A")
