@@ -937,6 +937,22 @@ def test_garbage_is_reported_and_the_stream_goes_on() -> None:
     assert wire.of(ev.TurnStarted)
 
 
+@pytest.mark.parametrize("piece", [5, None, ["x"]])
+def test_a_piece_of_an_open_text_that_is_no_text_is_kept_as_what_nobody_knows(piece: Any) -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    wire.in_turn("message.appended", 0, messageDelta="a")
+    (kept,) = wire.in_turn("message.appended", 0, messageDelta=piece)
+    assert isinstance(kept, ev.Native)
+    assert kept.frame["data"]["messageDelta"] == piece
+    wire.in_turn("message.appended", 0, messageDelta="b")
+    wire.in_turn("message.completed", 0, message="ab", finishReason="stop")
+    assert [event.text for event in wire.of(ev.TextDelta)] == ["a", "b"]
+    assert [event.text for event in wire.of(ev.TextCompleted)] == ["ab"]
+    assert not wire.normalizer.repairs
+
+
 def test_a_relayed_request_belongs_to_the_child_and_is_shown_on_the_parent() -> None:
     wire = Wire("S2")
     wire.begin("hi")
