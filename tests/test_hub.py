@@ -21,7 +21,7 @@ from adapters.base import Encoder, Frame
 from adapters.events import MAIN, Entry, Native
 from proxy import hub
 from proxy.hub import Feed, Reader, entries_of
-from proxy.journal.base import Write
+from proxy.journal.base import Chunk, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.streams import StreamPlan, write_stream
 
@@ -825,3 +825,30 @@ async def test_history_comes_in_pieces_of_a_write_each(log: Log) -> None:
     pieces = [frames async for frames in log.feed.read(0)]
     assert [frame for frames in pieces for frame in frames] == log.frames
     assert all(sum(len(f.data) for f in frames[:-1]) < WRITE for frames in pieces)
+
+
+async def test_history_is_read_no_further_than_what_the_feed_has(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began at a snapshot and holds nothing; what is stored behind that is for later."""
+    readers.join()
+    await rest()
+    while log.seq < 2 * hub.SNAPSHOT_ENTRIES:
+        log.say(Step())
+    feed = Feed(log.journal, log._key, "s", Counting, lambda: log.stored)
+    await feed.catch_up()
+    known = log.frames.copy()
+    for _ in range(5):
+        log.store(Step())
+    scan = log.journal.scan
+    read: list[int] = []
+
+    async def watched(key: int, **options: Any) -> AsyncIterator[Chunk]:
+        async for chunk in scan(key, **options):
+            read.append(chunk.first)
+            yield chunk
+
+    monkeypatch.setattr(log.journal, "scan", watched)
+    found = [frame async for frames in feed.read(known[-6].cursor) for frame in frames]
+    assert found == known[-6:]
+    assert max(read) == 2 * hub.SNAPSHOT_ENTRIES
