@@ -568,6 +568,21 @@ async def test_frames_can_be_switched_off_and_cut_shorter(path: Path) -> None:
     await journal.aclose()
 
 
+async def test_damaged_frames_are_corruption_and_not_an_empty_list(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    journal.add_frames(session.key, 0, 0, [b"frame"], 1)
+    assert await journal.frames(session.key, 0) == [(0, b"frame")]
+    await journal.aclose()
+    execute(path, "UPDATE frames SET data = x'00'")
+
+    await journal.open()
+    with pytest.raises(JournalCorrupt, match=f"frames of session {session.key}"):
+        await journal.frames(session.key, 0)
+    await journal.aclose()
+
+
 @pytest.mark.parametrize("data", [b"no zlib", pack_frames([b"a", b"b"])[:-1]])
 def test_a_damaged_batch_of_frames_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="batch of frames"):
