@@ -419,7 +419,7 @@ def test_tools_carry_what_the_dialect_has_no_field_for_in_members_of_our_own() -
             {"output": "", "error": "permission_denied", "reason": "not today"},
         ),
         # A backend may not count as an error what a person denied.
-        ({"status": "rejected"}, {"output": "", "error": "permission_denied"}),
+        ({"status": "rejected", "output": ""}, {"output": "", "error": "permission_denied"}),
         (
             {"is_error": True, "status": "interrupted"},
             {"output": "", "error": "failed", "status": "interrupted"},
