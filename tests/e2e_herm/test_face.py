@@ -453,7 +453,7 @@ async def test_what_a_backend_has_no_word_for_is_kept_here_and_never_on_its_way_
     # Nobody refused it afterwards.
     assert live.repairs == {}
     assert await house.sessions.journal.commands(live.row.key) == []
-    assert [received.route for received in house.engine.received] == ["execute"]
+    assert [received.route for received in house.scripted["engine"].received] == ["execute"]
 
 
 async def test_the_backend_hears_how_the_session_was_made(serve: Serve) -> None:

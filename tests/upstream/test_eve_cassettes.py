@@ -31,8 +31,10 @@ def asked(release: Release, name: str) -> list[tuple[str, str, Any]]:
     ]
 
 
-def stream(start: int) -> tuple[str, str, Any]:
-    return ("GET", f"/eve/v1/session/ID/stream?startIndex={start}&streamControlVersion=1", None)
+def stream(release: Release, start: int) -> tuple[str, str, Any]:
+    path = f"/eve/v1/session/ID/stream?startIndex={start}&streamControlVersion=1"
+    # A T shows by its tail alone that it has lost a session (section 7.2).
+    return ("GET", path + "&includeTailIndex=1" if release == "0.30.8" else path, None)
 
 
 def first(release: Release, message: Any) -> list[tuple[str, str, Any]]:
@@ -42,7 +44,7 @@ def first(release: Release, message: Any) -> list[tuple[str, str, Any]]:
     else:
         body = {"message": message, "turnPolicy": "queue"}
         begun = [("POST", "/eve/v1/session/ID", body)]
-    return [("POST", "/eve/v1/session", None), *begun, stream(0)]
+    return [("POST", "/eve/v1/session", None), *begun, stream(release, 0)]
 
 
 def token(release: Release, name: str) -> dict[str, str]:
@@ -85,7 +87,10 @@ async def test_a_second_message_is_a_second_turn_of_the_same_session(release: Re
     assert texts(driver)[-1].endswith("(turn 2)")
     policy = {} if release == "0.30.8" else {"turnPolicy": "queue"}
     body = {"message": "script: tool", **policy, **token(release, "turns")}
-    assert asked(release, "turns")[3:] == [("POST", "/eve/v1/session/ID", body), stream(11)]
+    assert asked(release, "turns")[3:] == [
+        ("POST", "/eve/v1/session/ID", body),
+        stream(release, 11),
+    ]
 
 
 async def test_a_file_goes_along_as_a_data_url(release: Release) -> None:
@@ -176,7 +181,7 @@ async def test_a_stream_goes_on_at_the_record_reached(
     driver = await play(f"eve-{release}/{name}")
     starts = [target for method, target, _ in asked(release, name) if method == "GET"]
     reached = {"resume": 6, "resume-approve": {"0.30.8": 11, "0.80.1": 14}[release]}[name]
-    assert starts == [stream(0)[1], stream(reached)[1]]
+    assert starts == [stream(release, 0)[1], stream(release, reached)[1]]
     assert sum(isinstance(event, ev.TurnStarted) for event in driver.events) == 1
     assert [e.outcome for e in driver.events if isinstance(e, ev.TurnEnded)] == ["completed"]
     if whole is not None:
