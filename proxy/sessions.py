@@ -442,10 +442,12 @@ class Sessions:
         """
 
         async def outcome() -> tuple[T | None, DragomanError | None]:
-            try:
-                return await work, None
-            except DragomanError as error:
-                return None, error
+            # The task has no part in the request's context.
+            with self.holding():
+                try:
+                    return await work, None
+                except DragomanError as error:
+                    return None, error
 
         task = self._tasks.start(outcome(), name="request")
         self._requests.add(task)

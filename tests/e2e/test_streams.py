@@ -445,3 +445,19 @@ async def test_a_session_stays_in_memory_while_a_request_looks_at_it(run: Run) -
     await until(lambda: live.quiet)
     late = await task
     await until(lambda: late.quiet)
+
+
+async def test_a_session_stays_in_memory_while_work_that_outlives_its_request_looks_at_it(
+    run: Run,
+) -> None:
+    running = await run()
+    session = await running.eve().create()
+
+    async def work() -> None:
+        live = await running.live(session.session_id)
+        await settled(live)
+        assert live.idle
+        assert not live.quiet
+
+    with running.sessions.holding():
+        await running.sessions.keep(work())
