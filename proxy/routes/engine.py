@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from adapters.base import Response
 from adapters.engine import requests, wire
 from adapters.engine.server import TASK_OPTION, EngineEncoder
 from adapters.errors import DragomanError, ErrorCode, NotSupported
-from proxy.auth import Action, Principal, authenticate, authorize
+from proxy.auth import Action, Principal, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.hub import Feed
 from proxy.journal.base import SessionRow
-from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import SESSIONS, SETTINGS
+from proxy.routes.entry import Handler, entered, owned, route_of, to_web
 from proxy.session import Session
 from proxy.sessions import TASK
 from proxy.streams import StreamPlan, send_head, write_stream
@@ -60,8 +59,6 @@ _METHODS = {
 _OF_AN_ENGINE = ("/rpc", "/assets", "/memory", "/skills", "/admin")
 """Routes of a real Engine that are none of the conversation (sections 5 and 16)."""
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 _log = logging.getLogger(__name__)
 
 
@@ -96,37 +93,21 @@ def _face(handler: Handler) -> Handler:
             error_id = request.app[SESSIONS].ids.uuid()
             _log.exception("engine: request failed, error id `%s`", error_id)
             internal = DragomanError("", code=ErrorCode.INTERNAL)
-            return _response(requests.refusal(internal, error_id=error_id))
-        return _response(requests.refusal(error, task=request.get(ASKED_FOR_TASK, False)))
+            return to_web(requests.refusal(internal, error_id=error_id))
+        return to_web(requests.refusal(error, task=request.get(ASKED_FOR_TASK, False)))
 
     return guarded
 
 
-def _response(response: Response) -> web.Response:
-    return web.Response(status=response.status, headers=response.headers, body=response.body)
-
-
-def _route(request: web.Request) -> str:
-    return request.match_info.get("route") or request.app[LISTENER_ROUTE]
-
-
 def _entered(request: web.Request, action: Action) -> Principal:
     """Return who asks, after the checks that stand before any look-up (section 3)."""
-    principal = authenticate(request.headers, request.app[KEYS])
-    authorize(principal, None, action, _route(request), request.app[SETTINGS])
-    if request.app[SESSIONS].stopping:
-        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    principal = entered(request, action, to_the_end=())
     request[ASKED_FOR_TASK] = True
     return principal
 
 
 async def _found(request: web.Request, principal: Principal, name: str, action: Action) -> Session:
-    route = _route(request)
-    session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
-    authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
-    if session.row.route != route or session.state.ended == "deleted":
-        raise SessionNotFound(f"There is no task `{name[:80]}`.")
-    return session
+    return await owned(request, principal, name, action, what="task")
 
 
 async def _encoder(session: Session) -> tuple[Feed, EngineEncoder]:
@@ -140,7 +121,7 @@ async def _tasks(request: web.Request, principal: Principal, *states: str) -> li
     """Return the tasks of a key on this route, other faces' included."""
     rows = await request.app[SESSIONS].journal.sessions(
         owner=principal.name,
-        route=_route(request),
+        route=route_of(request),
         states=states or None,
         limit=TASKS_LISTED,
     )
@@ -185,7 +166,7 @@ async def _task(
 ) -> tuple[Session, list[str]]:
     """Return the session of a task; a new name opens a new one, with the message in it, whose id is
     returned then (section 1)."""
-    sessions, route, name = request.app[SESSIONS], _route(request), wanted.task_id
+    sessions, route, name = request.app[SESSIONS], route_of(request), wanted.task_id
     locks = request.app[TASK_LOCKS]
     key = (principal.name, route, name)
     lock = locks.get(key)
@@ -320,7 +301,7 @@ async def _respond(
         )
     command = requests.to_command(given, asked)
     await session.submit([command], by=principal.name, face=wire.DIALECT, blobs=given.blobs)
-    return _response(requests.json_response(200, requests.resumed_body(asked.request_id)))
+    return to_web(requests.json_response(200, requests.resumed_body(asked.request_id)))
 
 
 async def _asking(request: web.Request, principal: Principal, request_id: str | None) -> Session:
@@ -347,7 +328,7 @@ async def pending(request: web.Request) -> web.StreamResponse:
         if encoder.pending is not None:
             records.append(encoder.pending)
     records.sort(key=lambda record: record["created_at"])
-    return _response(requests.json_response(200, requests.pending_body(records)))
+    return to_web(requests.json_response(200, requests.pending_body(records)))
 
 
 # The rest.
@@ -359,7 +340,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     if sessions.stopping:
         raise DragomanError("The server is stopping.", code=ErrorCode.STOPPING)
     uptime = sessions.clock.monotonic() - request.app[STARTED_AT]
-    return _response(requests.json_response(200, requests.health_body(uptime)))
+    return to_web(requests.json_response(200, requests.health_body(uptime)))
 
 
 async def nothing(request: web.Request) -> web.StreamResponse:

@@ -10,21 +10,21 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from multidict import CIMultiDict, MultiDict
 from yarl import URL
 
-from adapters.base import Call, Request, Response
+from adapters.base import Call, Request
 from adapters.commands import AnswerInteraction, AnyCommand, Clear, Compact, Interrupt, Reset
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve import requests, wire
 from adapters.eve.server import EveEncoder
 from adapters.events import MAIN
-from proxy.auth import Action, Principal, authenticate, authorize
+from proxy.auth import Action, Principal, authorize
 from proxy.errors import InteractionConflict, SequenceConflict, SessionNotFound
-from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import SESSIONS, SETTINGS
+from proxy.routes.entry import Handler, entered, route_of, to_web
 from proxy.session import SAID_AS_MESSAGE, THREAD, Session
 from proxy.settings import Settings
 from proxy.streams import StreamPlan, write_stream
@@ -54,8 +54,6 @@ FACE = web.AppKey("eve_face", requests.Face)
 
 TOKEN_STYLE = web.RequestKey("token_style", bool)
 """Whether the request named its session by a token: errors are then those of generation T."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +115,7 @@ def _refused(
     *,
     error_id: str | None = None,
 ) -> web.Response:
-    return _response(
+    return to_web(
         requests.refusal(
             error,
             form=request.app[FACE].form,
@@ -129,10 +127,6 @@ def _refused(
     )
 
 
-def _response(response: Response) -> web.Response:
-    return web.Response(status=response.status, headers=response.headers, body=response.body)
-
-
 def _face_of(settings: Settings) -> requests.Face:
     types = settings.eve.upload.media_types
     return requests.Face(
@@ -141,19 +135,6 @@ def _face_of(settings: Settings) -> requests.Face:
         media_types=None if "*/*" in types else types,
         authenticated=bool(settings.keys),
     )
-
-
-def _route(request: web.Request) -> str:
-    return request.match_info.get("route") or request.app[LISTENER_ROUTE]
-
-
-def _entered(request: web.Request, action: Action) -> Principal:
-    """Return who asks, after the checks that stand before any look-up (section 2.1)."""
-    principal = authenticate(request.headers, request.app[KEYS])
-    authorize(principal, None, action, _route(request), request.app[SETTINGS])
-    if action is not Action.READ and request.app[SESSIONS].stopping:
-        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
-    return principal
 
 
 def _viewed(name: str) -> tuple[int, str]:
@@ -179,8 +160,8 @@ async def _shown(request: web.Request, session: Session) -> str:
 
 
 async def _found(request: web.Request, name: str, action: Action) -> tuple[Principal, Session]:
-    principal = _entered(request, action)
-    route = _route(request)
+    principal = entered(request, action)
+    route = route_of(request)
     _, name = _viewed(name)
     session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
     if session.row.route != route:
@@ -196,9 +177,9 @@ async def _read_session(request: web.Request, name: str) -> tuple[Session, str]:
     try:
         _, session = await _found(request, name, Action.READ)
     except SessionNotFound:
-        owner = _entered(request, Action.READ).name
+        owner = entered(request, Action.READ).name
         parent = await request.app[SESSIONS].journal.resolve(
-            owner=owner, route=_route(request), kind=THREAD, name=name
+            owner=owner, route=route_of(request), kind=THREAD, name=name
         )
         if parent is None:
             raise
@@ -209,26 +190,26 @@ async def _read_session(request: web.Request, name: str) -> tuple[Session, str]:
 
 async def health(request: web.Request) -> web.StreamResponse:
     """GET /eve/v1/health: open to everybody (section 2.1)."""
-    return _response(requests.json_response(200, requests.health_body()))
+    return to_web(requests.json_response(200, requests.health_body()))
 
 
 async def info(request: web.Request) -> web.StreamResponse:
     """GET /eve/v1/info: the least that clients accept; the agent is the route's backend (section
     12)."""
-    _entered(request, Action.READ)
-    backend = request.app[SESSIONS].backend_of(_route(request))
+    entered(request, Action.READ)
+    backend = request.app[SESSIONS].backend_of(route_of(request))
     body = requests.info_body(request.app[FACE].form, backend.create.agent or backend.name)
-    return _response(requests.json_response(200, body))
+    return to_web(requests.json_response(200, body))
 
 
 async def nothing(request: web.Request) -> web.StreamResponse:
     """Answer an unknown path or a wrong method as the host framework does (section 2)."""
-    return _response(requests.route_not_found(request.method, str(request.url)))
+    return to_web(requests.route_not_found(request.method, str(request.url)))
 
 
 async def create(request: web.Request) -> web.StreamResponse:
     """POST /eve/v1/session."""
-    principal = _entered(request, Action.CREATE)
+    principal = entered(request, Action.CREATE)
     face = request.app[FACE]
     wanted = requests.parse_create(await request.read(), face)
     joined = request.headers.get(JOIN_HEADER)
@@ -247,14 +228,14 @@ async def _join(request: web.Request, face: requests.Face, name: str) -> web.Res
     _, session = await _found(request, name, Action.READ)
     encoder = await _encoder(session)
     view = f"dgv_{encoder.turn_at}_{session.id}"
-    return _response(requests.create_answer(face.form, view, token=encoder.token))
+    return to_web(requests.create_answer(face.form, view, token=encoder.token))
 
 
 async def _create(
     request: web.Request, principal: Principal, face: requests.Face, wanted: requests.Create
 ) -> web.Response:
     sessions = request.app[SESSIONS]
-    route = _route(request)
+    route = route_of(request)
     if wanted.mode == "task" or wanted.callback is not None:
         what = "callback" if wanted.callback is not None else "mode"
         raise NotSupported(
@@ -294,19 +275,17 @@ async def _create(
         session = await sessions.get(first, owner=principal.name, route=route)
         token = await _token(session)
         if not session.forgot_its_message:
-            return _response(requests.create_answer(face.form, first, token=token))
+            return to_web(requests.create_answer(face.form, first, token=token))
         ids = await session.submit(
             messages, by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
         )
     delivery = ids[0] if ids else None
-    return _response(
-        requests.create_answer(face.form, session.id, token=token, delivery_id=delivery)
-    )
+    return to_web(requests.create_answer(face.form, session.id, token=token, delivery_id=delivery))
 
 
 async def follow_up(request: web.Request) -> web.StreamResponse:
     """POST /eve/v1/session/{session}."""
-    _entered(request, Action.WRITE)
+    entered(request, Action.WRITE)
     face = request.app[FACE]
     wanted = requests.parse_follow_up(await request.read(), face)
     request[TOKEN_STYLE] = wanted.token is not None
@@ -337,7 +316,7 @@ async def _follow_up(
     ids = await session.submit(
         commands, by=principal.name, face=wire.DIALECT, details=details, blobs=wanted.blobs
     )
-    return _response(
+    return to_web(
         requests.follow_up_answer(
             face.form,
             await _shown(request, session),
@@ -396,7 +375,7 @@ async def _token(session: Session) -> str:
 def _control(kind: requests.ControlKind, *, by_token: bool = False) -> Handler:
     async def control(request: web.Request) -> web.StreamResponse:
         action = Action.CONTROL if kind == "reset" else Action.WRITE
-        _entered(request, action)
+        entered(request, action)
         face = request.app[FACE]
         name = None if by_token else request.match_info["session"]
         wanted = requests.parse_control(kind, await request.read(), face, name)
@@ -427,7 +406,7 @@ async def _controlled(
         details = None if number is None else {TOKEN_NUMBER: number}
         await session.submit([command], by=principal.name, face=wire.DIALECT, details=details)
     shown = await _shown(request, session)
-    return _response(requests.control_answer(wanted.kind, face.form, shown, applied=applied))
+    return to_web(requests.control_answer(wanted.kind, face.form, shown, applied=applied))
 
 
 async def called_back(request: web.Request) -> web.StreamResponse:
@@ -442,7 +421,7 @@ async def called_back(request: web.Request) -> web.StreamResponse:
         "Nothing is pending here; only eve backends take callbacks.", code=ErrorCode.NOT_FOUND
     )
     try:
-        backend = sessions.backend_of(_route(request))
+        backend = sessions.backend_of(route_of(request))
     except DragomanError:
         raise nothing_pending from None
     if backend.dialect != wire.DIALECT:
@@ -473,7 +452,7 @@ async def _webhook(request: web.Request) -> str | None:
         found = await request.app[SESSIONS].get(session_id, owner=None, route=None)
     except SessionNotFound:
         return None
-    if found.row.route != _route(request):
+    if found.row.route != route_of(request):
         return None
     for asked in found.open_interactions():
         ours = requests.webhook_token(found.row.secret, found.id, asked.request_id)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 from aiohttp import web
 
 from adapters import events as ev
-from adapters.base import EncoderContext, Response
+from adapters.base import EncoderContext
 from adapters.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
 from adapters.errors import DragomanError, ErrorCode
 from adapters.herm import requests, wire
@@ -26,11 +26,12 @@ from adapters.herm.server import (
     SessionFacts,
     messages_of,
 )
-from proxy.auth import Action, Principal, authenticate, authorize
-from proxy.errors import CursorExpired, SequenceConflict, SessionNotFound
+from proxy.auth import Action, Principal
+from proxy.errors import CursorExpired, SequenceConflict
 from proxy.hub import FIRST_ROWS, entries_of
 from proxy.journal.base import SessionRow
-from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import SESSIONS, SETTINGS
+from proxy.routes.entry import Handler, entered, owned, route_of, to_web
 from proxy.session import Session, told
 from proxy.streams import StreamPlan, write_stream
 
@@ -43,8 +44,6 @@ SESSION_LOCKS: web.AppKey[weakref.WeakKeyDictionary[Session, asyncio.Lock]] = we
     "herm_session_locks", weakref.WeakKeyDictionary
 )
 """One lock for each session that gets repeatable requests: two with one key must be one."""
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _log = logging.getLogger(__name__)
 
@@ -88,45 +87,23 @@ def _face(handler: Handler) -> Handler:
         except web.HTTPRequestEntityTooLarge:
             limit = request.app[SETTINGS].server.max_body_bytes
             text = f"The body is larger than {limit} bytes."
-            return _response(requests.refusal(DragomanError(text, code=ErrorCode.TOO_LARGE)))
+            return to_web(requests.refusal(DragomanError(text, code=ErrorCode.TOO_LARGE)))
         except DragomanError as error:
-            return _response(requests.refusal(error))
+            return to_web(requests.refusal(error))
         except (asyncio.CancelledError, ConnectionError, TimeoutError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001 - the root of a request
             error_id = request.app[SESSIONS].ids.uuid()
             _log.exception("herm: request failed, error id `%s`", error_id)
             text = f"This went wrong here; the log has it under `{error_id}`."
-            return _response(requests.refusal(DragomanError(text, code=ErrorCode.INTERNAL)))
+            return to_web(requests.refusal(DragomanError(text, code=ErrorCode.INTERNAL)))
 
     return guarded
 
 
-def _response(response: Response) -> web.Response:
-    return web.Response(status=response.status, headers=response.headers, body=response.body)
-
-
-def _route(request: web.Request) -> str:
-    return request.match_info.get("route") or request.app[LISTENER_ROUTE]
-
-
-def _entered(request: web.Request, action: Action) -> Principal:
-    """Return who asks, after the checks that stand before any look-up (section 1)."""
-    principal = authenticate(request.headers, request.app[KEYS])
-    authorize(principal, None, action, _route(request), request.app[SETTINGS])
-    if action is not Action.READ and request.app[SESSIONS].stopping:
-        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
-    return principal
-
-
 async def _found(request: web.Request, action: Action) -> tuple[Principal, Session]:
-    principal = _entered(request, action)
-    route, name = _route(request), request.match_info["session"]
-    session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
-    authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
-    if session.row.route != route or session.state.ended == "deleted":
-        raise SessionNotFound(f"There is no session `{name[:80]}`.")
-    return principal, session
+    principal = entered(request, action)
+    return principal, await owned(request, principal, request.match_info["session"], action)
 
 
 async def _encoder(session: Session) -> HermEncoder:
@@ -162,13 +139,13 @@ async def _envelopes(request: web.Request, session: Session) -> AsyncIterator[li
 
 
 def _agent_id(request: web.Request) -> str:
-    backend = request.app[SESSIONS].backend_of(_route(request))
+    backend = request.app[SESSIONS].backend_of(route_of(request))
     return backend.create.agent or backend.name
 
 
 def _check_agent(request: web.Request) -> None:
-    backend = request.app[SESSIONS].backend_of(_route(request))
-    if request.match_info["agent"] not in (_agent_id(request), backend.name, _route(request)):
+    backend = request.app[SESSIONS].backend_of(route_of(request))
+    if request.match_info["agent"] not in (_agent_id(request), backend.name, route_of(request)):
         raise DragomanError(
             f"There is no agent `{request.match_info['agent'][:80]}`; this route has "
             f"`{_agent_id(request)}`.",
@@ -177,7 +154,7 @@ def _check_agent(request: web.Request) -> None:
 
 
 def _agent_object(request: web.Request) -> dict[str, object]:
-    backend = request.app[SESSIONS].backend_of(_route(request))
+    backend = request.app[SESSIONS].backend_of(route_of(request))
     return requests.agent_object(
         _agent_id(request), backend.name, f"{backend.dialect}/{backend.name}"
     )
@@ -185,16 +162,16 @@ def _agent_object(request: web.Request) -> dict[str, object]:
 
 async def agents(request: web.Request) -> web.StreamResponse:
     """GET /v1/agents."""
-    _entered(request, Action.READ)
+    entered(request, Action.READ)
     body = {"data": [_agent_object(request)], "nextCursor": None}
-    return _response(requests.json_response(200, body))
+    return to_web(requests.json_response(200, body))
 
 
 async def agent(request: web.Request) -> web.StreamResponse:
     """GET /v1/agents/{agent}."""
-    _entered(request, Action.READ)
+    entered(request, Action.READ)
     _check_agent(request)
-    return _response(requests.json_response(200, _agent_object(request)))
+    return to_web(requests.json_response(200, _agent_object(request)))
 
 
 # Sessions (sections 2.2 and 2.3).
@@ -202,7 +179,7 @@ async def agent(request: web.Request) -> web.StreamResponse:
 
 async def create(request: web.Request) -> web.StreamResponse:
     """POST /v1/agents/{agent}/sessions."""
-    principal = _entered(request, Action.CREATE)
+    principal = entered(request, Action.CREATE)
     _check_agent(request)
     wanted = requests.parse_create(await request.read())
     return await request.app[SESSIONS].keep(_create(request, principal, wanted))
@@ -211,7 +188,7 @@ async def create(request: web.Request) -> web.StreamResponse:
 async def _create(
     request: web.Request, principal: Principal, wanted: requests.Create
 ) -> web.Response:
-    sessions, route = request.app[SESSIONS], _route(request)
+    sessions, route = request.app[SESSIONS], route_of(request)
     sessions.check(route, CreateSession(user_id=wanted.user_id, title=wanted.title))
     key = request.headers.get(KEY_HEADER)
     try:
@@ -233,7 +210,7 @@ async def _create(
         if first is None:
             raise
         session = await sessions.get(first, owner=principal.name, route=route)
-    return _response(requests.json_response(201, await _object(request, session)))
+    return to_web(requests.json_response(201, await _object(request, session)))
 
 
 async def _object(request: web.Request, session: Session) -> dict[str, object]:
@@ -266,14 +243,14 @@ async def _facts(request: web.Request, row: SessionRow) -> SessionFacts:
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
     """GET /v1/sessions, newest first; archived ones only where asked for (section 2)."""
-    principal = _entered(request, Action.READ)
+    principal = entered(request, Action.READ)
     wanted = requests.parse_sessions(request.query)
     found: list[dict[str, object]] = []
     before, more = wanted.before, False
     while True:
         rows = await request.app[SESSIONS].journal.sessions(
             owner=principal.name,
-            route=_route(request),
+            route=route_of(request),
             states=("idle", "running", "paused", "ended"),
             before=before,
             limit=wire.LIMIT_MOST,
@@ -297,7 +274,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         if more or len(rows) < wire.LIMIT_MOST:
             break
     cursor = requests.make_cursor(before) if more and before is not None else None
-    return _response(requests.json_response(200, {"data": found, "nextCursor": cursor}))
+    return to_web(requests.json_response(200, {"data": found, "nextCursor": cursor}))
 
 
 def _wanted(query: requests.SessionQuery, value: dict[str, object]) -> bool:
@@ -319,7 +296,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     async for made in _envelopes(request, session):
         kept.update((envelope.sequence, envelope) for envelope in made if envelope.listed)
     body = {**await _object(request, session), "messages": messages_of(kept.values())}
-    return _response(requests.json_response(200, body))
+    return to_web(requests.json_response(200, body))
 
 
 async def update(request: web.Request) -> web.StreamResponse:
@@ -329,7 +306,7 @@ async def update(request: web.Request) -> web.StreamResponse:
     if wanted.title is not None or wanted.metadata is not None:
         command = UpdateSession(title=wanted.title, metadata=wanted.metadata)
         await request.app[SESSIONS].keep(_done(request, principal, session, command))
-    return _response(requests.json_response(200, await _object(request, session)))
+    return to_web(requests.json_response(200, await _object(request, session)))
 
 
 async def archive(request: web.Request) -> web.StreamResponse:
@@ -337,7 +314,7 @@ async def archive(request: web.Request) -> web.StreamResponse:
     principal, session = await _found(request, Action.CONTROL)
     if session.state.archived_at is None:
         await request.app[SESSIONS].keep(_done(request, principal, session, Archive()))
-    return _response(requests.json_response(200, await _object(request, session)))
+    return to_web(requests.json_response(200, await _object(request, session)))
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
@@ -363,7 +340,7 @@ async def _done(
 
 async def post_events(request: web.Request) -> web.StreamResponse:
     """POST /v1/sessions/{session}/events."""
-    _entered(request, Action.WRITE)
+    entered(request, Action.WRITE)
     wanted = requests.parse_events(await request.read())
     answers = any(event.request for event in wanted)
     principal, session = await _found(request, Action.ANSWER if answers else Action.WRITE)
@@ -385,7 +362,7 @@ async def _posted(
     async with lock:
         repeated = (await _encoder(session)).repeated(key)
         if repeated is not None:
-            return _response(requests.events_answer((await _encoder(session)).inputs(repeated)))
+            return to_web(requests.events_answer((await _encoder(session)).inputs(repeated)))
         return await _accept(principal, session, wanted, key)
 
 
@@ -411,7 +388,7 @@ async def _accept(
     commands = requests.to_commands(wanted, lookup)
     details = None if key is None else {IDEMPOTENCY_KEY: key}
     ids = await session.submit(commands, by=principal.name, face=wire.DIALECT, details=details)
-    return _response(requests.events_answer((await _encoder(session)).inputs(ids)))
+    return to_web(requests.events_answer((await _encoder(session)).inputs(ids)))
 
 
 async def list_events(request: web.Request) -> web.StreamResponse:
@@ -432,7 +409,7 @@ async def list_events(request: web.Request) -> web.StreamResponse:
             if not page.add(encoder.envelopes(entry)):
                 break
         page.end()
-    return _response(page.answer())
+    return to_web(page.answer())
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
@@ -459,18 +436,18 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 def _not_served(why: str) -> Handler:
     async def refuse(request: web.Request) -> web.StreamResponse:
-        _entered(request, Action.READ)
-        return _response(requests.not_served(request.method, request.path, why))
+        entered(request, Action.READ)
+        return to_web(requests.not_served(request.method, request.path, why))
 
     return refuse
 
 
 def _wrong_method(allowed: list[str]) -> Handler:
     async def refuse(request: web.Request) -> web.StreamResponse:
-        _entered(request, Action.READ)
+        entered(request, Action.READ)
         names = ", ".join(sorted(allowed))
         error = DragomanError(f"`{request.path}` takes {names}.", code=ErrorCode.METHOD_NOT_ALLOWED)
-        response = _response(requests.refusal(error))
+        response = to_web(requests.refusal(error))
         response.headers["Allow"] = names
         return response
 
@@ -479,5 +456,5 @@ def _wrong_method(allowed: list[str]) -> Handler:
 
 async def nothing(request: web.Request) -> web.StreamResponse:
     """Answer a path that is none, to those with a key."""
-    _entered(request, Action.READ)
-    return _response(requests.no_route(request.method, request.path))
+    entered(request, Action.READ)
+    return to_web(requests.no_route(request.method, request.path))
