@@ -360,7 +360,7 @@ class Session:
                 gate=self._gate,
             )
             self._feeds[key] = feed
-            if self.draining:
+            if self.draining or self.closed:
                 feed.close()
         return feed
 
@@ -694,8 +694,8 @@ class Session:
         """Leave memory: what is in it may be ahead of the journal. The next request loads the
         session anew."""
         if not self.closed:
-            self.close()
             self._broken(self)
+            self.close()
 
     def drain(self) -> None:
         """End all readers and send no further message; what is on its way to the backend goes on,
@@ -716,6 +716,8 @@ class Session:
             self._timer.cancel()
         for feed in self._feeds.values():
             feed.close()
+        # They know the session: without this, it stayed in memory until the next full collection.
+        self._feeds.clear()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._tasks.start(self._surviving(work, name), name=f"{self.id}: {name}")

@@ -207,6 +207,8 @@ class Sessions:
             request.answered = True
             for session in request.sessions:
                 session.holders -= 1
+            # What the request began has its context still.
+            request.sessions.clear()
 
     def _hold(self, session: Session) -> Session:
         request = _request.get()
@@ -592,11 +594,14 @@ class Sessions:
     async def _put_away(self) -> None:
         while True:
             await self.clock.sleep(QUIET_SECONDS / 2)
-            limit = self.clock.monotonic() - QUIET_SECONDS
-            for session in list(self._live.values()):
-                if session.used_at < limit and session.quiet:
-                    self._live.pop(session.id, None)
-                    session.close()
+            self._put_quiet_away()
+
+    def _put_quiet_away(self) -> None:
+        limit = self.clock.monotonic() - QUIET_SECONDS
+        for session in list(self._live.values()):
+            if session.used_at < limit and session.quiet:
+                self._live.pop(session.id, None)
+                session.close()
 
     def _erase_soon(self, session: Session) -> None:
         """Hear that a session was deleted: what is stored of it goes. A stop in between is made

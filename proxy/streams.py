@@ -37,12 +37,13 @@ class StreamPlan:
 
 
 async def send_head(request: web.Request, response: web.StreamResponse) -> None:
-    """Send the head of a stream, if it is not sent yet."""
+    """Send the head of a stream, if it is not sent yet and the reader is still there."""
     if response.prepared:
         return
     if request.version >= HttpVersion11:
         response.enable_chunked_encoding()
-    await response.prepare(request)
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
 
 
 async def write_stream(

@@ -7,8 +7,10 @@ import socket
 from typing import Any
 
 import pytest
+from aiohttp import ClientConnectionResetError, web
+from aiohttp.test_utils import make_mocked_request
 
-from proxy.streams import _limit_silence
+from proxy.streams import _limit_silence, send_head
 
 OPTION = 18
 """The number that Linux has for it; other systems that know the option have others."""
@@ -79,3 +81,11 @@ def test_a_unix_socket_is_left_alone_as_its_other_end_cannot_vanish() -> None:
 def test_a_stream_goes_on_without_the_limit_where_the_kernel_refuses_it() -> None:
     refused: Any = FakeSocket(fault=OSError(92, "Protocol not available"))
     _limit_silence(FakeTransport(refused), 30.0)
+
+
+async def test_a_reader_that_leaves_before_the_head_is_nobodys_error() -> None:
+    class Left(web.StreamResponse):
+        async def prepare(self, request: web.BaseRequest) -> None:
+            raise ClientConnectionResetError("Cannot write to closing transport")
+
+    await send_head(make_mocked_request("GET", "/"), Left())

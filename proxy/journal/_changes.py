@@ -202,8 +202,9 @@ def insert_session(transaction: Transaction, new: NewSession) -> Tail:
         add_alias(connection, row.owner, row.route, kind, name, key)
     if new.codec is not None:
         insert_codec(connection, key, new.codec)
-    tail = transaction.tails[key] = Tail(0)
-    transaction.undone.append(lambda: transaction.tails.__delitem__(key))
+    tails = transaction.tails
+    tail = tails[key] = Tail(0)
+    transaction.undone.append(lambda: tails.__delitem__(key))
     return tail
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -461,3 +463,16 @@ async def test_a_session_stays_in_memory_while_work_that_outlives_its_request_lo
 
     with running.sessions.holding():
         await running.sessions.keep(work())
+
+
+async def test_a_session_that_was_put_away_is_gone_without_a_collection_of_cycles(run: Run) -> None:
+    running = await run()
+    session = await running.eve().create("script: tool")
+    await session.read_turn()
+    gone = weakref.ref(await running.live(session.session_id))
+    gc.disable()
+    try:
+        await until(lambda: gone() is None)
+    finally:
+        gc.enable()
+    assert session.session_id not in running.sessions._live
