@@ -142,6 +142,10 @@ def _eve_asks(story: _Story, requests: Iterable[Mapping[str, Any]]) -> None:
             story.fact("ask", "approval" if approval else request["prompt"])
 
 
+# What stands before the end of a turn that did nothing: a message too, while something is asked.
+_EMPTY = {False: {"turn.started"}, True: {"turn.started", "message.received"}}
+
+
 def eve_facts(records: Iterable[Mapping[str, Any]]) -> list[Fact]:
     """Read eve records (eve page, section 8)."""
     story = _Story()
@@ -174,7 +178,7 @@ def eve_facts(records: Iterable[Mapping[str, Any]]) -> list[Fact]:
             case "turn.started":
                 # A turn that was closed at its pause goes on as another (the token generation).
                 held, open_, empty = open_, set(), False
-            case "turn.completed" if previous == "turn.started":
+            case "turn.completed" if previous in _EMPTY[bool(held)]:
                 # A boundary for who said something meanwhile: what was asked is asked still, also
                 # where a message before had a turn of its own, after which nothing says so.
                 open_, held, empty = open_ | held, set(), True
