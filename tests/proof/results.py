@@ -45,9 +45,9 @@ _COLUMNS: tuple[str, ...] = (
     "replay differs",
 )
 
-WARM_UP_S = 45.0
-"""Pools, caches and code that is used for the first time fill in this time of a process's life. Its
-memory counts afterwards."""
+WARM_UP_S = 60.0
+"""Pools, caches and code that is used for the first time fill in this time of a process's life, and
+sessions stay in memory for 45 s after their last use. Its memory counts afterwards."""
 
 MEMORY_SHARE = 0.05
 MEMORY_BYTES = 5 * 2**20
