@@ -13,6 +13,7 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
 from proxy.scripted.herm import Variant
+from proxy.session import told
 from tests.e2e_herm.conftest import Serve
 from tests.support.herm_client import (
     Envelope,
@@ -392,6 +393,22 @@ async def test_a_repeated_request_with_its_key_is_one(serve: Serve) -> None:
 
 
 # Sessions.
+
+
+async def test_what_a_session_was_told_is_known_also_when_its_log_has_grown_long(
+    serve: Serve,
+) -> None:
+    house = await serve()
+    client = house.client("engine")
+    session = (await client.create("engine", metadata={"ticket": "A-17"}))["id"]
+    await client.call("PATCH", f"/v1/sessions/{session}", {"metadata": {"x": 1}})
+    await client.turn(session, "script: long 400")
+    # By then what was told is found by its places, which a snapshot of the state keeps.
+    live = await house.live(session)
+    await settled(live)
+    known, after = await told(house.sessions.journal, await house.sessions.journal.session(session))
+    assert len(known) == 2 < after
+    assert (await client.get(session))["metadata"] == {"ticket": "A-17", "x": 1}
 
 
 @pytest.mark.parametrize("backend", ["herm", "engine"])
