@@ -318,3 +318,18 @@ async def test_kill_9_in_the_middle_of_turns_loses_nothing_for_a_reader_that_com
         await process.kill()
     assert len(running.requests("execute")) == 3
     assert len(running.requests("respond")) == 1
+
+
+async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(run: Run) -> None:
+    journal = CrashJournal()
+    running = await run(journal)
+    async with running.http.post(f"{running.base}/eve/v1/session", data=b"") as response:
+        body = await response.json()
+    session = running.eve().attach(body["sessionId"], token=body.get("continuationToken"))
+    journal.crash_at(1, confirmed=False)
+    said = asyncio.create_task(session.send("hello"))
+    await journal.crashed.wait()
+    await running.restart()
+    with contextlib.suppress(aiohttp.ClientError, Refused, DragomanError):
+        await said
+    await until(lambda: session.session_id in running.sessions._live)

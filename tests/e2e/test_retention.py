@@ -154,7 +154,7 @@ async def test_a_deleted_session_leaves_no_word_behind(run: Run, tmp_path: Path,
     assert isinstance(journal, SqliteJournal)
     name = await said(running, f"{MARK} says hello")
     other = await said(running, "somebody else")
-    await journal.frames((await journal.session(name)).key, 0)
+    assert await journal.frames((await journal.session(name)).key, 0)
     assert MARK.encode() in stored(tmp_path)
 
     path = {

@@ -11,6 +11,8 @@ import aiohttp
 import pytest
 
 from adapters import events as ev
+from adapters.commands import AnswerInteraction, Sealed
+from proxy.errors import InteractionConflict
 from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
 from proxy.scripted.herm import Variant
 from proxy.session import told
@@ -393,6 +395,20 @@ async def test_a_repeated_request_with_its_key_is_one(serve: Serve) -> None:
 
 
 # Sessions.
+
+
+async def test_a_second_answer_is_refused_while_a_sealed_one_is_on_its_way(serve: Serve) -> None:
+    house = await serve(herm={"faults": Faults({("post", 2): Silence()})})
+    client = house.client()
+    session = (await client.create("herm"))["id"]
+    await client.say(session, "script: secret")
+    live = await house.live(session)
+    await until(lambda: bool(live.state.interactions))
+    answer = AnswerInteraction(request_id=next(iter(live.state.interactions)), sealed=Sealed("pw"))
+    await live.submit([answer], by="ann", face="herm")
+    await until(lambda: len(house.posts()) == 2)
+    with pytest.raises(InteractionConflict, match="under way"):
+        await live.submit([answer], by="ann", face="herm")
 
 
 async def test_what_a_session_was_told_is_known_also_when_its_log_has_grown_long(

@@ -423,6 +423,20 @@ def test_two_approvals_of_a_new_server_pause_again_for_the_other() -> None:
     assert [e.by for e in wire.of(ev.InteractionResolved)] == ["ada", "ada"]
 
 
+def test_an_approval_that_is_settled_without_a_resolution_is_resolved_once() -> None:
+    wire = Wire("S2")
+    wire.approval("A")
+    wire.in_turn("turn.waiting", on="input")
+    wire.answer(wire.command(allow("A")), 202, {"ok": True, "status": "accepted"})
+    assert wire.in_turn("approval.settled", 0, requestId="A", outcome="approved") == []
+    due = wire.codec.wake_at
+    assert due == wire.now + HOLD_MS
+    wire.take(wire.codec.tick(due))
+    assert [e.outcome for e in wire.of(ev.InteractionResolved)] == ["approved"]
+    # Nothing is left to wake up for.
+    assert wire.codec.wake_at is None
+
+
 def test_an_ordinary_turn_of_an_early_session_server_leaves_the_approval_open() -> None:
     wire = Wire("S1")
     wire.approval("A")
