@@ -126,11 +126,9 @@ def _session_row(row: tuple[Any, ...], tails: Mapping[int, Tail]) -> SessionRow:
 
 
 def read_sizes(connection: apsw.Connection, tails: Tails, owner: str | None) -> dict[str, int]:
-    """Return about how many bytes the sessions of each backend take: what is indexed in this very
-    moment counts twice.
-    """
+    """Return how many bytes the sessions of each backend take."""
     # A copy is made in one step, whatever the writer's thread does meanwhile.
-    newer = {} if tails is None else dict(tails)
+    newer = {} if tails is None else _uncounted(dict(tails))
     with _snapshot(connection):
         found = connection.execute(
             f"SELECT {_BACKEND}, sum(bytes) FROM sessions"
@@ -139,17 +137,23 @@ def read_sizes(connection: apsw.Connection, tails: Tails, owner: str | None) -> 
         ).fetchall()
         sizes = dict(cast("list[tuple[str, int]]", found))
         if tails is None:
-            newer = recover_tails(connection)
-        for session, tail in newer.items():
-            if tail.size:
-                backend = connection.execute(
-                    f"SELECT {_BACKEND} FROM sessions"
-                    " WHERE key = ? AND erased_at IS NULL AND owner = coalesce(?, owner)",
-                    (session, owner),
-                ).get
-                if backend in sizes:
-                    sizes[cast("str", backend)] += tail.size
+            newer = _uncounted(recover_tails(connection))
+        for session, (size, row) in newer.items():
+            # What was indexed since the copy is in the sums already.
+            backend = connection.execute(
+                f"SELECT {_BACKEND} FROM sessions WHERE key = ? AND counted < ?"
+                " AND erased_at IS NULL AND owner = coalesce(?, owner)",
+                (session, row, owner),
+            ).get
+            if backend in sizes:
+                sizes[cast("str", backend)] += size
     return sizes
+
+
+def _uncounted(tails: Mapping[int, Tail]) -> dict[int, tuple[int, int]]:
+    """Return the bytes that `sessions.bytes` lacks, and the newest row that has some of them."""
+    found = ((key, tail.size, tail.rows[-1:]) for key, tail in tails.items())
+    return {key: (size, rows[0][1]) for key, size, rows in found if size and rows}
 
 
 def read_oldest(
