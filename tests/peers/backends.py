@@ -22,7 +22,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -36,8 +35,8 @@ import aiohttp
 from tests.peers.compare import CASES, KNOWN, Case, Generation, compare, compare_refusals, scripted
 from tests.peers.scenes import SCENES, Scene, ServerFault, Stage
 from tests.peers.talks import TALKS, Talk
+from tests.support.ports import HOST, free_port
 
-HOST = "127.0.0.1"
 GENERATIONS: dict[str, Generation] = {"0.30.8": "T", "0.80.1": "S2"}
 # Building an agent takes 12 s on two cores that do nothing else, 45 s on busy ones.
 START_S = 180.0
@@ -122,13 +121,6 @@ class Program:
             await process.wait()
         if self._reader is not None:
             await self._reader
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class EveServer(Program):

@@ -38,10 +38,11 @@ from typing import Any
 
 import aiohttp
 
-from tests.peers.backends import HOST, Program, free_port
+from tests.peers.backends import Program
 from tests.peers.screen import Screen
 from tests.peers.talks import EngineTalk, HermTalk
 from tests.support.engine_client import EngineClient, Expect
+from tests.support.ports import HOST, free_port
 
 KEY = "peers-key"
 ROWS, COLUMNS = 40, 120

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import socket
 import tempfile
 import time
 from collections import Counter
@@ -32,6 +31,7 @@ from tests.proof.conversation import Conversation, Patience, Verdict
 from tests.proof.lines import Line
 from tests.proof.process import Dragoman
 from tests.support.eve_client import Form
+from tests.support.ports import free_port
 
 __all__ = ["PAIRS", "Plan", "Ran", "run"]
 
@@ -161,7 +161,7 @@ class _Run:
         if broken:
             for dialect, port in ports.items():
                 ports[dialect] = await self._line(port, f"{plan.seed}:{dialect}", rate)
-        own = _free_port()
+        own = free_port()
         self._write_config(own, ports)
         dragoman = Dragoman(self._folder / "dragoman.toml", self._folder / "log.jsonl")
         self._stack.push_async_callback(dragoman.close)
@@ -317,9 +317,3 @@ url = "http://{HOST}:{there}"
 
 def _name(pair: tuple[str, str]) -> str:
     return f"{pair[0]} > {pair[1]}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
