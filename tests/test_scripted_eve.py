@@ -213,6 +213,35 @@ async def test_a_message_that_is_no_answer_withdraws_a_held_approval(serve: Serv
     assert turn.text == "You said: “hello”. (turn 1)"
 
 
+async def test_an_answer_to_what_is_closed_is_a_message_and_a_held_question_gives_way(
+    serve: Serve,
+) -> None:
+    served = await serve("S2")
+    session = await served.client.create("script: askopen")
+    await session.read_turn()
+    await session.respond("aitxt-of-another-turn", "cancel")
+    turn = await session.read_turn()
+    (resolved,) = turn.data("input.resolved")
+    assert [(one["kind"], one["outcome"]) for one in resolved["resolutions"]] == [
+        ("question", "cancelled")
+    ]
+    assert turn.data("action.result")[0]["result"]["output"] == {"interrupted": True}
+    assert turn.text == "You said: “cancel”. (turn 1)"
+
+
+async def test_a_cancel_withdraws_a_held_question(serve: Serve) -> None:
+    served = await serve("S2")
+    session = await served.client.create("script: askopen")
+    await session.read_turn()
+    assert await session.cancel() == "accepted"
+    turn = await session.read_turn()
+    (resolved,) = turn.data("input.resolved")
+    assert [(one["kind"], one["outcome"]) for one in resolved["resolutions"]] == [
+        ("question", "cancelled")
+    ]
+    assert "turn.cancelled" in turn.types
+
+
 async def test_a_message_that_is_no_answer_leaves_a_closed_approval_open(serve: Serve) -> None:
     served = await serve("T")
     session = await served.client.create("script: approve")

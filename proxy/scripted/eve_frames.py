@@ -398,18 +398,6 @@ FRAMES: Mapping[str, Mapping[str, Template]] = {
             'N2TI2Ibbl8NhSBWctuweXG","response":{"optionId":"approve","requestId":"aitxt-N8N2TI'
             '2Ibbl8NhSBWctuweXG"}}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
         ),
-        "resolved_ignored": Template(
-            "eve-0.80.1/server/approval-other-message.02.ndjson",
-            "input.resolved",
-            '{"resolutions":[{"kind":"tool-approval","outcome":"ignored","requestId":"aitxt-yDk'
-            'oQ6mXD5cUhyKzn29GPgy3"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
-        ),
-        "resolved_cancelled": Template(
-            "eve-0.80.1/server/cancel-held-approval.02.ndjson",
-            "input.resolved",
-            '{"resolutions":[{"kind":"tool-approval","outcome":"cancelled","requestId":"aitxt-h'
-            'PegpzcaBbYiVqKAnMnIK2TR"}],"sequence":0,"stepIndex":0,"turnId":"turn_0"}',
-        ),
         "resolved_question": Template(
             "eve-0.80.1/server/question-option.02.ndjson",
             "input.resolved",

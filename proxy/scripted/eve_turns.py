@@ -143,7 +143,7 @@ class Talk(Followed):
     asked: int = 0
     calls: int = 0
     turns: int = 0
-    open: list[str] = field(default_factory=list)
+    open: list[Mapping[str, Any]] = field(default_factory=list)
     hook: str | None = None
     ended: bool = False
     closed: bool = False
@@ -816,11 +816,11 @@ class Worker:
         if not self._variant.held:
             root.emit("turn_completed")
             root._waiting()
-        root._talk.open.append(request["requestId"])
+        root._talk.open.append(request)
         try:
             return await root._wait_for(request, self)
         finally:
-            root._talk.open.remove(request["requestId"])
+            root._talk.open.remove(request)
 
     def _request(
         self, name: str, members: Mapping[str, object], *, owned: bool, step: int | None = None
@@ -865,22 +865,29 @@ class Worker:
             if item.kind != "cancel":
                 return item
             if talk.cancelled.is_set() and self._variant.held:
-                for request_id in talk.open:
-                    self._resolution("resolved_cancelled", request_id)
+                for request in talk.open:
+                    self._withdrawn(request, "cancelled")
                 raise _Cancelled
             talk.cancelled.clear()
 
-    def _resolution(self, name: str, request_id: str) -> None:
-        resolutions: Any = self._frames[name].payload()["resolutions"]
-        self.emit(name, resolutions=[{**resolutions[0], "requestId": request_id}])
+    def _withdrawn(self, request: Mapping[str, Any], outcome: str) -> None:
+        shown = {"kind": request["kind"], "outcome": outcome, "requestId": request["requestId"]}
+        self.emit("resolved", resolutions=[shown])
 
     def _leave(self, request: Mapping[str, Any]) -> None:
-        """Withdraw a request because of a message (section 8.2)."""
+        """Withdraw a request because of a message (section 8.2); a question gives way as eve
+        0.80.1 does it, its tool returns what section 9.4 names."""
         action = request["action"]
-        call = ToolCall(str(action["toolName"]), {})
         if request["kind"] == "tool-approval":
-            self._resolution("resolved_ignored", str(request["requestId"]))
+            self._withdrawn(request, "ignored")
+            call = ToolCall(str(action["toolName"]), {})
             self._denied("result_ignored", str(action["callId"]), call, request, None)
+            return
+        self._withdrawn(request, "cancelled")
+        if request["kind"] == "question":
+            members = {"callId": action["callId"], "toolName": action["toolName"]}
+            result = self._frames["result"].inner("result", **members, output={"interrupted": True})
+            self.emit("result", result=result)
 
     # Children.
 
