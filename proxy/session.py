@@ -60,7 +60,8 @@ from proxy.journal.base import (
     Write,
 )
 from proxy.tasks import Tasks
-from proxy.upstream.client import Stream, Upstream
+from proxy.upstream.body import Work
+from proxy.upstream.client import Frames, Stream, Upstream
 from proxy.upstream.reconnect import Backoff
 
 BACKLOG_BYTES = 8 * 1024 * 1024
@@ -1297,23 +1298,29 @@ class Session:
         return None
 
     async def _read(self, call: Call, stream: Stream) -> None:
-        async for frames in stream.frames():
-            if frames:
-                self._take(call, frames[:SLICE_FRAMES])
-            for start in range(SLICE_FRAMES, len(frames), SLICE_FRAMES):
-                # A backend that sends faster than we work must not hold up everybody else.
-                await asyncio.sleep(0)
-                self._take(call, frames[start : start + SLICE_FRAMES])
-            while self._journal.backlog > BACKLOG_BYTES:
-                await self._clock.sleep(0.005)
-            # It may be long until more comes.
-            del frames
+        def take(frames: Frames) -> Work | None:
+            if len(frames) > SLICE_FRAMES or self._journal.backlog > BACKLOG_BYTES:
+                return self._take_slowly(call, frames)
+            if frames and not self.closed:
+                self._take(call, frames)
+            return None
+
+        await stream.read(take)
         if stream.tail:
             now = self._clock.now()
             reason = "the body ended in the middle of a frame"
             self._from_backend(self._codec.garbage(call, stream.tail, reason, now))
 
-    def _take(self, call: Call, frames: Sequence[SseFrame | bytes | FrameTooLarge]) -> None:
+    async def _take_slowly(self, call: Call, frames: Frames) -> None:
+        """Take many frames, or some while the disk is behind, without holding up everybody
+        else."""
+        for start in range(0, len(frames), SLICE_FRAMES):
+            self._take(call, frames[start : start + SLICE_FRAMES])
+            await asyncio.sleep(0)
+        while self._journal.backlog > BACKLOG_BYTES:
+            await self._clock.sleep(0.005)
+
+    def _take(self, call: Call, frames: Frames) -> None:
         """Decode some frames and hand on what they mean, as one write."""
         codec = self._codec
         now = self._clock.now()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import aiohttp
 from multidict import CIMultiDict
@@ -21,6 +21,7 @@ from adapters.framing import FrameTooLarge
 from adapters.framing.ndjson import NdjsonParser
 from adapters.framing.sse import SseFrame, SseParser
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.upstream.body import Body, Work
 
 CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
@@ -46,6 +47,12 @@ STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 _NOT_SENT = (aiohttp.InvalidURL, ValueError)
 
 
+Frames = Sequence[SseFrame | bytes | FrameTooLarge]
+
+Take = Callable[[Frames], Work | None]
+"""Takes the next frames of a stream. What it returns is done before it gets more."""
+
+
 @dataclasses.dataclass(slots=True)
 class Stream:
     """An open stream: its head, its frames as they come, and the half frame `tail` that its end
@@ -58,71 +65,26 @@ class Stream:
     _silence: float
     tail: bytes = b""
 
-    async def frames(self) -> AsyncIterator[Sequence[SseFrame | bytes | FrameTooLarge]]:
-        """Yield the frames of each piece of the body, also when there are none, until its end.
+    async def read(self, take: Take) -> None:
+        """Give `take` the frames of each piece of the body, also when there are none, until its
+        end, as soon as they are here.
 
         Raises:
             UpstreamUnavailable: the connection broke.
             UpstreamTimeout: nothing came for as long as a stream may be silent.
         """
-        content, parser = self._response.content, self._parser
-        watch = _Watch(content, self._silence)
+        parser = self._parser
+        body = Body(self._response.content, lambda data: take(parser.feed(data)), self._silence)
         try:
-            while True:
-                watch.begin()
-                # Not `iter_any`, which is one more step between two pieces of a stream.
-                chunk = await content.readany()
-                watch.end()
-                if not chunk:
-                    break
-                yield parser.feed(chunk)
+            await body.read()
         except TimeoutError as error:
             raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
-        finally:
-            watch.stop()
-        if isinstance(parser, NdjsonParser):
-            if last := parser.close():
-                yield last
-        else:
+        if not isinstance(parser, NdjsonParser):
             self.tail = parser.close()
-
-
-class _Watch:
-    """Breaks a stream with a `TimeoutError` when its reader has waited for `seconds`.
-
-    aiohttp's `sock_read` does so with a timer that it cancels and makes anew for every piece, which
-    costs more than to decode it. Here a timer that is too early only looks again later.
-    """
-
-    __slots__ = ("_content", "_handle", "_loop", "_seconds", "_since")
-
-    def __init__(self, content: aiohttp.StreamReader, seconds: float) -> None:
-        self._content = content
-        self._seconds = seconds
-        self._since: float | None = None
-        self._loop = asyncio.get_running_loop()
-        self._handle = self._loop.call_later(seconds, self._look)
-
-    def begin(self) -> None:
-        """Hear that the reader waits."""
-        self._since = self._loop.time()
-
-    def end(self) -> None:
-        """Hear that the reader works: what it takes for that is no silence."""
-        self._since = None
-
-    def stop(self) -> None:
-        """Watch no longer."""
-        self._handle.cancel()
-
-    def _look(self) -> None:
-        waited = 0.0 if self._since is None else self._loop.time() - self._since
-        if waited < self._seconds:
-            self._handle = self._loop.call_later(self._seconds - waited, self._look)
-        else:
-            self._content.set_exception(TimeoutError())
+        elif (last := parser.close()) and (busy := take(last)) is not None:
+            await busy
 
 
 class Upstream:

@@ -14,9 +14,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -24,7 +23,7 @@ import pytest
 from adapters import events as ev
 from adapters.errors import DragomanError
 from proxy.scripted.engine import DEFAULT, Variant
-from proxy.upstream.client import Stream
+from proxy.upstream.client import Frames, Stream, Take
 from tests.e2e.conftest import Run
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_variants import LEAST
@@ -47,14 +46,17 @@ def said(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand each frame of the Engine over by itself, so that each is a write of its own."""
-    whole = Stream.frames
+    whole = Stream.read
 
-    async def one_by_one(stream: Stream) -> AsyncIterator[list[Any]]:
-        async for frames in whole(stream):
+    async def one_by_one(stream: Stream, take: Take) -> None:
+        async def each(frames: Frames) -> None:
             for frame in frames:
-                yield [frame]
+                if (busy := take([frame])) is not None:
+                    await busy
 
-    monkeypatch.setattr(Stream, "frames", one_by_one)
+        await whole(stream, each)
+
+    monkeypatch.setattr(Stream, "read", one_by_one)
 
 
 async def act(running: Running, session: EveSession, message: str) -> None:

@@ -21,6 +21,7 @@ from adapters.events import (
     SessionStarted,
 )
 from adapters.framing import FrameTooLarge
+from adapters.framing.sse import SseFrame
 from adapters.normalizer import Normalizer
 from adapters.state import LogState
 from proxy.upstream.client import Upstream
@@ -137,14 +138,18 @@ class Driver:
             # What waited for the stream.
             for step in self.codec.take_calls():
                 await self._run(step)
-            async for frames in answer.frames():
-                for frame in frames:
-                    assert not isinstance(frame, FrameTooLarge)
-                    new = self._take(self.codec.feed(call, frame, self._tick()))
-                    await self._answer(new)
+            await answer.read(lambda frames: self._read_frames(call, frames))
             assert answer.tail == b""
         self._read = True
         self._take(self.codec.closed(call, CloseReason.ENDED, self._tick()))
+
+    async def _read_frames(
+        self, call: Call, frames: Iterable[SseFrame | bytes | FrameTooLarge]
+    ) -> None:
+        for frame in frames:
+            assert not isinstance(frame, FrameTooLarge)
+            new = self._take(self.codec.feed(call, frame, self._tick()))
+            await self._answer(new)
 
     async def _answer(self, new: Iterable[Event]) -> None:
         """Answer what is asked; what the backend refuses is answered again, by the next answer."""

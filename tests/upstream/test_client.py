@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import pytest
@@ -17,10 +17,12 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.base import Call, Request, Response
 from adapters.errors import ErrorCode
+from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.client import Stream, Upstream
 from tests.support.origin import Origin, head, serve_origin
+from tests.support.waiting import until
 
 KEY = "k-backend-1"
 SSE = "Content-Type: text/event-stream"
@@ -71,8 +73,7 @@ async def read(upstream: Upstream, call: Call, framing: str = "sse") -> tuple[li
 
 
 async def collect(stream: Stream, frames: list[object]) -> None:
-    async for piece in stream.frames():
-        frames += piece
+    await stream.read(frames.extend)
 
 
 async def refused(upstream: Upstream, call: Call) -> Response:
@@ -221,12 +222,15 @@ async def test_frames_come_as_they_arrive_however_the_bytes_are_cut(
     async with asyncio.timeout(5), upstream.stream(get("/execute/replay"), "sse") as answer:
         assert isinstance(answer, Stream)
         assert answer.head.status == 200
-        async for frames in answer.frames():
-            assert all(isinstance(frame, SseFrame) for frame in frames)
-            seen += frames  # type: ignore[arg-type]
+
+        def take(frames: Sequence[SseFrame | bytes | FrameTooLarge]) -> None:
+            assert not any(isinstance(frame, FrameTooLarge) for frame in frames)
+            seen.extend(frame for frame in frames if isinstance(frame, SseFrame))
             if seen:
                 # The origin writes the rest only now: the first frame did not wait for it.
                 go_on.set()
+
+        await answer.read(take)
     assert [(frame.event, frame.data) for frame in seen] == [("a", b"1"), ("b", b"2")]
 
 
@@ -287,11 +291,12 @@ async def test_a_stream_that_is_left_is_closed_at_once(upstream: Upstream, origi
         gone.set()
 
     origin.answers = [endless]
+    seen: list[object] = []
     async with upstream.stream(get("/execute/replay"), "sse") as answer:
         assert isinstance(answer, Stream)
-        async for frames in answer.frames():
-            assert len(frames) == 1
-            break
+        reading = asyncio.create_task(answer.read(seen.extend))
+        await until(lambda: len(seen) == 1)
+        reading.cancel()
     async with asyncio.timeout(5):
         await gone.wait()
 

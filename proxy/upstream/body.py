@@ -1,0 +1,176 @@
+"""Hands on the pieces of a streamed body in the turn of the event loop that brings them.
+
+aiohttp keeps a body for a task that reads it. To wake that task for every piece, and to look each
+time whether the connection was held back, costs about as much as to decode an event. So while
+nobody is busy the pieces go straight to the one who takes them; while he is, aiohttp keeps them and
+holds the backend back as always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import aiohttp
+
+Work = Coroutine[Any, Any, None]
+"""What the one who takes pieces has to do before he takes more."""
+
+
+class Body:
+    """A body that is read by `take`, in the event loop and not in the caller's task. What `take`
+    returns is done before it gets more.
+
+    `silence_seconds` is how long nothing may come; while `take` is busy that does not count.
+    """
+
+    __slots__ = (
+        "_busy",
+        "_content",
+        "_handle",
+        "_loop",
+        "_pieces",
+        "_silence",
+        "_since",
+        "_take",
+        "_turn",
+    )
+
+    def __init__(
+        self,
+        content: aiohttp.StreamReader,
+        take: Callable[[bytes], Work | None],
+        silence_seconds: float,
+    ) -> None:
+        self._content = content
+        self._take = take
+        self._silence = silence_seconds
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[bytes] = []
+        self._busy: Work | None = None
+        # Done when the taker is busy or the body is over; None while pieces are not handed on.
+        self._turn: asyncio.Future[None] | None = None
+        self._since = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    async def read(self) -> None:
+        """Read to the end.
+
+        Raises:
+            TimeoutError: nothing came for too long.
+            aiohttp.ClientError: the body broke.
+        """
+        self._handle = self._loop.call_later(self._silence, self._look)
+        content = self._content
+        try:
+            while True:
+                # What came before, or while the taker was busy.
+                data = content.read_nowait()
+                if data:
+                    self._busy = self._take(data)
+                elif content.at_eof():
+                    return
+                else:
+                    await self._hand_on()
+                busy, self._busy = self._busy, None
+                if busy is not None:
+                    await busy
+        finally:
+            self._handle.cancel()
+            if self._busy is not None:
+                self._busy.close()
+
+    async def _hand_on(self) -> None:
+        """Give pieces to `take` as they come, until it is busy, the end, or what broke the body."""
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self._turn = turn
+        self._since = self._loop.time()
+        _begin(self._content, self)
+        try:
+            await turn
+        finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._turn = None
+            _end(self._content)
+
+    def put(self, data: bytes) -> None:
+        """Hear of a piece; all that one look at the socket brought is taken at once."""
+        if not self._pieces:
+            self._loop.call_soon(self.flush)
+        self._pieces.append(data)
+
+    def flush(self) -> None:
+        """Let `take` have what is here."""
+        pieces, turn = self._pieces, self._turn
+        if not pieces:
+            return
+        self._pieces = []
+        if turn is None or turn.done():
+            # The reader was cancelled.
+            return
+        self._since = self._loop.time()
+        try:
+            self._busy = self._take(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        except Exception as error:  # noqa: BLE001 - whoever reads gets it
+            self._end_turn()
+            turn.set_exception(error)
+            return
+        if self._busy is not None:
+            self._end_turn()
+            turn.set_result(None)
+
+    def over(self) -> None:
+        """Hear that nothing follows; `read` finds out why."""
+        self.flush()
+        turn = self._turn
+        if turn is not None and not turn.done():
+            turn.set_result(None)
+
+    def _look(self) -> None:
+        """Break the body when its time is over; a timer for each piece would cost more than to
+        decode it, so one that is too early only looks again later."""
+        waited = 0.0 if self._turn is None else self._loop.time() - self._since
+        if waited < self._silence:
+            self._handle = self._loop.call_later(self._silence - waited, self._look)
+        else:
+            self._content.set_exception(TimeoutError())
+
+
+class _HandedOn(aiohttp.StreamReader):
+    """What the reader of a body is while its pieces are handed on: aiohttp's parser tells it of
+    them, and it keeps none. It has no fields of its own, so that any reader can become one."""
+
+    __slots__ = ()
+
+    def feed_data(self, data: bytes, size: int = 0) -> bool:
+        if data:
+            _BODIES[self].put(data)
+        return False
+
+    def end_http_chunk_receiving(self) -> None:
+        """Where chunks end means nothing here, and is not kept."""
+
+    def feed_eof(self) -> None:
+        super().feed_eof()
+        _BODIES[self].over()
+
+    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
+        super().set_exception(exc, *cause)
+        _BODIES[self].over()
+
+
+_BODIES: dict[aiohttp.StreamReader, Body] = {}
+
+
+def _begin(content: aiohttp.StreamReader, body: Body) -> None:
+    _BODIES[content] = body
+    content.__class__ = _HandedOn
+
+
+def _end(content: aiohttp.StreamReader) -> None:
+    content.__class__ = aiohttp.StreamReader
+    del _BODIES[content]
