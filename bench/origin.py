@@ -77,7 +77,7 @@ _DELTAS = _delta_templates()
 class Turn:
     """One turn that is being played to one connection."""
 
-    def __init__(self, connection: Connection, task_id: str, count: int) -> None:
+    def __init__(self, connection: Connection, task_id: str, count: int, number: int = 0) -> None:
         self.connection = connection
         self.task_id = task_id
         self.left = count
@@ -85,6 +85,9 @@ class Turn:
         self.firehose = False
         self._last_stamp = 0
         self._block = 0
+        # Blocks of different turns end at different times, as those of people do: a load of which
+        # every tenth part comes at once would measure that.
+        self._left_in_block = BLOCK_DELTAS - number * 7 % BLOCK_DELTAS
         self._templates: Iterator[tuple[bytes, bytes]] = itertools.cycle(_DELTAS)
 
     def begin(self) -> None:
@@ -100,7 +103,8 @@ class Turn:
         self.left -= 1
         before, after = next(self._templates)
         data = b"%b%016x%b" % (before, stamp, after)
-        if self.sent % BLOCK_DELTAS == 0 and self.left:
+        self._left_in_block -= 1
+        if not self._left_in_block and self.left:
             data += self._next_block()
         return data
 
@@ -142,6 +146,7 @@ class Turn:
     def _next_block(self) -> bytes:
         stop = self._boundary("stop")
         self._block += 1
+        self._left_in_block = BLOCK_DELTAS
         return _chunk(stop) + _chunk(self._usage()) + _chunk(self._boundary("start"))
 
 
@@ -149,6 +154,7 @@ class Origin:
     """All turns of this process, and the pacer that feeds them."""
 
     def __init__(self) -> None:
+        self._numbers = itertools.count()
         self.waiting: list[tuple[str, Turn]] = []
         self.turns: list[Turn] = []
         self._paced: list[Turn] = []
@@ -164,7 +170,12 @@ class Origin:
         words = str(request["message"]).removeprefix("bench:").split()
         kind = words[0] if words else "one"
         options = dict(word.split("=", 1) for word in words[1:])
-        turn = Turn(connection, str(request["task_id"]), int(options.get("count", 10**9)))
+        turn = Turn(
+            connection,
+            str(request["task_id"]),
+            int(options.get("count", 10**9)),
+            next(self._numbers),
+        )
         connection.turn = turn
         self.turns.append(turn)
         turn.begin()
