@@ -57,13 +57,11 @@ BATCH_ITEMS = 1024
 BATCH_BYTES = 4 << 20
 """A transaction of this size takes about 10 ms here: more would not be cheaper."""
 
-MANY_WRITES = 4
-"""Writes in one commit from which on the window is longer: so many come only under load, of about
-3,000 events a second."""
-
-LONG_WINDOW = 2
-"""How many times longer: that halves the commits, and adds half a millisecond at the median. A load
-that falls below half of what made it longer has the short window again."""
+LONGER = ((16, 4), (4, 2))
+"""How many times longer the window is after a commit of at least so many writes. As many as 4 come
+only under load, of about 3,000 events a second: twice the window halves the commits, and adds half
+a millisecond at the median. 16 are about 8,000 events a second. A load that falls below half of
+what made the window longer has the shorter one again."""
 
 INDEX_CHUNK = 256
 """Index entries for each transaction: they take half a millisecond, so that no write waits long."""
@@ -178,7 +176,7 @@ class Writer:
         self._snapshots: collections.deque[Keepsake] = collections.deque(maxlen=SNAPSHOTS_WAITING)
         self._snapshots_due = 0.0
         self._began = 0.0
-        self._many = False
+        self._longer = 1
         # Pauses still to skip, and pauses in a row that brought nothing.
         self._skips = 0
         self._vain = 0
@@ -306,8 +304,7 @@ class Writer:
             item = self._queue.get(timeout=self._patience())
         except queue.Empty:
             return []
-        window = self._window * LONG_WINDOW if self._many else self._window
-        pause = self._began + window - time.monotonic()
+        pause = self._began + self._window * self._longer - time.monotonic()
         paused = pause > 0 and not self._skips and self._queue.qsize() < BATCH_ITEMS
         if paused:
             time.sleep(pause)
@@ -337,7 +334,7 @@ class Writer:
                 item = get()
         except queue.Empty:
             pass
-        self._many = len(batch) >= MANY_WRITES
+        self._longer = next((times for least, times in LONGER if len(batch) >= least), 1)
         if len(batch) > 1:
             self._skips = self._vain = 0
         elif paused:

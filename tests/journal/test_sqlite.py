@@ -729,8 +729,9 @@ def test_commits_are_rarer_while_very_many_writes_come(
     writer = _writer.Writer(
         tmp_path / "x.db", lambda *_: None, window_ms=10_000, index_rows=1, index_seconds=1
     )
-    for count in (1, _writer.MANY_WRITES, 1, 1):
+    (most, much), (many, more) = _writer.LONGER
+    for count in (1, many, most, many, 1, 1):
         for _ in range(count):
             writer.put(Write(1))
         assert len(writer._take()) == count
-    assert pauses == [pytest.approx(10 * factor, abs=4) for factor in (1, _writer.LONG_WINDOW, 1)]
+    assert pauses == [pytest.approx(10 * factor, abs=4) for factor in (1, more, much, more, 1)]
