@@ -19,14 +19,15 @@ Work = Coroutine[Any, Any, None]
 
 
 class Body:
-    """A body that is read by `take`, in the event loop and not in the caller's task. What `take`
-    returns is done before it gets more.
+    """The body of `response`, read by `take`, which is called in the event loop and not in the
+    caller's task. What `take` returns is done before it gets more.
 
     `silence_seconds` is how long nothing may come; while `take` is busy that does not count.
     """
 
     __slots__ = (
         "_busy",
+        "_closed",
         "_content",
         "_handle",
         "_loop",
@@ -39,11 +40,16 @@ class Body:
 
     def __init__(
         self,
-        content: aiohttp.StreamReader,
+        response: aiohttp.ClientResponse,
         take: Callable[[bytes], Work | None],
         silence_seconds: float,
     ) -> None:
-        self._content = content
+        self._content = response.content
+        connection = response.connection
+        protocol = None if connection is None else connection.protocol
+        # Not every end of a connection is told to the reader of its body: one whose chunks make no
+        # sense is closed without a word.
+        self._closed = None if protocol is None else protocol.closed
         self._take = take
         self._silence = silence_seconds
         self._loop = asyncio.get_running_loop()
@@ -62,7 +68,9 @@ class Body:
             aiohttp.ClientError: the body broke.
         """
         self._handle = self._loop.call_later(self._silence, self._look)
-        content = self._content
+        content, closed = self._content, self._closed
+        if closed is not None:
+            closed.add_done_callback(self._lost)
         try:
             while True:
                 # What came before, or while the taker was busy.
@@ -71,6 +79,8 @@ class Body:
                     self._busy = self._take(data)
                 elif content.at_eof():
                     return
+                elif closed is None or closed.done():
+                    raise aiohttp.ClientPayloadError("the connection was closed in the body")
                 else:
                     await self._hand_on()
                 busy, self._busy = self._busy, None
@@ -78,6 +88,9 @@ class Body:
                     await busy
         finally:
             self._handle.cancel()
+            if closed is not None:
+                closed.remove_done_callback(self._lost)
+                closed.add_done_callback(_heard)
             if self._busy is not None:
                 self._busy.close()
 
@@ -130,6 +143,10 @@ class Body:
         if turn is not None and not turn.done():
             turn.set_result(None)
 
+    def _lost(self, closed: asyncio.Future[None]) -> None:
+        _heard(closed)
+        self.over()
+
     def _look(self) -> None:
         """Break the body when its time is over; a timer for each piece would cost more than to
         decode it, so one that is too early only looks again later."""
@@ -138,6 +155,12 @@ class Body:
             self._handle = self._loop.call_later(self._silence - waited, self._look)
         else:
             self._content.set_exception(TimeoutError())
+
+
+def _heard(closed: asyncio.Future[None]) -> None:
+    """Take note of why a connection was closed, which is logged as an error where nobody does."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 class _HandedOn(aiohttp.StreamReader):

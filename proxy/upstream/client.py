@@ -74,7 +74,7 @@ class Stream:
             UpstreamTimeout: nothing came for as long as a stream may be silent.
         """
         parser = self._parser
-        body = Body(self._response.content, lambda data: take(parser.feed(data)), self._silence)
+        body = Body(self._response, lambda data: take(parser.feed(data)), self._silence)
         try:
             await body.read()
         except TimeoutError as error:
