@@ -3,7 +3,8 @@
 `python -m bench.resume`, or `python -m bench --only resume`, writes a short and a long log straight
 into a journal, lets every dialect read them once, and then, for each kind of cursor, restarts the
 server and asks for what comes after a cursor: how long until the first frame, and how many rows of
-the log were read for it. Server and client share the process, so the times contain the client's.
+the log were read for it. Then each dialect reads a log from begin to end. Server and client share
+the process, so the times contain the client's.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ SHORT, LONG = 10, 1_000_000
 
 MOST_RATIO = 2.0
 """The long log may cost less than twice as much as the short one."""
+
+WHOLE = 100_000
+"""Events of the log that is read from its begin to its end."""
+
+LEAST_RATE = 50_000
+"""Events in a second of CPU that every dialect reads and encodes anew."""
 
 
 # Logs.
@@ -385,10 +392,46 @@ async def run(folder: Path, long: int, samples: int) -> bool:
     return good
 
 
+async def replay(folder: Path, count: int) -> bool:
+    """Read a log whole in each dialect and print how fast; return whether each reaches
+    `LEAST_RATE`."""
+    path = folder / "replay.db"
+    made = await write_log(path, "dgs_whole", count)
+    await read_once(path, "dgs_whole")
+    sys.stdout.write(
+        f"\nAll {made:,} events read from the journal and encoded, as for one reader:\n\n"
+        "| dialect | frames | MB | CPU s | events per second of CPU |\n|---|---|---|---|---|\n"
+    )
+    good = True
+    for face in FACES:
+        async with started(path) as house:
+            session = await house.sessions.get("dgs_whole", owner=None, route=None)
+            feed = session.feed(face)
+            await feed.catch_up()
+            frames = size = 0
+            cpu = time.process_time()
+            async for piece in feed.read(0):
+                frames += len(piece)
+                size += sum(len(frame.data) for frame in piece)
+            cpu = time.process_time() - cpu
+            rate = made / cpu
+            good = good and rate >= LEAST_RATE
+            sys.stdout.write(
+                f"| {face} | {frames:,} | {size / 1e6:.1f} | {cpu:.2f} | {rate:,.0f} |\n"
+            )
+    return good
+
+
 def measured(folder: Path, *, quick: bool) -> bool:
     """Print the figures, with a shorter log where it is to be quick, and say whether they reach the
     goal."""
-    return asyncio.run(run(folder, 20_000 if quick else LONG, 5 if quick else 20))
+    long, samples, whole = (20_000, 5, 20_000) if quick else (LONG, 20, WHOLE)
+    return asyncio.run(_all(folder, long, samples, whole))
+
+
+async def _all(folder: Path, long: int, samples: int, whole: int) -> bool:
+    cheap = await run(folder, long, samples)
+    return await replay(folder, whole) and cheap
 
 
 def main() -> int:
@@ -399,7 +442,8 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where the journal is made, a temporary one")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="dragoman-resume-", dir=options.folder) as name:
-        return 0 if asyncio.run(run(Path(name), options.events, options.samples)) else 1
+        good = asyncio.run(_all(Path(name), options.events, options.samples, WHOLE))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
