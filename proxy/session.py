@@ -1164,6 +1164,11 @@ class Session:
         broken = await self._run_stream(call)
         await self._follow(call.thread_id, because=broken)
 
+    def _reads(self, thread_id: str) -> bool:
+        """Say whether the running task is the one that reads a thread: the next turn may have begun
+        a stream of its own before the body of the last one was over."""
+        return self._streams.get(thread_id) is asyncio.current_task()
+
     async def _blobs(self, command: cmd.AnyCommand) -> dict[str, bytes]:
         blobs: dict[str, bytes] = {}
         for name in _blob_names(command):
@@ -1247,11 +1252,13 @@ class Session:
             # A crash must not forget a session of whose turn the backend was asked already.
             await self._name_stored
             self._name_stored = None
-        while not self.closed and (call := self._wanted(thread_id)) is not None:
+        while not self.closed and self._reads(thread_id):
+            if (call := self._wanted(thread_id)) is None:
+                return
             before, opened_at = self._codec.position, self._clock.now()
             heard = (self._codec.frames, self._seq)
             error = await self._run_stream(call)
-            if self._wanted(thread_id) is None:
+            if self._wanted(thread_id) is None or not self._reads(thread_id):
                 return
             now = self._clock.now()
             because = error or because

@@ -151,7 +151,7 @@ class EngineClient(ClientCodec):
         self._saved: bytes | None = None
         self._touched = True
         # What concerns the connection is not part of the state: a lost replay starts again.
-        self._live = False
+        self._live: Call | None = None
         self._may_begin = False
         self._alignment: Alignment | None = None
         self._torn = False
@@ -228,8 +228,8 @@ class EngineClient(ClientCodec):
         # What an Engine frontend sent and nobody knows goes on unchanged (section 6.1).
         body = {**(options.get(wire.MEMBERS_OPTION) or {}), **body}
         self._expect(command_id, command)
-        self._live = True
-        return self._post("execute", wire.EXECUTE, body, command_id, stream=True)
+        self._live = self._post("execute", wire.EXECUTE, body, command_id, stream=True)
+        return self._live
 
     def _expect(self, command_id: str, command: cmd.SendMessage) -> None:
         content = [
@@ -296,7 +296,7 @@ class EngineClient(ClientCodec):
             case cmd.SendMessage():
                 # Evidence is a turn in replay that we have not seen; `attach` asks for it.
                 self._expect(command_id, command)
-                self._live = False
+                self._live = None
                 return None
             case cmd.AnswerInteraction():
                 if command.request_id == self._s.interaction:
@@ -314,7 +314,7 @@ class EngineClient(ClientCodec):
 
     def streams(self) -> tuple[Call, ...]:
         s = self._s
-        if self._live or (s.turn is None and not s.expecting):
+        if self._live is not None or (s.turn is None and not s.expecting):
             return ()
         if s.ending is not None and s.ending.get("error") is not None:
             # All is known; the turn's end only waits for `tick`.
@@ -329,7 +329,7 @@ class EngineClient(ClientCodec):
 
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         self._touched = True
-        self._live = True
+        self._live = call
         self._torn = False
         self._alignment = self._last = None
         self._echoes = []
@@ -355,10 +355,10 @@ class EngineClient(ClientCodec):
             case "pending" | "doubt":
                 return self._looked_up(call, response, ok)
             case "replay":
-                self._live = False
+                self._over(call)
                 return []
             case _:
-                self._live = False
+                self._over(call)
                 if ok or _is_doubtful(response):
                     # It may run (section 4.2, 500): replay will show.
                     return []
@@ -438,12 +438,12 @@ class EngineClient(ClientCodec):
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
         self._touched = True
         if call.name == "replay":
-            self._live = False
+            self._over(call)
             return []
         assert call.command_id is not None
         info = ev.ErrorInfo(code=str(error.code), message=error.message)
         if call.name == "execute":
-            self._live = False
+            self._over(call)
             if sent:
                 # It may run: replay will show, or `give_up` says that nothing is known.
                 return []
@@ -459,10 +459,18 @@ class EngineClient(ClientCodec):
         out: list[ev.Event] = [_settled(call.command_id, "refused", info)]
         return out + self._release_claim(call.command_id)
 
+    def _over(self, call: Call) -> None:
+        """Hear that a stream is no more. A message may have begun another one meanwhile, where the
+        end of this one's body came long after the end of its turn."""
+        if self._live is call:
+            self._live = None
+
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         self._touched = True
-        self._live = False
         out: list[ev.Event] = []
+        if self._live is not call:
+            return out
+        self._live = None
         alignment, self._alignment = self._alignment, None
         if reason is CloseReason.STOPPED:
             return out
@@ -589,7 +597,7 @@ class EngineClient(ClientCodec):
         self._saved = None if saved is None else format_json(saved[1])
         self._touched = True
         self._last = None
-        self._live = False
+        self._live = None
         self._alignment = None
         self._set_alarm()
 

@@ -73,8 +73,8 @@ class Body:
             closed.add_done_callback(self._lost)
         try:
             while True:
-                # What came before, or while the taker was busy.
-                data = content.read_nowait()
+                # What came last and was not taken yet, before, or while the taker was busy.
+                data = self._pieces_left() or content.read_nowait()
                 if data:
                     self._busy = self._take(data)
                 elif content.at_eof():
@@ -117,17 +117,14 @@ class Body:
         self._pieces.append(data)
 
     def flush(self) -> None:
-        """Let `take` have what is here."""
-        pieces, turn = self._pieces, self._turn
-        if not pieces:
-            return
-        self._pieces = []
-        if turn is None or turn.done():
-            # The reader was cancelled.
+        """Let `take` have what is here, unless something ends the turn: then `read` gives it, so
+        that whoever hears of the last piece hears of the end at once."""
+        turn = self._turn
+        if turn is None or turn.done() or not self._pieces:
             return
         self._since = self._loop.time()
         try:
-            self._busy = self._take(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._busy = self._take(self._pieces_left())
         except Exception as error:  # noqa: BLE001 - whoever reads gets it
             self._end_turn()
             turn.set_exception(error)
@@ -136,9 +133,12 @@ class Body:
             self._end_turn()
             turn.set_result(None)
 
+    def _pieces_left(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
     def over(self) -> None:
         """Hear that nothing follows; `read` finds out why."""
-        self.flush()
         turn = self._turn
         if turn is not None and not turn.done():
             turn.set_result(None)

@@ -981,6 +981,25 @@ def test_a_refused_replay_is_asked_for_again() -> None:
     assert len(session.codec.streams()) == 1
 
 
+@pytest.mark.parametrize("reason", [CloseReason.ENDED, CloseReason.LOST])
+def test_a_body_that_ends_after_the_next_message_was_sent_ends_nothing_of_that(
+    reason: CloseReason,
+) -> None:
+    session, first = running(text("a"))
+    session.feed(first, [COMPLETED])
+    session.tick()
+    second = session.send()
+    session.close(first, reason)
+    # A replay beside the stream of the new turn would tell all of it twice.
+    assert session.codec.streams() == ()
+    session.open(second)
+    session.feed(second, [STARTED, text("b"), COMPLETED])
+    session.close(second, CloseReason.ENDED)
+    session.tick()
+    assert [event.text for event in all_of(session, ev.TextDelta)] == ["a", "b"]
+    assert [event.outcome for event in all_of(session, ev.TurnEnded)] == ["completed"] * 2
+
+
 # Commands.
 
 
