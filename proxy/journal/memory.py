@@ -42,11 +42,13 @@ class _Session:
     at: int
     pruned: int = 0
     erased: bool = False
+    # The seq of the first entry of each write, its count and its body. What is kept for each event
+    # is tuples of plain values: those the garbage collector does not look at again and again.
     firsts: list[int] = dataclasses.field(default_factory=list)
-    chunks: list[Chunk] = dataclasses.field(default_factory=list)
+    bodies: list[tuple[int, bytes]] = dataclasses.field(default_factory=list)
     commands: dict[int, CommandRow] = dataclasses.field(default_factory=dict)
     # (leg, number of the first, time, frames), one for each call.
-    frames: list[tuple[int, int, int, list[bytes]]] = dataclasses.field(default_factory=list)
+    frames: list[tuple[int, int, int, tuple[bytes, ...]]] = dataclasses.field(default_factory=list)
     blobs: set[str] = dataclasses.field(default_factory=set)
     # (kind, version) -> cursors, and the snapshot at each.
     snapshots: dict[tuple[str, int], tuple[list[int], list[Snapshot]]] = dataclasses.field(
@@ -152,7 +154,7 @@ class MemoryJournal(Journal):
         self._store_rest(session, write)
         if write.count:
             session.firsts.append(write.first)
-            session.chunks.append(Chunk(write.first, write.count, write.body))
+            session.bodies.append((write.count, write.body))
             session.last += write.count
             session.at = max(session.at, write.at)
 
@@ -310,9 +312,10 @@ class MemoryJournal(Journal):
         if after >= found.last:
             return []
         chunks = []
-        for chunk in found.chunks[bisect.bisect_right(found.firsts, after + 1) - 1 :]:
-            chunks.append(chunk)
-            limit_bytes -= len(chunk.body)
+        for place in range(bisect.bisect_right(found.firsts, after + 1) - 1, len(found.firsts)):
+            count, body = found.bodies[place]
+            chunks.append(Chunk(found.firsts[place], count, body))
+            limit_bytes -= len(body)
             if limit_bytes <= 0 or len(chunks) == limit_rows:
                 break
         return chunks
@@ -325,7 +328,7 @@ class MemoryJournal(Journal):
             return
         found = self._find(session)
         if not found.erased:
-            kept = [cut_frame(frame, self._frame_limit) for frame in frames]
+            kept = tuple([cut_frame(frame, self._frame_limit) for frame in frames])
             found.frames.append((leg, first, at, kept))
 
     async def frames(
@@ -381,7 +384,7 @@ class MemoryJournal(Journal):
         return sizes
 
     def _size(self, session: _Session) -> int:
-        events = sum(len(chunk.body) for chunk in session.chunks)
+        events = sum(len(body) for _, body in session.bodies)
         frames = sum(len(frame) for *_, batch in session.frames for frame in batch)
         return events + frames + sum(len(self._blobs.get(name, b"")) for name in session.blobs)
 
