@@ -109,7 +109,8 @@ class Feed:
         self._gate = gate or asyncio.Semaphore()
         # The seq of the newest snapshot, and that from which on the next one is taken.
         self._marked = 0
-        self._due = SNAPSHOT_ENTRIES
+        # Sessions that began together, as after an outage, do not all take theirs at once.
+        self._due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
         self._catching_up = asyncio.Lock()
         self.readers: set[Reader] = set()
         self.closed = False
@@ -119,6 +120,11 @@ class Feed:
     def next_cursor(self) -> int:
         """Return the cursor that the next frame will have, as far as the feed has read."""
         return self.encoder.next_cursor
+
+    @property
+    def behind(self) -> bool:
+        """Say whether the feed has not read all that is stored."""
+        return self._seq < self._head()
 
     @property
     def used(self) -> bool:

@@ -235,7 +235,8 @@ class Session:
         self._codecs: dict[str, CodecRow] = {}
         self._told: list[int] = []
         self._snapshot_seq = 0
-        self._snapshot_due = SNAPSHOT_ENTRIES
+        # Sessions that began together, as after an outage, do not all take theirs at once.
+        self._snapshot_due = SNAPSHOT_ENTRIES - row.key % SNAPSHOT_ENTRIES // 2
         self._seq = 0
         self._at = 0
         self._stored_seq = 0
@@ -525,6 +526,11 @@ class Session:
         if event.TYPE in _TELLS:
             self._told.append(seq)
 
+    def _lags(self) -> bool:
+        """Say whether the feed of a dialect that somebody has read lacks what is stored."""
+        feeds = [self._feeds.get(FeedKey(dialect, ev.MAIN)) for dialect in self._codecs]
+        return any(feed is None or feed.behind for feed in feeds)
+
     async def _keep_up(self) -> None:
         """Let the feeds of those who have read the session, and do not now, catch up, so that their
         snapshots do."""
@@ -651,7 +657,8 @@ class Session:
                 feed.publish(entries)
             if snapshot is not None:
                 self._journal.add_snapshot(self.row.key, snapshot)
-                self._start(self._keep_up(), "keep snapshots up")
+                if self._lags():
+                    self._start(self._keep_up(), "keep snapshots up")
             if self.state.ended == "deleted" and self._stored_seq == self._seq:
                 self._deleted(self)
 
