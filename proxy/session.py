@@ -1124,7 +1124,12 @@ class Session:
         return getattr(command, "policy", None) == "withdraw" and not self._waits(command)
 
     def _keep_stream(self, thread_id: str, task: asyncio.Task[None]) -> None:
+        """Let a task be the one that reads a thread. The body of the turn before may not be over,
+        or only just asked for: what it would still say is of a turn that has ended."""
+        before = self._streams.get(thread_id)
         self._streams[thread_id] = task
+        if before is not None and before is not task:
+            before.cancel()
 
         def over(task: asyncio.Task[None]) -> None:
             if self._streams.get(thread_id) is task:
@@ -1170,11 +1175,6 @@ class Session:
         self._keep_stream(call.thread_id, task)
         broken = await self._run_stream(call)
         await self._follow(call.thread_id, because=broken)
-
-    def _reads(self, thread_id: str) -> bool:
-        """Say whether the running task is the one that reads a thread: the next turn may have begun
-        a stream of its own before the body of the last one was over."""
-        return self._streams.get(thread_id) is asyncio.current_task()
 
     async def _blobs(self, command: cmd.AnyCommand) -> dict[str, bytes]:
         blobs: dict[str, bytes] = {}
@@ -1259,13 +1259,11 @@ class Session:
             # A crash must not forget a session of whose turn the backend was asked already.
             await self._name_stored
             self._name_stored = None
-        while not self.closed and self._reads(thread_id):
-            if (call := self._wanted(thread_id)) is None:
-                return
+        while not self.closed and (call := self._wanted(thread_id)) is not None:
             before, opened_at = self._codec.position, self._clock.now()
             heard = (self._codec.frames, self._seq)
             error = await self._run_stream(call)
-            if self._wanted(thread_id) is None or not self._reads(thread_id):
+            if self._wanted(thread_id) is None:
                 return
             now = self._clock.now()
             because = error or because

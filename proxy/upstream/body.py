@@ -17,12 +17,17 @@ import aiohttp
 Work = Coroutine[Any, Any, None]
 """What the one who takes pieces has to do before he takes more."""
 
+MOST_BYTES = 1024 * 1024
+"""Bytes that are handed on at once. A compressed piece may become very many: from here on aiohttp
+keeps them, and unpacks no more than somebody takes."""
+
 
 class Body:
     """The body of `response`, read by `take`, which is called in the event loop and not in the
     caller's task. What `take` returns is done before it gets more.
 
     `silence_seconds` is how long nothing may come; while `take` is busy that does not count.
+    `error` is what went wrong in `take`, which is no fault of the body.
     """
 
     __slots__ = (
@@ -34,8 +39,10 @@ class Body:
         "_pieces",
         "_silence",
         "_since",
+        "_size",
         "_take",
         "_turn",
+        "error",
     )
 
     def __init__(
@@ -54,14 +61,16 @@ class Body:
         self._silence = silence_seconds
         self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
+        self._size = 0
         self._busy: Work | None = None
-        # Done when the taker is busy or the body is over; None while pieces are not handed on.
+        self.error: Exception | None = None
+        # Done when something other than pieces is to be looked at; None while none are handed on.
         self._turn: asyncio.Future[None] | None = None
         self._since = 0.0
         self._handle: asyncio.TimerHandle | None = None
 
     async def read(self) -> None:
-        """Read to the end.
+        """Read to the end, or until `error`.
 
         Raises:
             TimeoutError: nothing came for too long.
@@ -72,27 +81,41 @@ class Body:
         if closed is not None:
             closed.add_done_callback(self._lost)
         try:
-            while True:
+            while self.error is None:
                 # What came last and was not taken yet, before, or while the taker was busy.
                 data = self._pieces_left() or content.read_nowait()
                 if data:
-                    self._busy = self._take(data)
+                    self._give(data)
                 elif content.at_eof():
                     return
                 elif closed is None or closed.done():
                     raise aiohttp.ClientPayloadError("the connection was closed in the body")
                 else:
                     await self._hand_on()
-                busy, self._busy = self._busy, None
-                if busy is not None:
-                    await busy
+                await self._work()
         finally:
             self._handle.cancel()
             if closed is not None:
                 closed.remove_done_callback(self._lost)
+                # One is enough, however many bodies a connection brings.
+                closed.remove_done_callback(_heard)
                 closed.add_done_callback(_heard)
             if self._busy is not None:
                 self._busy.close()
+
+    def _give(self, data: bytes) -> None:
+        try:
+            self._busy = self._take(data)
+        except Exception as error:  # noqa: BLE001 - whoever reads gets it
+            self.error = error
+
+    async def _work(self) -> None:
+        busy, self._busy = self._busy, None
+        if busy is not None:
+            try:
+                await busy
+            except Exception as error:  # noqa: BLE001 - whoever reads gets it
+                self.error = error
 
     async def _hand_on(self) -> None:
         """Give pieces to `take` as they come, until it is busy, the end, or what broke the body."""
@@ -103,18 +126,24 @@ class Body:
         try:
             await turn
         finally:
-            self._end_turn()
+            self._keep()
 
-    def _end_turn(self) -> None:
-        if self._turn is not None:
-            self._turn = None
+    def _keep(self) -> None:
+        """Let aiohttp keep what comes, and `read` look."""
+        turn, self._turn = self._turn, None
+        if turn is not None:
             _end(self._content)
+            if not turn.done():
+                turn.set_result(None)
 
     def put(self, data: bytes) -> None:
         """Hear of a piece; all that one look at the socket brought is taken at once."""
         if not self._pieces:
             self._loop.call_soon(self.flush)
         self._pieces.append(data)
+        self._size += len(data)
+        if self._size > MOST_BYTES:
+            self._keep()
 
     def flush(self) -> None:
         """Let `take` have what is here, unless something ends the turn: then `read` gives it, so
@@ -123,18 +152,12 @@ class Body:
         if turn is None or turn.done() or not self._pieces:
             return
         self._since = self._loop.time()
-        try:
-            self._busy = self._take(self._pieces_left())
-        except Exception as error:  # noqa: BLE001 - whoever reads gets it
-            self._end_turn()
-            turn.set_exception(error)
-            return
-        if self._busy is not None:
-            self._end_turn()
-            turn.set_result(None)
+        self._give(self._pieces_left())
+        if self._busy is not None or self.error is not None:
+            self._keep()
 
     def _pieces_left(self) -> bytes:
-        pieces, self._pieces = self._pieces, []
+        pieces, self._pieces, self._size = self._pieces, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def over(self) -> None:
@@ -150,7 +173,9 @@ class Body:
     def _look(self) -> None:
         """Break the body when its time is over; a timer for each piece would cost more than to
         decode it, so one that is too early only looks again later."""
-        waited = 0.0 if self._turn is None else self._loop.time() - self._since
+        turn = self._turn
+        listens = turn is not None and not turn.done() and not self._pieces
+        waited = self._loop.time() - self._since if listens else 0.0
         if waited < self._silence:
             self._handle = self._loop.call_later(self._silence - waited, self._look)
         else:

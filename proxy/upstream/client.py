@@ -72,6 +72,7 @@ class Stream:
         Raises:
             UpstreamUnavailable: the connection broke.
             UpstreamTimeout: nothing came for as long as a stream may be silent.
+            Exception: what `take` raised.
         """
         parser = self._parser
         body = Body(self._response, lambda data: take(parser.feed(data)), self._silence)
@@ -81,6 +82,8 @@ class Stream:
             raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
+        if body.error is not None:
+            raise body.error
         if not isinstance(parser, NdjsonParser):
             self.tail = parser.close()
         elif (last := parser.close()) and (busy := take(last)) is not None:

@@ -6,13 +6,16 @@ import asyncio
 import contextlib
 import gzip
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.upstream.body import Body, Work
+from proxy.upstream.body import MOST_BYTES, Body, Work
 from tests.support.origin import head, serve_origin
 from tests.support.waiting import until
 
@@ -149,19 +152,34 @@ async def test_a_compressed_body_is_unpacked_to_its_end() -> None:
     assert taken == size
 
 
-async def test_what_goes_wrong_in_the_taker_is_raised_where_the_body_is_read() -> None:
+class Wrong(Exception):
+    """Of the taker."""
+
+
+@pytest.mark.parametrize("error", [Wrong(), OSError(28, "full"), TimeoutError(), StopIteration()])
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_goes_wrong_in_the_taker_is_no_fault_of_the_body(
+    error: Exception, late: bool
+) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED)
         await asyncio.sleep(0.05)
         writer.write(chunk(b"one"))
         await asyncio.sleep(10)
 
-    def take(data: bytes) -> None:
-        raise ArithmeticError(data.decode())
+    async def work() -> None:
+        # What a coroutine lets through of this is a `RuntimeError`.
+        raise Wrong if isinstance(error, StopIteration) else error
+
+    def take(data: bytes) -> Work | None:
+        if late:
+            return work()
+        raise error
 
     async with answered(serve) as response:
-        with pytest.raises(ArithmeticError, match="one"):
-            await Body(response, take, 5).read()
+        body = Body(response, take, 5)
+        await body.read()
+        assert type(body.error) in (type(error), Wrong)
         assert type(response.content) is aiohttp.StreamReader
 
 
@@ -208,6 +226,10 @@ async def test_one_who_stops_reading_gets_no_more_and_leaves_no_work_behind() ->
                 return work()
             return None
 
+        logged: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, what: logged.append(type(what.get("exception")))
+        )
         reading = asyncio.create_task(Body(response, take, 5).read())
         with pytest.raises(asyncio.CancelledError):
             await reading
@@ -215,6 +237,60 @@ async def test_one_who_stops_reading_gets_no_more_and_leaves_no_work_behind() ->
         assert type(response.content) is aiohttp.StreamReader
     assert taken == 3
     assert not ended
+    assert asyncio.InvalidStateError not in logged
+
+
+async def test_a_small_piece_that_unpacks_to_very_much_is_taken_bit_by_bit() -> None:
+    size = 64 * 1024 * 1024
+    body = gzip.compress(bytes(size))
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head("200 OK", "Transfer-Encoding: chunked", "Content-Encoding: gzip"))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(chunk(body) + chunk(b""))
+        await writer.drain()
+
+    taken = most = 0
+
+    def take(data: bytes) -> None:
+        nonlocal taken, most
+        taken += len(data)
+        most = max(most, len(data))
+
+    async with answered(serve) as response:
+        await Body(response, take, 5).read()
+    assert taken == size
+    assert most < 3 * MOST_BYTES
+
+
+async def test_a_connection_that_brings_many_bodies_keeps_nothing_of_them() -> None:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(0.001)
+        await response.write(b"one")
+        await response.write_eof()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/", handle)
+    connections = set()
+    async with TestServer(app) as server, aiohttp.ClientSession() as http:
+        for _ in range(20):
+            async with http.get(server.make_url("/")) as response:
+                connection = response.connection
+                assert connection is not None
+                assert connection.protocol is not None
+                closed = connection.protocol.closed
+                assert closed is not None
+                connections.add(closed)
+                pieces: list[bytes] = []
+                await Body(response, pieces.append, 5).read()
+                assert b"".join(pieces) == b"one"
+        (closed,) = connections
+        callbacks: Any = closed._callbacks
+        assert len(callbacks) == 1
 
 
 @settings(max_examples=30, deadline=None)
