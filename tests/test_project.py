@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,3 +232,36 @@ def test_the_changelog_says_what_is_not_released_yet() -> None:
     unreleased = re.search(r"^## \[?Unreleased\]?\s*$(.*?)(?=^## |\Z)", changelog, re.M | re.S)
     assert unreleased
     assert re.search(r"^- \S", unreleased[1], re.MULTILINE)
+
+
+# The tests themselves.
+
+SKIPPED = """
+import pytest
+
+@pytest.mark.skip(reason="not on this system")
+def test_marked(): ...
+
+def test_inside(): pytest.skip("not on this system")
+
+@pytest.mark.xfail(reason="not mended yet")
+def test_expected(): raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
+def test_what_is_skipped_or_expected_to_fail_fails_in_ci(
+    tmp_path: Path, ci: str, code: int
+) -> None:
+    (tmp_path / "test_skipped.py").write_text(SKIPPED)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", tmp_path, tmp_path],
+        cwd=REPOSITORY,
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stdout
+    assert ("2 failed, 1 error" if ci else "2 skipped, 1 xfailed") in ran.stdout
+    assert ran.stdout.count("no test may be skipped in CI") == (6 if ci else 0), ran.stdout
