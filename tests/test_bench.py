@@ -75,6 +75,17 @@ def test_the_origins_deltas_have_the_promised_sizes_and_rising_stamps() -> None:
     assert payload.count(b"event: content_block_stop") == 2
 
 
+def test_the_blocks_of_turns_that_run_beside_each_other_end_at_different_times() -> None:
+    def ends(number: int) -> list[int]:
+        turn = Turn(Connection(Origin()), "t", 10 * BLOCK_DELTAS, number)
+        pieces = [turn.delta(5) for _ in range(3 * BLOCK_DELTAS)]
+        return [at for at, piece in enumerate(pieces) if b"content_block_stop" in piece]
+
+    firsts = [ends(number)[0] for number in range(BLOCK_DELTAS)]
+    assert sorted(firsts) == list(range(BLOCK_DELTAS))
+    assert ends(3) == [ends(3)[0] + n * BLOCK_DELTAS for n in range(3)]
+
+
 def test_goals_compare_within_a_round_before_they_take_the_median() -> None:
     results = results_with(
         {

@@ -161,9 +161,9 @@ def entry(seq: int, step: Step) -> Entry:
     return Entry(seq, 1000 + seq, "s", native)
 
 
-async def make_log(journal: MemoryJournal) -> Log:
+async def make_log(journal: MemoryJournal, id_: str = "s") -> Log:
     row = await journal.create_session(
-        id="s",
+        id=id_,
         owner="local",
         route="r",
         dialect="counting",
@@ -761,6 +761,25 @@ async def test_snapshots_are_taken_at_intervals_by_whoever_encodes(
         log.say(Step())
     assert await taken(log) == [hub.SNAPSHOT_ENTRIES, 2 * hub.SNAPSHOT_ENTRIES]
     assert live.cursors == log.cursors()
+
+
+async def test_sessions_that_begin_together_take_their_first_snapshots_one_after_the_other() -> (
+    None
+):
+    journal = MemoryJournal()
+    await journal.open()
+    firsts = []
+    for number in range(6):
+        log = await make_log(journal, f"s{number}")
+        for _ in range(2 * hub.SNAPSHOT_ENTRIES):
+            log.say(Step())
+            await log.feed.catch_up()
+        found = await taken(log)
+        firsts.append(found[0])
+        assert found[1] == found[0] + hub.SNAPSHOT_ENTRIES
+    # Two sessions of six share a place: a place for every second key.
+    assert len(set(firsts)) >= 3
+    assert hub.SNAPSHOT_ENTRIES / 2 < min(firsts) <= max(firsts) <= hub.SNAPSHOT_ENTRIES
 
 
 async def test_a_feed_begins_at_the_newest_snapshot_and_reads_older_cursors_from_theirs(
