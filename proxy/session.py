@@ -160,6 +160,7 @@ class Session:
         "_codec",
         "_codecs",
         "_deleted",
+        "_doubt_since",
         "_face_settings",
         "_feeds",
         "_gate",
@@ -249,6 +250,7 @@ class Session:
         self._owed: set[str] = set()
         self._loaded = False
         self._streams: dict[str, asyncio.Task[None]] = {}
+        self._doubt_since: int | None = None
         self._sealed: set[str] = set()
         self._native_id = leg.native_id
         self._name_stored: asyncio.Future[None] | None = None
@@ -454,7 +456,7 @@ class Session:
                 self._watch(entry.event)
                 self._hear_told(entry.seq, entry.event)
         self._seq = self._stored_seq = self.state.seq
-        self._snapshot_due = begun + SNAPSHOT_ENTRIES
+        self._snapshot_due += begun
         if (snapshot := self._snapshot()) is not None:
             self._journal.add_snapshot(self.row.key, snapshot)
         self._at = self.state.at
@@ -472,7 +474,7 @@ class Session:
             elif row.status == "accepted":
                 self._start(self._send(row.command_id, command), f"send {row.command_id}")
             else:
-                self._recover(row.command_id, command)
+                self._recover(row, command)
         self._emit(
             # A sealed answer was in memory only; its request is open again.
             [
@@ -540,8 +542,9 @@ class Session:
             except Exception:  # noqa: BLE001 - whoever reads hears of what is wrong
                 _log.exception("session `%s`: no snapshots for `%s`", self.id, dialect)
 
-    def _recover(self, command_id: str, command: cmd.AnyCommand) -> None:
+    def _recover(self, row: CommandRow, command: cmd.AnyCommand) -> None:
         """Look for evidence of a command that a crash may have cut off; never send it again."""
+        command_id = row.command_id
         call = self._codec.recover(command_id, command)
         if call is not None:
             if isinstance(command, cmd.SendMessage):
@@ -549,6 +552,9 @@ class Session:
             self._start(self._look_up(call, command_id), f"recover {command_id}")
         elif self._codec.streams():
             self._sending[command_id] = getattr(command, "policy", "")
+            # A stream that is read to its end and does not tell of it is evidence of all the time
+            # since then, not of this start's only.
+            self._doubt_since = row.at
         else:
             self._emit([_unknown(command_id)])
 
@@ -1255,6 +1261,7 @@ class Session:
         `because` is what broke it before.
         """
         backoff = self._backoff()
+        doubt_since, self._doubt_since = self._doubt_since, None
         if self._name_stored is not None:
             # A crash must not forget a session of whose turn the backend was asked already.
             await self._name_stored
@@ -1272,14 +1279,17 @@ class Session:
             # Whether an attempt changed the codec's own notes is no news from the backend.
             news = (self._codec.frames, self._seq) != heard
             if leased or (news and self._codec.position != before):
-                because = None
+                because = doubt_since = None
                 backoff.reset()
-            elif backoff.exhausted(now, self._patience or self._codec.patience):
-                give_up = because or UpstreamUnavailable(
-                    "The backend's stream ends without anything new.", sent=True
-                )
-                self._from_backend(self._codec.give_up(give_up, now, thread_id=thread_id))
-                return
+            else:
+                if error is None and doubt_since is not None:
+                    backoff.since = doubt_since
+                if backoff.exhausted(now, self._patience or self._codec.patience):
+                    give_up = because or UpstreamUnavailable(
+                        "The backend's stream ends without anything new.", sent=True
+                    )
+                    self._from_backend(self._codec.give_up(give_up, now, thread_id=thread_id))
+                    return
             await self._clock.sleep(backoff.next_wait(now) / 1000)
 
     async def _run_stream(self, call: Call) -> UpstreamError | None:
@@ -1313,7 +1323,7 @@ class Session:
         def take(frames: Frames) -> Work | None:
             if len(frames) > SLICE_FRAMES or self._journal.backlog > BACKLOG_BYTES:
                 return self._take_slowly(call, frames)
-            if frames and not self.closed:
+            if frames:
                 self._take(call, frames)
             return None
 
@@ -1334,6 +1344,8 @@ class Session:
 
     def _take(self, call: Call, frames: Frames) -> None:
         """Decode some frames and hand on what they mean, as one write."""
+        if self.closed:
+            return
         codec = self._codec
         now = self._clock.now()
         raw: list[ev.Event] = []

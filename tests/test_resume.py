@@ -273,6 +273,26 @@ async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_pa
     assert hub.SNAPSHOT_ENTRIES <= session.SNAPSHOT_ENTRIES
 
 
+async def test_sessions_that_begin_together_take_their_first_snapshots_one_after_the_other(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal.db"
+    for number in range(4):
+        await write_log(path, f"dgs_{number}", 1)
+    async with started(path) as house:
+        for number in range(4):
+            live = await house.sessions.get(f"dgs_{number}", owner=None, route=None)
+            for _ in range(session.SNAPSHOT_ENTRIES + 1 - live.last_seq):
+                stored = live._emit([ev.Notice(thread_id=ev.MAIN, level="info", text="more")])
+            assert stored is not None
+            await stored
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    firsts = connection.execute("SELECT seq FROM snapshots WHERE kind = 'state'").fetchall()
+    assert len(firsts) == 4
+    # A place for every second key.
+    assert 2 <= len({seq for (seq,) in firsts}) <= 3
+
+
 def test_a_codec_is_fixed_with_all_that_shapes_its_frames() -> None:
     fixed = session.codec_of("eve", "b", {"form": "all", "token_rotation": False})
     assert fixed == CodecRow("eve", 1, b'{"agent":"b","form":"all","token_rotation":false}')

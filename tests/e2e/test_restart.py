@@ -23,6 +23,7 @@ import pytest
 from adapters import events as ev
 from adapters.errors import DragomanError
 from proxy.scripted.engine import DEFAULT, Variant
+from proxy.scripted.faults import Faults, Silence
 from proxy.upstream.client import Frames, Stream, Take
 from tests.e2e.conftest import Run
 from tests.support.dragoman import BACKEND_KEY
@@ -228,6 +229,31 @@ async def test_a_turn_goes_on_by_itself_when_the_proxy_is_back(run: Run) -> None
     deltas = [event.text for event in events if isinstance(event, ev.TextDelta)]
     assert "".join(deltas) == "".join(f"tick {n} " for n in range(40)) + " (turn 1)"
     assert len(running.requests("execute")) == 1
+
+
+async def test_a_message_without_a_trace_ends_though_restarts_come_faster_than_patience_ends(
+    run: Run,
+) -> None:
+    # The Engine takes the message and never tells of it: only its silence says what came of it.
+    lost = {"faults": Faults({("execute", 1): Silence(done=False)})}
+    running = await run("sqlite", engine=lost, speed=1.0)
+    backend = running.backends[BACKEND]
+    backend.table = {**backend.table, "settings": {"patience_seconds": 1.5}}
+    await running.restart()
+    session = await running.eve().create("hello")
+    await until(lambda: bool(running.requests("execute")))
+    for _ in range(30):
+        await running.restart()
+        live = await running.live(session.session_id)
+        await asyncio.sleep(0.4)
+        if not live.state.inputs:
+            break
+    settled = [e for e in await running.log(session.session_id) if isinstance(e, ev.InputSettled)]
+    assert [event.outcome for event in settled] == ["unknown"]
+    assert len(running.requests("execute")) == 1
+    assert (await session.read_turn()).text is None
+    await session.send("hello")
+    assert (await session.read_turn()).text is not None
 
 
 # A real process, really killed
