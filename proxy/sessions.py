@@ -104,7 +104,7 @@ class Sessions:
         self._http = http
         self._tasks = tasks
         self._live: dict[str, Session] = {}
-        self._loading: dict[str, asyncio.Task[Session]] = {}
+        self._loading: dict[str, asyncio.Future[Session]] = {}
         self._upstreams: dict[str, Upstream] = {}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
         self._requests: set[asyncio.Task[Any]] = set()
@@ -379,8 +379,20 @@ class Sessions:
                     synthetic=True,
                 ),
             ]
-        ids = await session.begin(new, first, commands, by=by, blobs=blobs)
-        self._live[row.id] = self._hold(session)
+        # Who finds it on disk before we hear that it is there waits for this one: two of it would
+        # send its first message twice.
+        made = self._loading[row.id] = asyncio.get_running_loop().create_future()
+        try:
+            ids = await session.begin(new, first, commands, by=by, blobs=blobs)
+            self._admit(session)
+            made.set_result(self._hold(session))
+        except DragomanError as error:
+            made.set_exception(error)
+            made.exception()  # else asyncio complains where nobody waits for it
+            raise
+        finally:
+            del self._loading[row.id]
+            made.cancel()
         return session, ids
 
     async def _last_of(
@@ -524,15 +536,19 @@ class Sessions:
         if self.stopping:
             session.drain()
         await session.load()
+        self._admit(session)
+        return session
+
+    def _admit(self, session: Session) -> None:
+        """Take a session that is made or loaded among those in memory."""
         if self._closed:
             # Whoever waits for it finds it closed; what was under way is the next start's.
             session.close()
-            return session
+            return
         if self.stopping:
             session.drain()
         session.used_at = self.clock.monotonic()
-        self._live[row.id] = session
-        return session
+        self._live[session.id] = session
 
     def _make(
         self, row: SessionRow, leg: LegRow, backend: BackendSettings, task_id: str

@@ -13,8 +13,10 @@ from adapters import events as ev
 from proxy.journal.base import Write
 from proxy.scripted.faults import Cut, Faults, HalfFrame, SlowHead, Status
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
-from tests.support.engine_client import EngineTurn
+from tests.support.engine_client import EngineEvent, EngineTurn
 from tests.support.eve_client import EveSession, TurnResult
+from tests.support.journals import LateJournal
+from tests.support.waiting import until
 
 SCRIPTS = (
     ("text", (), "Basil likes six hours of sun"),
@@ -254,3 +256,27 @@ async def test_a_message_while_an_approval_is_open_is_taken_as_the_backend_takes
     if generation == "T":
         later = await session.read_turn(accepted)
         assert (later.text or "").startswith(said)
+
+
+async def test_who_finds_a_session_before_its_maker_knows_that_it_is_stored_makes_no_second_one(
+    serve: Serve, generation: str
+) -> None:
+    # An Engine client chooses the task's name, so it may ask for a replay at any time.
+    journal = LateJournal()
+    house = await serve(journal)
+    client = house.engine(generation)
+    journal.told.clear()
+    turn = asyncio.create_task(client.turn("hello", "job-1"))
+    await until(lambda: bool(journal.late))
+
+    async def read() -> list[EngineEvent]:
+        return [event async for event in client.replay(0, "job-1")]
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0.1)
+    assert not house.eves[generation].received
+    journal.told.set()
+    assert (await turn).text
+    await reader
+    assert len(house.posted(generation, "create")) == 1
+    assert len(house.eves[generation].talks) == 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 from adapters import events as ev
+from proxy.errors import JournalError
 from proxy.hub import entries_of
 from proxy.journal.base import Journal, Write
 from proxy.journal.memory import MemoryJournal
 
-__all__ = ["CrashJournal", "sqlite", "stored_entries"]
+__all__ = ["CrashJournal", "LateJournal", "sqlite", "stored_entries"]
 
 
 class CrashJournal(MemoryJournal):
@@ -50,6 +53,33 @@ class CrashJournal(MemoryJournal):
                 self.crashed.set()
                 return
         super().submit(write)
+
+
+class LateJournal(MemoryJournal):
+    """A journal that stores at once and says so only when a test lets it: others can read what its
+    writer does not know to be stored yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = asyncio.Event()
+        self.told.set()
+        self.late: list[asyncio.Task[None]] = []
+
+    def submit(self, write: Write) -> None:
+        done, told = write.done, self.told
+        if done is not None and not told.is_set():
+            later = functools.partial(self._tell, told, done)
+            write.done = lambda error: self.late.append(asyncio.create_task(later(error)))
+        super().submit(write)
+
+    @staticmethod
+    async def _tell(
+        told: asyncio.Event,
+        done: Callable[[JournalError | None], object],
+        error: JournalError | None,
+    ) -> None:
+        await told.wait()
+        done(error)
 
 
 def sqlite(folder: Path) -> str:
