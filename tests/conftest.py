@@ -10,17 +10,19 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.support.patience import impatient
 
 __all__ = ["impatient"]
 
 # Examples derive from the test's name alone: a run is red or green for everybody, on any machine.
-# No deadline: what an example costs depends on who else uses the processor.
-settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+# No deadline and no judgement of slowness: what an example costs depends on who else uses the
+# processor.
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", _PATIENT, derandomize=True, database=None)
 # For a hunt by hand: HYPOTHESIS_PROFILE=search draws new examples and more of them.
-settings.register_profile("search", max_examples=2_000, deadline=None)
+settings.register_profile("search", _PATIENT, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 
