@@ -72,6 +72,10 @@ FORMS: tuple[Form, ...] = ("all", "all", "newest", "tokens")
 GENERATIONS: tuple[Generation, ...] = ("S2", "S2", "T", "S1")
 """What the eve face shows itself as and what the eve backend is: of each slice, by its seed."""
 
+SOAK_EVERY_S = 1.5
+"""How far apart the conversations of one lane of the soak begin. Sessions stay in memory for a
+while after their last use, so memory would follow the rate, and that what else the machine does."""
+
 SAMPLE_S = 1.0
 """How often memory is looked at."""
 
@@ -293,7 +297,11 @@ url = "http://{HOST}:{there}"
     ) -> None:
         number = 0
         verdict = self._ran.pairs[_name(pair)]
+        next_at = time.monotonic()
         while not self._stop.is_set():
+            if self._plan.kind == "soak":
+                await asyncio.sleep(next_at - time.monotonic())
+                next_at = max(next_at, time.monotonic() - SOAK_EVERY_S) + SOAK_EVERY_S
             name = f"p{self._plan.seed}{pair[0][:2]}{pair[1][:2]}-{lane}-{number}"
             number += 1
             conversation = Conversation(
