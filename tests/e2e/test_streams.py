@@ -25,8 +25,9 @@ from proxy.errors import JournalUnavailable
 from proxy.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import Write
 from proxy.journal.memory import MemoryJournal
+from proxy.session import Session
 from proxy.settings import ServerSettings
-from proxy.upstream.client import Upstream
+from proxy.upstream.client import Frames, Upstream
 from tests.e2e.conftest import Run
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.journals import CrashJournal
@@ -395,6 +396,35 @@ async def test_a_turn_whose_events_cannot_be_stored_is_taken_up_again(
     assert len(running.requests("execute")) == 1
     lines = await running.lines(session.session_id)
     assert [json.loads(line) for line in lines] == session.log
+
+
+async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_says(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A piece may be on its way in the event loop when the session is closed.
+    taken: list[Session] = []
+    take, kept = Session._take, MemoryJournal.add_frames
+
+    def late(session: Session, call: Call, frames: Frames) -> None:
+        if not session.closed:
+            session.close()
+        take(session, call, frames)
+
+    def keep(journal: MemoryJournal, *arguments: Any) -> None:
+        taken.append(session)
+        kept(journal, *arguments)
+
+    running = await run(MemoryJournal())
+    session = await running.live((await running.eve().create("hello")).session_id)
+    await settled(session)
+    monkeypatch.setattr(Session, "_take", late)
+    monkeypatch.setattr(MemoryJournal, "add_frames", keep)
+    await session.submit(
+        [cmd.SendMessage(content=(ev.Text(text="again"),), policy="queue")], by="k", face="eve"
+    )
+    await until(lambda: session.closed)
+    await asyncio.sleep(0)
+    assert not taken
 
 
 async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Run) -> None:
