@@ -30,7 +30,7 @@ from proxy.settings import ServerSettings
 from proxy.upstream.client import Frames, Upstream
 from tests.e2e.conftest import Run
 from tests.support.eve_client import EveSession, Form, Refused
-from tests.support.journals import CrashJournal
+from tests.support.journals import CrashJournal, LateJournal
 from tests.support.running import BACKEND, Live, Running, types
 from tests.support.serving import HOST
 from tests.support.waiting import SOON_S, settled, until
@@ -425,6 +425,24 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
     await until(lambda: session.closed)
     await asyncio.sleep(0)
     assert not taken
+
+
+async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_message(
+    run: Run,
+) -> None:
+    journal = LateJournal()
+    running = await run(journal)
+    sessions = running.sessions
+    journal.told.clear()
+    making = asyncio.create_task(
+        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
+    )
+    await until(lambda: bool(journal.late))
+    await sessions.drain(0.01)
+    journal.told.set()
+    session = await making
+    assert session.draining
+    assert not session.closed
 
 
 async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Run) -> None:
