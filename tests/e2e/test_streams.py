@@ -30,7 +30,7 @@ from proxy.settings import ServerSettings
 from proxy.upstream.client import Frames, Upstream
 from tests.e2e.conftest import Run
 from tests.support.eve_client import EveSession, Form, Refused
-from tests.support.journals import CrashJournal, LateJournal
+from tests.support.journals import CrashJournal, UntoldJournal
 from tests.support.running import BACKEND, Live, Running, types
 from tests.support.serving import HOST
 from tests.support.waiting import SOON_S, settled, until
@@ -430,7 +430,7 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
 async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_message(
     run: Run,
 ) -> None:
-    journal = LateJournal()
+    journal = UntoldJournal()
     running = await run(journal)
     sessions = running.sessions
     journal.told.clear()

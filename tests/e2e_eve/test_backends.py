@@ -15,7 +15,7 @@ from proxy.scripted.faults import Cut, Faults, HalfFrame, SlowHead, Status
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
 from tests.support.engine_client import EngineEvent, EngineTurn
 from tests.support.eve_client import EveSession, TurnResult
-from tests.support.journals import LateJournal
+from tests.support.journals import UntoldJournal
 from tests.support.waiting import until
 
 SCRIPTS = (
@@ -262,7 +262,7 @@ async def test_who_finds_a_session_before_its_maker_knows_that_it_is_stored_make
     serve: Serve, generation: str
 ) -> None:
     # An Engine client chooses the task's name, so it may ask for a replay at any time.
-    journal = LateJournal()
+    journal = UntoldJournal()
     house = await serve(journal)
     client = house.engine(generation)
     journal.told.clear()

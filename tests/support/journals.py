@@ -13,7 +13,7 @@ from proxy.hub import entries_of
 from proxy.journal.base import Journal, Write
 from proxy.journal.memory import MemoryJournal
 
-__all__ = ["CrashJournal", "LateJournal", "sqlite", "stored_entries"]
+__all__ = ["CrashJournal", "UntoldJournal", "sqlite", "stored_entries"]
 
 
 class CrashJournal(MemoryJournal):
@@ -55,7 +55,7 @@ class CrashJournal(MemoryJournal):
         super().submit(write)
 
 
-class LateJournal(MemoryJournal):
+class UntoldJournal(MemoryJournal):
     """A journal that stores at once and says so only when a test lets it: others can read what its
     writer does not know to be stored yet."""
 
