@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import secrets
+import zlib
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from adapters import events as ev
+from proxy.hub import SNAPSHOT_ENTRIES
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
+from proxy.scripted import scripts
+from proxy.scripted.scripts import Ask, Say
 from tests.e2e.conftest import Run
 from tests.support.eve_client import Refused
 from tests.support.running import Live, Running
@@ -175,6 +182,98 @@ async def test_a_deleted_session_leaves_no_word_behind(run: Run, tmp_path: Path,
     assert name not in running.sessions._live
     await running.restart()
     assert MARK.encode() not in stored(tmp_path)
+
+
+def values(tmp_path: Path) -> dict[str, list[bytes]]:
+    """All values of each table that may hold text, as they are stored."""
+    (path,) = tmp_path.glob("*.db")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        tables = connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        ).fetchall()
+        rows = {str(t): connection.execute(f"SELECT * FROM {t}").fetchall() for (t,) in tables}
+    finally:
+        connection.close()
+    return {
+        name: [
+            value.encode() if isinstance(value, str) else value
+            for row in found
+            for value in row
+            if isinstance(value, str | bytes)
+        ]
+        for name, found in rows.items()
+    }
+
+
+def readable(value: bytes) -> bytes:
+    """A stored value without its compression."""
+    try:
+        return zlib.decompress(value)
+    except zlib.error:
+        return value
+
+
+async def test_a_long_deleted_session_leaves_no_mark_in_any_table_compressed_or_not(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Random, so that no compression shortens them, and as long as base64 shows in one way.
+    said_mark, file_mark, answer_mark = marks = [secrets.token_hex(12).encode() for _ in range(3)]
+    beats = (
+        # The mark is in what readers keep of an open text, over several intervals of snapshots.
+        Say((said_mark.decode(), *(f" tick {n}" for n in range(4 * SNAPSHOT_ENTRIES)))),
+        Ask("Which name?", (), "The ticket carries the name {answer}."),
+    )
+    monkeypatch.setitem(scripts._SCRIPTS, "marked", lambda _: beats)
+    running = await run(f"sqlite:///{tmp_path / 'own.db'}")
+    journal = running.sessions.journal
+    picture = {
+        "type": "file",
+        "mediaType": "image/png",
+        "data": base64.b64encode(file_mark * 300).decode(),
+    }
+    text = {"type": "text", "text": f"{said_mark.decode()}\nscript: marked"}
+    session = await running.eve().create([text, picture])
+    (asked,) = (await session.read_turn()).requests
+    await session.respond(asked["requestId"], text=answer_mark.decode())
+    turn = await session.read_turn()
+    assert turn.text is not None
+    assert answer_mark.decode() in turn.text
+    await settled(await running.live(session.session_id))
+    other = await said(running, "somebody else")
+    key = (await journal.session(session.session_id)).key
+    assert await journal.frames(key, 0)
+
+    def holding(mark: bytes) -> set[str]:
+        found = values(tmp_path)
+        return {name for name in found if mark in b"".join(map(readable, found[name]))}
+
+    await until(lambda: "snapshots" in holding(said_mark))
+    assert holding(said_mark) >= {"events", "commands", "frames", "snapshots"}
+    assert holding(file_mark) == {"blobs"}
+    assert holding(answer_mark) >= {"events", "commands", "frames"}
+    # What cannot be read in the file: pieces of compressed values in which a mark is.
+    pieces = [
+        value[start : start + 32]
+        for name in ("frames", "snapshots")
+        for value in values(tmp_path)[name]
+        if any(mark in readable(value) for mark in marks)
+        for start in range(16, len(value) - 32, 512)
+    ]
+    file = stored(tmp_path)
+    assert len(pieces) > 3
+    assert all(piece in file for piece in pieces)
+
+    status, _ = await ask(running, "DELETE", f"/api/v1/sessions/{session.session_id}")
+    assert status == 200
+    traces = [*marks, *map(base64.b64encode, marks), *pieces]
+    await until(lambda: not any(trace in stored(tmp_path) for trace in traces))
+    assert [holding(mark) for mark in marks] == [set(), set(), set()]
+    assert await running.log(other)
+    await running.stop()
+    file = stored(tmp_path)
+    assert not any(trace in file for trace in traces)
+    assert [holding(mark) for mark in marks] == [set(), set(), set()]
 
 
 async def test_a_session_of_a_backend_that_left_the_configuration_can_still_be_erased(
