@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
+import datetime as dt
 import json
 import secrets
 import zlib
@@ -19,8 +22,11 @@ from proxy.retention import Limits
 from proxy.scripted import scripts
 from proxy.scripted.scripts import Ask, Say
 from tests.e2e.conftest import Run
-from tests.support.eve_client import Refused
-from tests.support.running import Live, Running
+from tests.support import engine_client, eve_client, herm_client
+from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
+from tests.support.eve_client import Style
+from tests.support.herm_client import HermClient
+from tests.support.running import BACKEND, Live, Running
 from tests.support.waiting import settled, until
 
 MARK = "MARKED-TEXT-7e1b"
@@ -94,7 +100,7 @@ async def test_a_stream_of_a_session_that_goes_ends_in_order(run: Run) -> None:
         await running.sessions.prune(ALL)
         await until(lambda: live.over)
     assert lines
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(eve_client.Refused) as caught:
         await running.eve().attach(name).read_turn()
     assert caught.value.status == 410
 
@@ -134,6 +140,105 @@ async def test_an_engine_s_task_goes_on_after_a_gap(run: Run) -> None:
     assert body.index("event: gap") < body.index("(turn 2)")
     assert "(turn 1)" not in body
     assert "(turn 3)" in await execute("once more")
+
+
+@pytest.mark.parametrize("style", ["T", "S"])
+async def test_an_eve_client_with_a_cursor_is_refused_for_good(run: Run, style: Style) -> None:
+    running = await run("sqlite")
+    session = await running.eve(style=style).create("hello")
+    await session.read_turn()
+    await settled(await running.live(session.session_id))
+    async with contextlib.aclosing(session.follow()) as records:
+        watching = asyncio.ensure_future(anext(records))
+        live = await running.live(session.session_id)
+        await until(lambda: any(reader.live for reader in live.feed("eve").readers))
+        await running.sessions.prune(ALL)
+        # Its stream ends in order, and it comes back with its cursor.
+        with pytest.raises(eve_client.Refused) as caught:
+            await watching
+    refusals = [caught.value]
+    cursor = session.cursor
+    assert cursor == len(session.log)
+    for start in (0, cursor, -1, cursor + 5):
+        with pytest.raises(eve_client.Refused) as caught:
+            await anext(session.stream(start))
+        refusals.append(caught.value)
+    for call in (session.send("again"), session.respond("r-1", "approve"), session.cancel()):
+        with pytest.raises(eve_client.Refused) as caught:
+            await call
+        refusals.append(caught.value)
+    # None of the statuses that eve's clients try again (eve page, section 7.5).
+    assert {(refusal.status, refusal.code) for refusal in refusals} == {(410, "session_expired")}
+    # What begins anew lacks nothing, and says of no gap.
+    another = await session.client.create("hello")
+    assert "dragoman.gap" not in (await another.read_turn()).types
+
+
+async def test_a_herm_client_with_a_cursor_is_refused_for_good(run: Run) -> None:
+    running = await run("sqlite")
+    client = HermClient(running.http, running.face("herm", BACKEND))
+    name = (await client.create(BACKEND))["id"]
+    last = (await client.turn(name, "hello")).envelopes[-1]["id"]
+    live = await running.live(name)
+    await settled(live)
+    stream = client.stream(name, last)
+    await anext(stream)
+    ending = asyncio.ensure_future(anext(stream, None))
+    await until(lambda: any(reader.live for reader in live.feed("herm").readers))
+    await running.sessions.prune(ALL)
+    assert await ending is None
+    for call in (
+        anext(client.stream(name, last)),
+        anext(client.stream(name)),
+        client.list(name),
+        client.list(name, after=last),
+        client.get(name),
+        client.say(name, "again"),
+    ):
+        with pytest.raises(herm_client.Refused) as caught:
+            await call
+        assert (caught.value.status, caught.value.code) == (410, "cursor_expired")
+    another = (await client.create(BACKEND))["id"]
+    assert "session.gap" not in (await client.turn(another, "hello")).types
+
+
+def engine_ms(event: EngineEvent) -> int:
+    return round(dt.datetime.fromisoformat(event.payload["timestamp"]).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("named_by", ["frontend", "dragoman"])
+async def test_an_engine_client_with_a_cursor_gets_nothing_and_then_the_gap(
+    run: Run, named_by: str
+) -> None:
+    running = await run("sqlite")
+    expect = engine_client.Expect(stamped=True, known_types=False)
+    client = EngineClient(running.http, running.face("engine", BACKEND), expect=expect)
+    # Another frontend's session is a task by its id.
+    task = "t-1" if named_by == "frontend" else await said(running)
+    turn = await client.turn("hello", task)
+    stamp = engine_ms(turn.events[-1])
+    await settled(await running.sessions.get(task, owner="local", route=BACKEND))
+    await running.sessions.prune(ALL)
+
+    async def replay(after: int) -> EngineTurn:
+        return EngineTurn([seen async for seen in client.replay(after, task)])
+
+    for after in (0, stamp - 1, stamp):
+        assert (await replay(after)).events == []
+    with pytest.raises(engine_client.Refused) as caught:
+        await client.respond(task, "yes")
+    assert (caught.value.status, caught.value.body["error"]) == (404, "TASK_NOT_FOUND")
+
+    again = [await client.turn("again", task), await client.turn("once more", task)]
+    assert [turn.types[-1] for turn in again] == ["completed"] * 2
+    # The old cursor gets all that there is now, and what it missed is said first.
+    for after in (0, stamp):
+        replayed = await replay(after)
+        assert replayed.types[0] == "gap"
+        assert replayed.payloads("gap")[0]["reason"]
+        assert replayed.types.count("gap") == 1
+        assert replayed.text == "".join(turn.text for turn in again)
+    assert (await replay(engine_ms(again[-1].events[-1]))).events == []
 
 
 async def test_retention_works_by_itself(run: Run, tmp_path: Path) -> None:
