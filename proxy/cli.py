@@ -12,11 +12,13 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import logging
 import os
 import re
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,6 +50,8 @@ from proxy.settings import Settings, load_settings
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_CONFIG = Path("dragoman.toml")
 DEFAULT_URL = "http://127.0.0.1:8787"
 
@@ -77,13 +81,30 @@ def _fail(message: str, *, status: int = 1) -> NoReturn:
 # --- commands that serve
 
 
-def _run(work: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` in an event loop of its own; SIGINT and SIGTERM set the event that it gets."""
+def _run(
+    work: Callable[[asyncio.Event], Coroutine[Any, Any, T]], seconds: float | None = None
+) -> T:
+    """Run `work` in an event loop of its own; SIGINT and SIGTERM set the event that it gets, and
+    the process ends `seconds` later at the latest."""
     # A core dump would hold sealed values and credentials.
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_until_told(work))
+        return runner.run(_until_told(work, seconds))
+
+
+def _end_now() -> None:
+    """End the process as a crash does, for which the journal is made: threads that wait for a disk
+    would hold an orderly end for as long as they do."""
+    # Where nobody reads the log, writing to it waits too.
+    said = threading.Thread(
+        target=_log.error,
+        args=("it did not stop within [server] shutdown_seconds, and is ended where it is",),
+        daemon=True,
+    )
+    said.start()
+    said.join(0.2)
+    os._exit(1)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -95,13 +116,20 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _until_told(work: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) -> T:
+async def _until_told(
+    work: Callable[[asyncio.Event], Coroutine[Any, Any, T]], seconds: float | None
+) -> T:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
 
     def tell() -> None:
         stop.set()
+        if seconds is not None:
+            # Nobody takes it back: it is over with the process, whose own end it bounds as well.
+            late = threading.Timer(seconds, _end_now)
+            late.daemon = True
+            late.start()
         # A second signal ends the process at once.
         forget()
 
@@ -142,7 +170,7 @@ def serve(config: Path | None) -> None:
     except ConfigError as error:
         _wrong_configuration(error)
     logs.configure(level=settings.log.level, secrets=settings.secrets())
-    _serve(lambda stop: _serve_settings(settings, stop))
+    _serve(lambda stop: _serve_settings(settings, stop), settings.server.shutdown_seconds)
 
 
 def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, Any, None]:
@@ -152,16 +180,16 @@ def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, A
     return server.serve(settings, ready=_announce, stop=stop)
 
 
-def _serve(work: Callable[[asyncio.Event], Coroutine[Any, Any, T]]) -> T:
-    """Run a server and explain why it could not start."""
+def _serve(
+    work: Callable[[asyncio.Event], Coroutine[Any, Any, T]], seconds: float | None = None
+) -> T:
+    """Run a server, see `_run`, and explain why it could not start."""
     try:
-        return _run(work)
+        return _run(work, seconds)
     except ConfigError as error:
         _wrong_configuration(error)
     except DragomanError as error:
         _fail(error.message)
-    except TimeoutError:
-        _fail("it did not stop within [server] shutdown_seconds, so connections were cut.")
     except OSError as error:
         _fail(f"cannot listen: {error.strerror or error}. Choose another address or port.")
 

@@ -30,8 +30,8 @@ GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
 
 CLOSING_SECONDS = 2.0
-"""What is kept of `server.shutdown_seconds` for closing: handlers, tasks, the journal's last write.
-At most half of it."""
+"""What is kept of `server.shutdown_seconds` for closing: half for handlers, half for tasks and the
+journal's last write. At most half of it."""
 
 WAITING_CONNECTIONS = 1024
 """Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
@@ -159,14 +159,16 @@ async def _serve(
 
 
 async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: float) -> None:
-    """Stop within `seconds`: streams end first, so that their clients reconnect; while commands get
-    their answers new work is still taken, to be refused as its dialect does; then all is closed."""
-    end = asyncio.get_running_loop().time() + seconds
-    if not await sessions.drain(max(seconds - CLOSING_SECONDS, seconds / 2)):
+    """Stop within `seconds`, less the time for tasks and journal: streams end first, so that their
+    clients reconnect; while commands get their answers new work is still taken, to be refused as
+    its dialect does; then all is closed."""
+    closing = min(CLOSING_SECONDS, seconds / 2)
+    end = asyncio.get_running_loop().time() + seconds - closing / 2
+    if not await sessions.drain(seconds - closing):
         _log.warning("commands on their way were cut off; the next start looks for their answers")
     await sessions.aclose()
     await asyncio.sleep(0)
-    # Who has not left by then is cut off: the process ends within the configured time.
+    # Who has not left by then is cut off.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(end):
             await asyncio.gather(*(runner.cleanup() for runner in runners))

@@ -107,7 +107,16 @@ def _entered(request: web.Request, action: Action) -> Principal:
 
 
 async def _found(request: web.Request, principal: Principal, name: str, action: Action) -> Session:
-    return await owned(request, principal, name, action, what="task")
+    try:
+        return await owned(request, principal, name, action, what="task")
+    except SessionExpired:
+        # A session's own id stays with it; to what succeeds it that id is the name of a task.
+        successor = await request.app[SESSIONS].journal.resolve(
+            owner=principal.name, route=route_of(request), kind=TASK, name=name
+        )
+        if successor is None:
+            raise
+        return await owned(request, principal, successor, action, what="task")
 
 
 async def _encoder(session: Session) -> tuple[Feed, EngineEncoder]:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import contextlib
+import datetime as dt
 import json
+import secrets
+import zlib
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from adapters import events as ev
+from proxy.hub import SNAPSHOT_ENTRIES
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
+from proxy.scripted import scripts
+from proxy.scripted.scripts import Ask, Say
 from tests.e2e.conftest import Run
-from tests.support.eve_client import Refused
-from tests.support.running import Live, Running
+from tests.support import engine_client, eve_client, herm_client
+from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
+from tests.support.eve_client import Style
+from tests.support.herm_client import HermClient
+from tests.support.running import BACKEND, Live, Running
 from tests.support.waiting import settled, until
 
 MARK = "MARKED-TEXT-7e1b"
@@ -87,7 +100,7 @@ async def test_a_stream_of_a_session_that_goes_ends_in_order(run: Run) -> None:
         await running.sessions.prune(ALL)
         await until(lambda: live.over)
     assert lines
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(eve_client.Refused) as caught:
         await running.eve().attach(name).read_turn()
     assert caught.value.status == 410
 
@@ -127,6 +140,105 @@ async def test_an_engine_s_task_goes_on_after_a_gap(run: Run) -> None:
     assert body.index("event: gap") < body.index("(turn 2)")
     assert "(turn 1)" not in body
     assert "(turn 3)" in await execute("once more")
+
+
+@pytest.mark.parametrize("style", ["T", "S"])
+async def test_an_eve_client_with_a_cursor_is_refused_for_good(run: Run, style: Style) -> None:
+    running = await run("sqlite")
+    session = await running.eve(style=style).create("hello")
+    await session.read_turn()
+    await settled(await running.live(session.session_id))
+    async with contextlib.aclosing(session.follow()) as records:
+        watching = asyncio.ensure_future(anext(records))
+        live = await running.live(session.session_id)
+        await until(lambda: any(reader.live for reader in live.feed("eve").readers))
+        await running.sessions.prune(ALL)
+        # Its stream ends in order, and it comes back with its cursor.
+        with pytest.raises(eve_client.Refused) as caught:
+            await watching
+    refusals = [caught.value]
+    cursor = session.cursor
+    assert cursor == len(session.log)
+    for start in (0, cursor, -1, cursor + 5):
+        with pytest.raises(eve_client.Refused) as caught:
+            await anext(session.stream(start))
+        refusals.append(caught.value)
+    for call in (session.send("again"), session.respond("r-1", "approve"), session.cancel()):
+        with pytest.raises(eve_client.Refused) as caught:
+            await call
+        refusals.append(caught.value)
+    # None of the statuses that eve's clients try again (eve page, section 7.5).
+    assert {(refusal.status, refusal.code) for refusal in refusals} == {(410, "session_expired")}
+    # What begins anew lacks nothing, and says of no gap.
+    another = await session.client.create("hello")
+    assert "dragoman.gap" not in (await another.read_turn()).types
+
+
+async def test_a_herm_client_with_a_cursor_is_refused_for_good(run: Run) -> None:
+    running = await run("sqlite")
+    client = HermClient(running.http, running.face("herm", BACKEND))
+    name = (await client.create(BACKEND))["id"]
+    last = (await client.turn(name, "hello")).envelopes[-1]["id"]
+    live = await running.live(name)
+    await settled(live)
+    stream = client.stream(name, last)
+    await anext(stream)
+    ending = asyncio.ensure_future(anext(stream, None))
+    await until(lambda: any(reader.live for reader in live.feed("herm").readers))
+    await running.sessions.prune(ALL)
+    assert await ending is None
+    for call in (
+        anext(client.stream(name, last)),
+        anext(client.stream(name)),
+        client.list(name),
+        client.list(name, after=last),
+        client.get(name),
+        client.say(name, "again"),
+    ):
+        with pytest.raises(herm_client.Refused) as caught:
+            await call
+        assert (caught.value.status, caught.value.code) == (410, "cursor_expired")
+    another = (await client.create(BACKEND))["id"]
+    assert "session.gap" not in (await client.turn(another, "hello")).types
+
+
+def engine_ms(event: EngineEvent) -> int:
+    return round(dt.datetime.fromisoformat(event.payload["timestamp"]).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("named_by", ["frontend", "dragoman"])
+async def test_an_engine_client_with_a_cursor_gets_nothing_and_then_the_gap(
+    run: Run, named_by: str
+) -> None:
+    running = await run("sqlite")
+    expect = engine_client.Expect(stamped=True, known_types=False)
+    client = EngineClient(running.http, running.face("engine", BACKEND), expect=expect)
+    # Another frontend's session is a task by its id.
+    task = "t-1" if named_by == "frontend" else await said(running)
+    turn = await client.turn("hello", task)
+    stamp = engine_ms(turn.events[-1])
+    await settled(await running.sessions.get(task, owner="local", route=BACKEND))
+    await running.sessions.prune(ALL)
+
+    async def replay(after: int) -> EngineTurn:
+        return EngineTurn([seen async for seen in client.replay(after, task)])
+
+    for after in (0, stamp - 1, stamp):
+        assert (await replay(after)).events == []
+    with pytest.raises(engine_client.Refused) as caught:
+        await client.respond(task, "yes")
+    assert (caught.value.status, caught.value.body["error"]) == (404, "TASK_NOT_FOUND")
+
+    again = [await client.turn("again", task), await client.turn("once more", task)]
+    assert [turn.types[-1] for turn in again] == ["completed"] * 2
+    # The old cursor gets all that there is now, and what it missed is said first.
+    for after in (0, stamp):
+        replayed = await replay(after)
+        assert replayed.types[0] == "gap"
+        assert replayed.payloads("gap")[0]["reason"]
+        assert replayed.types.count("gap") == 1
+        assert replayed.text == "".join(turn.text for turn in again)
+    assert (await replay(engine_ms(again[-1].events[-1]))).events == []
 
 
 async def test_retention_works_by_itself(run: Run, tmp_path: Path) -> None:
@@ -175,6 +287,98 @@ async def test_a_deleted_session_leaves_no_word_behind(run: Run, tmp_path: Path,
     assert name not in running.sessions._live
     await running.restart()
     assert MARK.encode() not in stored(tmp_path)
+
+
+def values(tmp_path: Path) -> dict[str, list[bytes]]:
+    """All values of each table that may hold text, as they are stored."""
+    (path,) = tmp_path.glob("*.db")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        tables = connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        ).fetchall()
+        rows = {str(t): connection.execute(f"SELECT * FROM {t}").fetchall() for (t,) in tables}
+    finally:
+        connection.close()
+    return {
+        name: [
+            value.encode() if isinstance(value, str) else value
+            for row in found
+            for value in row
+            if isinstance(value, str | bytes)
+        ]
+        for name, found in rows.items()
+    }
+
+
+def readable(value: bytes) -> bytes:
+    """A stored value without its compression."""
+    try:
+        return zlib.decompress(value)
+    except zlib.error:
+        return value
+
+
+async def test_a_long_deleted_session_leaves_no_mark_in_any_table_compressed_or_not(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Random, so that no compression shortens them, and as long as base64 shows in one way.
+    said_mark, file_mark, answer_mark = marks = [secrets.token_hex(12).encode() for _ in range(3)]
+    beats = (
+        # The mark is in what readers keep of an open text, over several intervals of snapshots.
+        Say((said_mark.decode(), *(f" tick {n}" for n in range(4 * SNAPSHOT_ENTRIES)))),
+        Ask("Which name?", (), "The ticket carries the name {answer}."),
+    )
+    monkeypatch.setitem(scripts._SCRIPTS, "marked", lambda _: beats)
+    running = await run(f"sqlite:///{tmp_path / 'own.db'}")
+    journal = running.sessions.journal
+    picture = {
+        "type": "file",
+        "mediaType": "image/png",
+        "data": base64.b64encode(file_mark * 300).decode(),
+    }
+    text = {"type": "text", "text": f"{said_mark.decode()}\nscript: marked"}
+    session = await running.eve().create([text, picture])
+    (asked,) = (await session.read_turn()).requests
+    await session.respond(asked["requestId"], text=answer_mark.decode())
+    turn = await session.read_turn()
+    assert turn.text is not None
+    assert answer_mark.decode() in turn.text
+    await settled(await running.live(session.session_id))
+    other = await said(running, "somebody else")
+    key = (await journal.session(session.session_id)).key
+    assert await journal.frames(key, 0)
+
+    def holding(mark: bytes) -> set[str]:
+        found = values(tmp_path)
+        return {name for name in found if mark in b"".join(map(readable, found[name]))}
+
+    await until(lambda: "snapshots" in holding(said_mark))
+    assert holding(said_mark) >= {"events", "commands", "frames", "snapshots"}
+    assert holding(file_mark) == {"blobs"}
+    assert holding(answer_mark) >= {"events", "commands", "frames"}
+    # What cannot be read in the file: pieces of compressed values in which a mark is.
+    pieces = [
+        value[start : start + 32]
+        for name in ("frames", "snapshots")
+        for value in values(tmp_path)[name]
+        if any(mark in readable(value) for mark in marks)
+        for start in range(16, len(value) - 32, 512)
+    ]
+    file = stored(tmp_path)
+    assert len(pieces) > 3
+    assert all(piece in file for piece in pieces)
+
+    status, _ = await ask(running, "DELETE", f"/api/v1/sessions/{session.session_id}")
+    assert status == 200
+    traces = [*marks, *map(base64.b64encode, marks), *pieces]
+    await until(lambda: not any(trace in stored(tmp_path) for trace in traces))
+    assert [holding(mark) for mark in marks] == [set(), set(), set()]
+    assert await running.log(other)
+    await running.stop()
+    file = stored(tmp_path)
+    assert not any(trace in file for trace in traces)
+    assert [holding(mark) for mark in marks] == [set(), set(), set()]
 
 
 async def test_a_session_of_a_backend_that_left_the_configuration_can_still_be_erased(

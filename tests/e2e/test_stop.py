@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from adapters import events as ev
@@ -23,13 +25,22 @@ from proxy.journal import open_journal
 from proxy.scripted.faults import Faults, Silence, SlowHead
 from tests.e2e.conftest import Run
 from tests.support.dragoman import BACKEND_KEY
+from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
+from tests.support.engine_client import Expect as EngineExpect
+from tests.support.eve_client import EveSession, Style
+from tests.support.herm_client import Envelope, HermClient, HermTurn, check_join
 from tests.support.journals import sqlite, stored_entries
+from tests.support.ports import free_port
 from tests.support.running import BACKEND, Running
 from tests.support.serving import HOST
+from tests.support.strictness import Disconnected, Refused
 from tests.support.waiting import SOON_S, until
 
 # Longer than any test waits: an answer that comes when the test says so.
 LATER = SlowHead(600.0)
+
+# What is slow then is a machine that does much else, not the stop.
+LATE_S = 3.0
 
 
 class Server:
@@ -42,7 +53,7 @@ class Server:
         self._config.write_text(
             f"""
             [server]
-            listen = "{HOST}:0"
+            listen = "{HOST}:{free_port()}"
             shutdown_seconds = {shutdown_seconds}
             [journal]
             url = "{self.journal}"
@@ -56,10 +67,11 @@ class Server:
         self.url = ""
         self.child: asyncio.subprocess.Process
 
-    async def start(self) -> None:
-        """Start it; returns when it listens."""
+    async def start(self, before: str = "") -> None:
+        """Start it, with Python code that is run before; returns when it listens."""
+        code = f"{before}\nfrom proxy.cli import main\nmain()"
         self.child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "proxy", "serve", "--config", str(self._config)),
+            *(sys.executable, "-c", code, "serve", "--config", str(self._config)),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "E2E_ENGINE_KEY": BACKEND_KEY},
@@ -101,10 +113,10 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def served(
-    folder: Path, running: Running, *, shutdown_seconds: float = 60.0
+    folder: Path, running: Running, *, shutdown_seconds: float = 60.0, before: str = ""
 ) -> AsyncIterator[Server]:
     server = Server(folder, running, shutdown_seconds=shutdown_seconds)
-    await server.start()
+    await server.start(before)
     try:
         yield server
     finally:
@@ -182,17 +194,47 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
 ) -> None:
     faults = Faults({("respond", 1): Silence(done=True)})
     running = await run(engine={"faults": faults})
-    async with served(tmp_path, running, shutdown_seconds=1.0) as server:
+    async with served(tmp_path, running, shutdown_seconds=4.0) as server:
         session, request = await paused(running, server)
         await session.respond(request, "approve")
         await until(lambda: bool(running.requests("respond")))
         told = server.tell()
         status, log = await server.over()
-        # What is slow here is a machine that does much else, not the stop.
-        assert time.monotonic() - told < 1.0 + 3.0
+        assert time.monotonic() - told < 4.0 + LATE_S
         assert status == 0, log
         assert "cut off" in log
         assert settled_inputs(await server.stored(session.session_id)) == ["taken"]
+        await server.start()
+        session.client.host = f"{server.url}/as/eve/to/{BACKEND}"
+        turn = await session.read_turn()
+        assert turn.text is not None
+        assert "4.1 GB freed" in turn.text
+    assert len(running.requests("respond")) == 1
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "from proxy.journal._writer import Writer; Writer._close = lambda _: time.sleep(600)",
+        "from proxy.journal.sqlite import SqliteJournal as Journal\n"
+        "Journal._close_readers = lambda _: asyncio.to_thread(time.sleep, 600)",
+        "from proxy.tasks import Tasks; Tasks.aclose = lambda _: asyncio.sleep(600)",
+    ],
+    ids=["writer", "reader", "task"],
+)
+async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, before: str) -> None:
+    running = await run(engine={"faults": Faults({("respond", 1): Silence(done=True)})})
+    hanging = f"import asyncio, time\n{before}"
+    async with served(tmp_path, running, shutdown_seconds=2.0, before=hanging) as server:
+        session, request = await paused(running, server)
+        await session.respond(request, "approve")
+        await until(lambda: bool(running.requests("respond")))
+        told = server.tell()
+        status, log = await server.over()
+        assert time.monotonic() - told < 2.0 + LATE_S
+        assert status == 1
+        assert "did not stop within" in log
+        # As after a crash: nothing that was acknowledged is lost, and the command has its answer.
         await server.start()
         session.client.host = f"{server.url}/as/eve/to/{BACKEND}"
         turn = await session.read_turn()
@@ -265,3 +307,174 @@ async def test_a_stop_with_idle_streams_is_quick_and_ends_them_in_order(
         assert len({body.replace(b"\n\n", b"\n") for body in bodies}) == 1
         assert (await server.over())[0] == 0
         assert time.monotonic() - told < 5.0
+
+
+# Clients that read a running turn, and come back by the rules of their pages.
+
+TICKS = 60
+SLOW = f"script: slow {TICKS}"
+WHOLE = "".join(f"tick {n} " for n in range(TICKS)) + " (turn 1)"
+
+
+async def coming_back(
+    read: Callable[[], Coroutine[Any, Any, None]], over: Callable[[], bool]
+) -> None:
+    """Read until it is over; what does not open is tried 12 times, after 0.25 s to 5 s (eve page,
+    section 7.5; the others ask for less)."""
+    attempts = 0
+    while not over():
+        try:
+            await read()
+            attempts = 0
+        except (Refused, aiohttp.ClientError, Disconnected) as error:
+            attempts += 1
+            if attempts == 12 or (isinstance(error, Refused) and error.status != 503):
+                raise
+            await asyncio.sleep(min(0.125 * 2**attempts, 5.0))
+
+
+class EveReader:
+    """An eve client: its cursor is the number of records that it has."""
+
+    def __init__(self, running: Running, server: Server, style: Style) -> None:
+        self._client = running.eve(style=style)
+        self._client.host = f"{server.url}/as/eve/to/{BACKEND}"
+        self._session: EveSession
+
+    @property
+    def deltas(self) -> int:
+        return sum(record["type"] == "message.appended" for record in self._session.log)
+
+    def over(self) -> bool:
+        log = self._session.log
+        return bool(log) and log[-1]["type"] == "session.waiting"
+
+    async def begin(self) -> None:
+        self._session = await self._client.create(SLOW)
+
+    async def read(self) -> None:
+        async for _ in self._session.follow():
+            if self.over():
+                return
+
+    async def check(self) -> None:
+        again = self._client.attach(self._session.session_id)
+        turn = await again.read_turn()
+        assert self._session.log == again.log
+        assert turn.text == WHOLE
+        assert "".join(data["messageDelta"] for data in turn.data("message.appended")) == WHOLE
+
+
+def engine_ms(event: EngineEvent) -> int:
+    at = dt.datetime.fromisoformat(event.payload["timestamp"])
+    return round(at.timestamp() * 1000)
+
+
+class EngineReader:
+    """An Engine client: it asks for what came after the newest time that it has seen, less one
+    millisecond, and skips what it knows (Engine page, section 11.2)."""
+
+    def __init__(self, running: Running, server: Server) -> None:
+        expect = EngineExpect(stamped=True, known_types=False)
+        url = f"{server.url}/as/engine/to/{BACKEND}"
+        self._client = EngineClient(running.http, url, expect=expect)
+        self._turn = EngineTurn()
+        self._body: Any
+
+    @property
+    def deltas(self) -> int:
+        return len(self._turn.payloads("text_delta"))
+
+    def over(self) -> bool:
+        return self._turn.outcome is not None
+
+    async def begin(self) -> None:
+        self._body = self._client.execute(SLOW, "task-stop")
+
+    async def read(self) -> None:
+        events, body = self._turn.events, self._body
+        if events:
+            body = self._client.replay(engine_ms(events[-1]) - 1, "task-stop")
+        async with contextlib.aclosing(body):
+            async for event in body:
+                if event.event == "heartbeat":
+                    continue
+                if events and engine_ms(event) <= engine_ms(events[-1]):
+                    assert event == events[-1]
+                else:
+                    events.append(event)
+
+    async def check(self) -> None:
+        body = self._client.replay(0, "task-stop")
+        whole = [event async for event in body if event.event != "heartbeat"]
+        assert self._turn.events == whole
+        assert self._turn.text == WHOLE
+
+
+class HermReader:
+    """A Herm client: it sends the id of the last envelope that it has."""
+
+    def __init__(self, running: Running, server: Server) -> None:
+        self._client = HermClient(running.http, f"{server.url}/as/herm/to/{BACKEND}")
+        self._turn = HermTurn()
+        self._session = ""
+        self._open: Any
+
+    @property
+    def deltas(self) -> int:
+        return sum(payload["delta"] for payload in self._turn.payloads("agent.message"))
+
+    def over(self) -> bool:
+        return bool(self._turn.payloads("session.status_idle"))
+
+    async def begin(self) -> None:
+        self._session = (await self._client.create(BACKEND))["id"]
+        self._open = self._client.stream(self._session)
+        await anext(self._open)
+        await self._client.say(self._session, SLOW)
+
+    async def read(self) -> None:
+        envelopes, stream = self._turn.envelopes, self._open
+        if envelopes:
+            stream = self._client.stream(self._session, str(envelopes[-1]["id"]))
+            await anext(stream)
+        async with contextlib.aclosing(stream):
+            async for seen in stream:
+                envelopes.append(seen)
+                if self.over():
+                    return
+
+    async def check(self) -> None:
+        listed: list[Envelope] = await self._client.list(self._session)
+        check_join(self._turn.envelopes, listed)
+        ids = [seen["id"] for seen in self._turn.envelopes]
+        assert len(ids) == len(set(ids))
+        assert self._turn.streamed == self._turn.text == WHOLE
+
+
+async def test_clients_that_read_a_running_turn_hold_all_of_it_after_a_stop_and_a_start(
+    run: Run, tmp_path: Path
+) -> None:
+    running = await run(engine={"pace": 0.5})
+    async with served(tmp_path, running) as server:
+        readers: list[EveReader | EngineReader | HermReader] = [
+            EveReader(running, server, "T"),
+            EveReader(running, server, "S"),
+            EngineReader(running, server),
+            HermReader(running, server),
+        ]
+        for reader in readers:
+            await reader.begin()
+        reading = asyncio.gather(*(coming_back(one.read, one.over) for one in readers))
+        await until(lambda: reading.done() or all(one.deltas >= 3 for one in readers))
+        server.tell()
+        status, log = await server.over()
+        assert status == 0, log
+        assert "cut off" not in log
+        assert not any(one.over() for one in readers)
+        await server.start()
+        async with asyncio.timeout(SOON_S):
+            await reading
+        for reader in readers:
+            await reader.check()
+    assert [body["message"] for body in running.requests("execute")] == [SLOW] * len(readers)

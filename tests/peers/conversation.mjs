@@ -435,8 +435,8 @@ async function prewarm(app) {
   assert.equal(ofType(events, "turn.started")[0].data.turnId, "turn_0");
 }
 
-/** The server is killed in the middle of an answer and started again on the same journal. */
-async function restart(app) {
+/** The server ends in the middle of an answer, killed or told to, and starts on the same journal. */
+async function restart(app, name) {
   const message = app.script("slow", "40");
   const { session, response } = await app.client().begin(message);
   const seen = [];
@@ -445,13 +445,13 @@ async function restart(app) {
   for await (const event of response) {
     seen.push(event);
     if (server === undefined && ofType(seen, "message.appended").length === 3) {
-      server = app.restartServer("restart");
-      server.killed.then(() => {
+      server = app.restartServer(name);
+      server.ended.then(() => {
         finishedBefore = ofType(seen, "message.completed").length;
       });
     }
   }
-  assert.equal(finishedBefore, 0, `the kill was not in the middle of the turn: ${typesOf(seen)}`);
+  assert.equal(finishedBefore, 0, `the end was not in the middle of the turn: ${typesOf(seen)}`);
   assert.deepEqual(received(seen), [message], "the user's message is shown once");
   assert.equal(seen.at(-1).type, "session.waiting");
   assert.equal(ofType(seen, "turn.failed").length, 0, JSON.stringify(seen.at(-2)));
@@ -469,11 +469,11 @@ async function restart(app) {
   await checkWhole(app, session, [...seen, ...next.events]);
 }
 
-/** A permission that was asked before the kill is answered after it, through the same handle. */
-async function restartWhilePaused(app) {
+/** A permission that was asked before the end is answered after it, through the same handle. */
+async function restartWhilePaused(app, name) {
   const { session, result } = await firstTurn(app, app.client(), app.script("approve"));
   const request = onlyRequest(result, "tool-approval");
-  await app.restartServer("restart-while-paused").back;
+  await app.restartServer(name).back;
   const optionId = optionLike(request, POSITIVE);
   const after = await (
     await app.answer(session, [{ requestId: request.requestId, optionId }])
@@ -490,7 +490,8 @@ async function restartWhilePaused(app) {
 /**
  * All scenarios by name. `only` names the generation that a scenario is about, `aside` marks those
  * that mostly wait and therefore run beside the others (they are about Dragoman alone, and run with
- * one backend), `restart` those with a server of their own, `without` the backends that cannot.
+ * one backend), `restart` the signal that ends those servers which are started again, one for all
+ * of its scenarios, `without` the backends that cannot.
  */
 export const SCENARIOS = [
   { name: "lease", run: lease, only: "S", aside: true, limitMs: 90_000 },
@@ -518,8 +519,10 @@ export const SCENARIOS = [
   { name: "saved-cursor", run: savedCursor },
   { name: "prewarm", run: prewarm, only: "S" },
   { name: "hook", run: hook },
-  { name: "restart", run: restart, restart: true, limitMs: 60_000 },
-  { name: "restart-while-paused", run: restartWhilePaused, restart: true, limitMs: 60_000 },
+  { name: "restart", run: restart, restart: "SIGKILL", limitMs: 60_000 },
+  { name: "restart-while-paused", run: restartWhilePaused, restart: "SIGKILL", limitMs: 60_000 },
+  { name: "stop", run: restart, restart: "SIGTERM", limitMs: 60_000 },
+  { name: "stop-while-paused", run: restartWhilePaused, restart: "SIGTERM", limitMs: 60_000 },
 ];
 
 const DEFAULT_LIMIT_MS = 30_000;
@@ -530,7 +533,7 @@ async function runOne(app, scenario, report) {
   const timer = new AbortController();
   try {
     await Promise.race([
-      scenario.run(app),
+      scenario.run(app, scenario.name),
       sleep(limitMs, undefined, { signal: timer.signal }).then(() => {
         throw new Error(`not finished after ${limitMs} ms`);
       }),

@@ -33,7 +33,7 @@ export async function drive({ client, ...generation }) {
       [scripts[name] ?? `script: ${name}`, argument].filter((part) => part !== undefined).join(" "),
     restartServer(name) {
       process.send({ type: "restart", name });
-      return { killed: answerOf("killed"), back: answerOf("back") };
+      return { ended: answerOf("ended"), back: answerOf("back") };
     },
   };
   await runScenarios(app, process.env.PEERS_ONLY.split(","), (result) =>

@@ -103,11 +103,13 @@ async function startServer(command, args, env = {}) {
   return {
     url,
     tail,
+    /** Gives the exit status, null where it had to be killed. */
     async stop(signal = "SIGTERM") {
       child.kill(signal);
       const late = setTimeout(() => child.kill("SIGKILL"), 10_000);
       await exited;
       clearTimeout(late);
+      return child.exitCode;
     },
   };
 }
@@ -143,11 +145,11 @@ function runDriver(generation, names, host, { route, onSettled = () => {} } = {}
   });
 }
 
-/** The chosen scenarios of a generation on a backend, those with or without a restart. */
+/** The chosen scenarios of a generation on a backend, those with this signal or without one. */
 function chosen(generation, restart, route) {
   return SCENARIOS.filter(
     (s) =>
-      Boolean(s.restart) === restart &&
+      s.restart === restart &&
       !(s.without ?? []).includes(route) &&
       !(s.aside && route !== MAIN_ROUTE) &&
       (s.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
@@ -204,11 +206,11 @@ ${tables}`,
 /** The first backend's scenarios wait for a lease; meanwhile the others take their turns. */
 async function converse() {
   if (process.env.EVE_HOST) {
-    const plan = planOf(false, MAIN_ROUTE);
+    const plan = planOf(undefined, MAIN_ROUTE);
     await Promise.all(plan.map(([g, names]) => runDriver(g, names, process.env.EVE_HOST)));
     return;
   }
-  const plans = Object.keys(BACKENDS).map((route) => [route, planOf(false, route)]);
+  const plans = Object.keys(BACKENDS).map((route) => [route, planOf(undefined, route)]);
   const wanted = plans.filter(([, plan]) => plan.length > 0);
   if (wanted.length === 0) return;
   const house = await openHouse(wanted.map(([route]) => route));
@@ -228,18 +230,19 @@ async function converse() {
   await house.stop(server);
 }
 
-/** Kills Dragoman once, when every scenario has come to its point, and starts it again. */
-async function converseOverRestart() {
-  const plan = planOf(true, MAIN_ROUTE);
+/** Ends Dragoman once, when every scenario has come to its point, and starts it again. */
+async function converseOverRestart(signal) {
+  const plan = planOf(signal, MAIN_ROUTE);
   if (plan.length === 0 || process.env.EVE_HOST) return;
   const house = await openHouse([MAIN_ROUTE]);
   let server = await house.start();
 
   const awaited = new Set(plan.flatMap(([g, names]) => names.map((name) => `${g} ${name}`)));
   const waiting = new Set();
-  const killAndStart = async () => {
-    await server.stop("SIGKILL");
-    for (const driver of waiting) driver.send({ type: "killed" });
+  const endAndStart = async () => {
+    const status = await server.stop(signal);
+    if (signal === "SIGTERM" && status !== 0) fail(`restart: exit with status ${status}`);
+    for (const driver of waiting) driver.send({ type: "ended" });
     server = await house.start();
     for (const driver of waiting) driver.send({ type: "back" });
   };
@@ -247,7 +250,7 @@ async function converseOverRestart() {
     if (!awaited.delete(name)) return;
     if (driver) waiting.add(driver);
     if (awaited.size > 0 || waiting.size === 0) return;
-    killAndStart().catch((error) => fail(`restart: ${error.message}`));
+    endAndStart().catch((error) => fail(`restart: ${error.message}`));
   };
   const before = counts.failed;
   const host = `${server.url}/as/eve/to/engine`;
@@ -268,7 +271,7 @@ function finish() {
 if (options.list) {
   for (const { name, only, restart } of SCENARIOS) {
     const of = Object.keys(GENERATIONS).filter((g) => (only ?? GENERATIONS[g]) === GENERATIONS[g]);
-    console.log(`${name}  ${of.join(" ")}${restart ? "  (restarts the server)" : ""}`);
+    console.log(`${name}  ${of.join(" ")}${restart ? `  (restarts the server by ${restart})` : ""}`);
   }
   process.exit(0);
 }
@@ -286,7 +289,8 @@ for (const signal of ["SIGINT", "SIGTERM"])
   });
 setTimeout(finish, Math.max(0, started + BUDGET_S + 1 - Date.now() / 1000) * 1000).unref();
 console.log(`installed after ${(Date.now() / 1000 - started).toFixed(0)} s`);
-for (const run of [converse, converseOverRestart]) {
+const overSignals = ["SIGKILL", "SIGTERM"].map((signal) => () => converseOverRestart(signal));
+for (const run of [converse, ...overSignals]) {
   try {
     await run();
   } catch (error) {
