@@ -29,6 +29,8 @@ from tests.proof.results import Slice
 from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, forms_of, run
 from tests.support.engine_client import Disconnected, EngineEvent
 
+FAILED = ("end", "failed")
+
 
 def said(*words: str) -> list[Any]:
     return [("text", word) for word in words]
@@ -109,7 +111,13 @@ def test_an_empty_eve_turn_is_a_boundary_and_no_end() -> None:
         (said("a", "b", "c"), [], [], 0),
         (said("a", "c"), said("b"), [], 0),
         (said("a", "b", "b", "c"), [], said("b"), 0),
-        (said("a", "c", "b"), [], [], 2),
+        (said("a", "c", "b"), [], [], 1),
+        (said("c", "b", "a"), [], [], 2),
+        # What is tolerated, doubled or lost hides no disorder of the rest.
+        ([FAILED, *said("a", "c", "b")], [], [FAILED], 1),
+        (said("b", "a", "b", "a", "c"), [], said("b", "a"), 0),
+        (said("c", "b"), said("a"), [], 1),
+        ([*said("c", "a"), FAILED], said("b"), [FAILED], 1),
     ],
 )
 def test_what_differs_is_named(
