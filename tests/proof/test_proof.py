@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import datetime as dt
 import json
@@ -29,9 +30,11 @@ from tests.proof.commands import Command, Record, Session, commands_of, judged
 from tests.proof.conversation import SCRIPTS, _bare_failures
 from tests.proof.facts import FACTS, compare
 from tests.proof.people import EnginePerson
+from tests.proof.process import Dragoman
 from tests.proof.results import Slice
 from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, Ran, _Run, forms_of, run
 from tests.support.engine_client import Disconnected, EngineEvent
+from tests.support.ports import free_port
 
 FAILED = ("end", "failed")
 
@@ -276,6 +279,37 @@ async def test_what_is_done_twice_is_the_fault_of_its_own_pair(tmp_path: Path) -
             one._blame(ran, figure, "p6evhe-0-1-0-0", text)
     assert ran.counts == {"answered twice": 1, "executed twice": 1}
     assert {name for name, verdict in ran.pairs.items() if verdict.wrong} == {"eve > herm"}
+
+
+async def test_a_start_that_is_killed_is_followed_by_one_that_listens(tmp_path: Path) -> None:
+    config = tmp_path / "dragoman.toml"
+    port = free_port()
+    config.write_text(
+        f"""
+[server]
+listen = "127.0.0.1:{port}"
+[journal]
+url = "sqlite:///{tmp_path / "journal.db"}"
+[[backends]]
+name = "herm"
+dialect = "herm"
+url = "http://127.0.0.1:1"
+"""
+    )
+    dragoman = Dragoman(config, tmp_path / "log.jsonl")
+    try:
+        # Executed, then forked before and after it says that it listens.
+        for share in (0.0, 0.1, 1.5):
+            await dragoman.stumble(share)
+            assert not dragoman.up.is_set()
+        await dragoman.start()
+        assert dragoman.up.is_set()
+        assert dragoman.memory() > 0
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+    finally:
+        await dragoman.close()
+    assert (dragoman.lives, dragoman.executed) == (4, 1)
 
 
 async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) -> None:
