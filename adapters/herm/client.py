@@ -458,7 +458,8 @@ class HermClient(ClientCodec):
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         """Look for the envelope of a command in the list: what is there was taken."""
         if self._s.session is None:
-            return None
+            # Nothing was said yet: a session that was perhaps made is empty, and another is made.
+            return None if self._agent is None else self._create(command_id, command)
         if any(message["command_id"] == command_id for message in self._s.later):
             return None
         pending = self._s.pending

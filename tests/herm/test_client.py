@@ -1296,9 +1296,14 @@ def test_deltas_without_numbers_wait_where_a_stream_was_opened_again(driver: Dri
     assert [event.text for event in driver.of(ev.TextCompleted)] == ["Six hours.", "hours."]
 
 
-def test_a_session_that_was_perhaps_made_is_not_looked_for() -> None:
+def test_a_session_that_was_perhaps_made_is_made_again_for_nothing_was_said_in_it() -> None:
     codec = HermClient({"agent": "a"})
-    assert codec.recover("k1", said("Hi")) is None
+    call = codec.recover("k1", said("Hi"))
+    assert call == HermClient({"agent": "a"}).submit("k1", said("Hi"), {})
+    assert call is not None
+    assert call.name == "create"
+    # Where there is no agent nothing was asked for either.
+    assert HermClient({}).recover("k1", said("Hi")) is None
 
 
 @pytest.mark.parametrize("name", ["nested", "flat", "plain"])

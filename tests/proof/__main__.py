@@ -17,13 +17,13 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.proof import results
 from tests.proof.results import Slice
-from tests.proof.run import PAIRS, Plan, run
+from tests.proof.run import PAIRS, Plan, Ran, run
 
 KILLS = 2000
 DISCONNECTS = 10_000
@@ -62,8 +62,16 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def one(options: argparse.Namespace, kind: Any, seed: int, goal: int, seconds: float) -> Slice:
-    """Run one slice and return its figures."""
+def one(
+    options: argparse.Namespace,
+    kind: Any,
+    seed: int,
+    goal: int,
+    seconds: float,
+    each: Callable[[Slice], None] | None = None,
+) -> Slice:
+    """Run one slice and return its figures; of a soak that is longer than a slice, those of the
+    last one, and `each` gets those before."""
     pairs = PAIRS
     if options.pair:
         frontend, _, backend = options.pair.partition("/")
@@ -73,9 +81,10 @@ def one(options: argparse.Namespace, kind: Any, seed: int, goal: int, seconds: f
     begun = time.monotonic()
     keep = options.keep
     if kind == "soak" and keep is None:
-        # All slices of a soak write into one journal, which grows as in an hour of one process.
+        # Gigabytes in an hour: they belong where the results are.
         keep = soak_folder(options)
-        keep.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(keep, ignore_errors=True)
+        keep.mkdir(parents=True)
     plan = Plan(
         kind,
         seed,
@@ -85,31 +94,41 @@ def one(options: argparse.Namespace, kind: Any, seed: int, goal: int, seconds: f
         keep=keep,
         form=options.form,
         generation=options.generation,
+        slice_s=options.minutes * 60 if each else 0,
     )
-    ran = asyncio.run(run(plan, say))
-    done = Slice(
-        kind=kind,
-        seed=seed,
-        commit=results.commit(),
-        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
-        seconds=round(time.monotonic() - begun, 1),
-        counts=dict(ran.counts),
-        pairs={name: dict(verdict.counts) for name, verdict in ran.pairs.items()},
-        wrong=[text for verdict in ran.pairs.values() for text in verdict.wrong][:200],
-        samples=[list(sample) for sample in ran.memory] if kind == "soak" else [],
-    )
-    done.counts["memory over"] = int(results.too_much(results.tenths(results.warm(done))))
-    return done
+    process = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S}"
+
+    def made(ran: Ran) -> Slice:
+        nonlocal begun
+        now = time.monotonic()
+        begun, took = now, now - begun
+        done = Slice(
+            kind=kind,
+            seed=seed,
+            commit=results.commit(),
+            date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
+            seconds=round(took, 1),
+            counts=dict(ran.counts),
+            pairs={name: dict(verdict.counts) for name, verdict in ran.pairs.items()},
+            wrong=[text for verdict in ran.pairs.values() for text in verdict.wrong][:200],
+            samples=[list(sample) for sample in ran.memory] if kind == "soak" else [],
+            process=process if kind == "soak" else "",
+        )
+        done.counts["memory over"] = int(results.too_much(results.tenths(results.warm(done))))
+        return done
+
+    return made(asyncio.run(run(plan, say, each and (lambda ran: each(made(ran))))))
 
 
 def soak_folder(options: argparse.Namespace) -> Path:
-    """Return where the journal of the soak is kept between its slices."""
+    """Return where the journal of the soak is."""
     results_file: Path = options.results
     return results_file.with_suffix(".soak")
 
 
 def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str, int, float] | None:
-    """Return the kind, goal and seconds of what is to be done next; None when all is done."""
+    """Return the kind, goal and seconds of what is to be done next; None when all is done. All that
+    is left of the soak is done in one go, in slices, unless one slice was asked for."""
     longest = options.minutes * 60
     kills = math.ceil(options.kills * options.fraction) - results.total(done, "kills", "kills")
     if kills > 0:
@@ -121,7 +140,8 @@ def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str,
     part = options.fraction if options.fraction >= 1 else options.fraction * SOAK_PART
     left = options.soak * 60 * part - results.total(done, "soak", "seconds")
     if left > 1:
-        return "soak", 0, min(longest, max(left, 1.5 * results.WARM_UP_S))
+        left = max(left, 1.5 * results.WARM_UP_S)
+        return "soak", 0, min(longest, left) if options.once else left
     return None
 
 
@@ -138,11 +158,15 @@ def main(arguments: Sequence[str]) -> int:
         done = [one(options, options.only, options.seed, goal, options.minutes * 60)]
     else:
         done = results.read(options.results)
-        while not options.report and (task := next_slice(options, done)) is not None:
-            seed = options.seed + len(done)
-            ran = one(options, task[0], seed, task[1], task[2])
+
+        def add(ran: Slice) -> None:
             results.append(options.results, ran)
             done.append(ran)
+
+        while not options.report and (task := next_slice(options, done)) is not None:
+            kind, goal, seconds = task
+            seed = options.seed + len(done)
+            add(one(options, kind, seed, goal, seconds, add))
             if options.once:
                 break
         if not options.report and next_slice(options, done) is None:

@@ -23,7 +23,7 @@ from proxy.scripted.herm import HERM, create_herm_app
 from tests.proof.facts import engine_event
 from tests.support.serving import serve
 
-__all__ = ["DIALECTS", "HOST", "Backends", "Ledger", "tags_of"]
+__all__ = ["DIALECTS", "HOST", "Backends", "Ledger", "id_of", "tags_of"]
 
 HOST = "127.0.0.1"
 DIALECTS = ("herm", "eve", "engine")
@@ -36,13 +36,22 @@ def tags_of(text: str) -> list[str]:
     return _TAG.findall(text)
 
 
+def id_of(talk: Any) -> str:
+    """Return a conversation's own id at its backend."""
+    return str(talk.task_id if hasattr(talk, "task_id") else talk.id)
+
+
 class Ledger:
     """What one backend took."""
 
     def __init__(self) -> None:
         self.executed: Counter[str] = Counter()
-        self.answered: Counter[str] = Counter()
+        # By the id of the conversation: answers to each request, and how often it was told to stop.
+        self.answered: Counter[tuple[str, str]] = Counter()
+        self.interrupts: Counter[str] = Counter()
         self.talks: dict[str, Any] = {}
+        # The first tag of each conversation, by its id: whose it is.
+        self.owners: dict[str, str] = {}
         # The names of eve sessions that a request has said: their creator knows them.
         self.named: set[str] = set()
 
@@ -51,6 +60,7 @@ class Ledger:
         for tag in tags_of(text):
             self.executed[tag] += 1
             self.talks[tag] = talk
+            self.owners.setdefault(id_of(talk), tag)
 
 
 class _Named(dict[str, Any]):
@@ -123,10 +133,11 @@ class Backends:
                     case "user.steer":
                         ledger.message(event["message"], talk)
                     case "user.interrupt":
-                        pass
+                        ledger.interrupts[talk.id] += 1
+                        ledger.message(event.get("message") or "", talk)
                     case _:
                         name = event.get("tool_use_id") or event.get("request_id")
-                        ledger.answered[str(name)] += 1
+                        ledger.answered[talk.id, str(name)] += 1
                         ledger.message(str(event.get("answer", "")), talk)
             return accepted
 
@@ -146,7 +157,7 @@ class Backends:
             delivery = post(talk, posted)
             ledger.message(posted.text or "", talk)
             for answer in posted.answers:
-                ledger.answered[f"{talk.id} {answer['requestId']}"] += 1
+                ledger.answered[talk.id, answer["requestId"]] += 1
                 ledger.message(str(answer.get("text", "")), talk)
             return delivery
 
@@ -163,9 +174,10 @@ class Backends:
 
         def watched_answer(request: Any) -> Any:
             pending = answer(request)
-            ledger.answered[str(pending.record["request_id"])] += 1
+            task = engine.buffered(request.task_id)
+            ledger.answered[task.task_id, str(pending.record["request_id"])] += 1
             # An eve client's message may be the answer to a question.
-            ledger.message(request.answer, engine.buffered(request.task_id))
+            ledger.message(request.answer, task)
             return pending
 
         engine.begin = watched
@@ -198,4 +210,4 @@ class Backends:
         scripted = self._scripted[dialect]
         scripted.received.clear()
         scripted.refusals.clear()
-        scripted.talks.pop(talk.task_id if dialect == "engine" else talk.id, None)
+        scripted.talks.pop(id_of(talk), None)

@@ -10,19 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
 from tests.proof.backends import Backends
+from tests.proof.commands import Record, Verdict, commands_of
 from tests.proof.facts import FACTS, Fact, compare
 from tests.proof.people import BROKEN, PEOPLE, Ask, Boundary, Person, passing
 from tests.support import engine_client, eve_client, herm_client
 from tests.support.eve_client import Form
 
-__all__ = ["Conversation", "Patience", "Verdict"]
+__all__ = ["Conversation", "Patience"]
 
 _REFUSED = (herm_client.Refused, eve_client.Refused, engine_client.Refused)
 _VIOLATIONS = (
@@ -55,6 +55,9 @@ LOOK_S = 2.0
 RETRY_S = 0.05
 """How soon a person tries again what was refused or broke off."""
 
+NOT_SUPPORTED = "not_supported"
+"""What both faces that have interrupts say where the backend has none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -63,19 +66,6 @@ class Patience:
 
     turn_s: float = 60.0
     rest_s: float = 40.0
-
-
-@dataclass(slots=True)
-class Verdict:
-    """The figures of some conversations, and words about what is wrong in them."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Verdict) -> None:
-        """Take the figures of another."""
-        self.counts += other.counts
-        self.wrong += other.wrong
 
 
 class Stuck(Exception):
@@ -95,6 +85,7 @@ class Conversation:
         patience: how long the person waits.
         up: is set while the server runs; nobody knocks while they know that it does not.
         form: the form of the eve face.
+        control: the base URL of the server itself, past all lines that break.
     """
 
     def __init__(
@@ -109,7 +100,10 @@ class Conversation:
         patience: Patience,
         up: asyncio.Event,
         form: Form = "all",
+        control: str = "",
     ) -> None:
+        self._http = http
+        self._control = control
         self._up = up
         self._pair = pair
         self._name = name
@@ -126,10 +120,15 @@ class Conversation:
         self._strayed: set[str] = set()
         self._accepted: list[str] = []
         self._tried: list[str] = []
+        # Steering is in `_tried` too, an interrupt is no message: a turn that failed is not its.
+        self._steers: list[str] = []
+        self._steers_accepted: list[str] = []
+        self._stops: list[str] = []
         # By the boundary that asked: what is asked again is to be answered again, for the answer
         # before came to nothing.
         self._answered: set[tuple[int, str]] = set()
         self.verdict = Verdict()
+        self.record = Record(pair)
         self._count = self.verdict.counts
 
     async def play(self) -> Verdict:
@@ -144,6 +143,7 @@ class Conversation:
         except Stuck as stuck:
             self._wrong(f"stuck: {stuck}")
             self._count["stuck"] += 1
+            self.record.stuck = True
         finally:
             person.close()
             reader.cancel()
@@ -189,7 +189,8 @@ class Conversation:
             if asyncio.get_running_loop().time() > deadline:
                 raise Stuck(f"`{tag}` is not accepted: {self._last_refusal}")
         meddled = script.startswith("slow") and self._source.random() < 0.5
-        if meddled and "engine" not in self._pair:
+        if meddled and self._pair[0] != "engine":
+            # An Engine's client has neither.
             await self._meddle(f"{self._name}-{number}-s", mark)
         await self._boundaries(mark)
 
@@ -229,18 +230,27 @@ class Conversation:
                     await person.changed.wait()
         if len(person.boundaries) > mark:
             return
+        steers = self._source.random() < 0.5
         try:
-            if self._source.random() < 0.5:
+            if steers:
                 self._tried.append(tag)
+                self._steers.append(tag)
                 await person.steer(f"[{tag}] be brief")
+                self._steers_accepted.append(tag)
                 self._count["steered"] += 1
             else:
-                await person.interrupt()
+                self._stops.append(tag)
+                await person.interrupt(f"[{tag}] stop")
                 self._count["interrupted"] += 1
         except BROKEN:
             self._count["unsure"] += 1
-        except _REFUSED:
+        except _REFUSED as refusal:
             self._count["refused"] += 1
+            impossible = self._pair[1] == "engine" and not steers
+            expected = impossible and getattr(refusal, "code", None) == NOT_SUPPORTED
+            if not (passing(refusal) or refusal.status in self._conflicts or expected):
+                self._count["violations"] += 1
+                self._wrong(f"`{tag}` is refused: {refusal}"[:400])
 
     async def _boundaries(self, mark: int) -> None:
         """Answer what is asked until the agent rests."""
@@ -353,19 +363,39 @@ class Conversation:
         """Wait until both ends have the same, or the wait is over: the verdict says which."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience.rest_s
+        sure = False
         while loop.time() < deadline:
             if self.person.violations:
                 return
             await self._open_asks()
             difference = compare(self._sent(), self._received())
             if not difference.lost and self._at_rest() and self._settled(difference.doubled):
-                return
+                # What was settled meanwhile may have brought more.
+                if sure:
+                    return
+                sure = await self._log_settled()
+                continue
             await asyncio.sleep(0.05)
 
     def _settled(self, more: list[Fact]) -> bool:
         """Say whether every message was done, or is shown as a turn that never began."""
         missing = sum(not self._ledger.executed[tag] for tag in self._accepted)
         return missing <= len(more) and all(fact == ("end", "failed") for fact in more)
+
+    async def _log_settled(self) -> bool:
+        """Say whether all commands are settled: steering may wait for its turn as a message, the
+        fate of an interrupt may be open, and nothing on the wire tells of their ends."""
+        if not self.person.address:
+            return True
+        path = f"{self._control}/api/v1/sessions/{self.person.address}/events"
+        with contextlib.suppress(*BROKEN):
+            async with self._http.get(path) as response:
+                lines = (await response.read()).split(b"\n")
+                if response.status == 200 and all(one.outcome for one in commands_of(lines)):
+                    return True
+        await self._later()
+        await asyncio.sleep(LOOK_S / 4)
+        return False
 
     async def _judge(self) -> None:
         count, ledger = self._count, self._ledger
@@ -375,18 +405,17 @@ class Conversation:
         count["received"] += len(received)
         missing = [tag for tag in self._accepted if not ledger.executed[tag]]
         doubled = list(difference.doubled)
-        # A message of which nobody knows whether it arrived is shown as a turn that failed, and
-        # nothing else is in that turn. Of those whose acceptance was cut off, a person knows as
-        # little as we do.
+        # A message that did not arrive, or of which nobody knows, is shown as a turn that failed,
+        # and nothing else is in that turn. Of those whose acceptance was cut off, a person knows as
+        # little as we do; `commands` looks into the log for how many there may be.
         unsure = [tag for tag in self._tried if not ledger.executed[tag]]
         orphans = self._talks()[1]
         most = min(len(unsure) + len(orphans), _bare_failures(received))
-        unknown = [fact for fact in doubled if fact == ("end", "failed")][:most]
-        for fact in unknown:
+        bare = [fact for fact in doubled if fact == ("end", "failed")][:most]
+        for fact in bare:
             doubled.remove(fact)
-        count["unknown"] += len(unknown)
-        count["unknown, done"] += min(len(unknown), len(orphans))
-        dropped = missing[len(unknown) :]
+        count["not begun"] += len(bare)
+        dropped = missing[len(bare) :]
         if dropped:
             count["commands lost"] += len(dropped)
             self._wrong(f"accepted and never done: {dropped}")
@@ -399,7 +428,12 @@ class Conversation:
         if difference.reordered:
             count["reordered"] += difference.reordered
             self._wrong(f"reordered: {difference.reordered}")
-        for tag in dict.fromkeys(self._tried):
+        self.record.accepted = {*self._accepted, *self._steers_accepted}
+        self.record.orphans = self._strayed | {
+            tag for tag in self._tried if any(ledger.talks.get(tag) is talk for talk in orphans)
+        }
+        self.record.stops, self.record.bare = len(self._stops), len(bare)
+        for tag in dict.fromkeys((*self._tried, *self._stops)):
             times = ledger.executed[tag]
             count["once"] += times == 1
             if times > 1:
@@ -412,7 +446,7 @@ class Conversation:
         count["connections"] += self.person.connections
         for talk in {id(t): t for tag in self._tried if (t := ledger.talks.get(tag))}.values():
             self._backends.forget(self._pair[1], talk)
-        for tag in self._tried:
+        for tag in (*self._tried, *self._stops):
             ledger.talks.pop(tag, None)
 
     async def _read_again(self) -> None:

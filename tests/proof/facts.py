@@ -252,10 +252,31 @@ class Difference:
 
 
 def compare(sent: list[Fact], received: list[Fact]) -> Difference:
-    """Compare the facts of both ends."""
-    lost = Counter(sent) - Counter(received)
-    doubled = Counter(received) - Counter(sent)
-    reordered = 0
-    if not lost and not doubled:
-        reordered = sum(a != b for a, b in zip(sent, received, strict=True))
-    return Difference(list(lost.elements()), list(doubled.elements()), reordered)
+    """Compare the facts of both ends.
+
+    What both ends have must be in one order, whatever is lost or doubled beside it: out of place is
+    what must be moved for that, as few as possible.
+    """
+    here, there = Counter(sent), Counter(received)
+    common = (here & there).total()
+    reordered = common - _in_order(sent, received)
+    return Difference([*(here - there).elements()], [*(there - here).elements()], reordered)
+
+
+def _in_order(one: list[Fact], other: list[Fact]) -> int:
+    """Return the length of the longest common subsequence."""
+    first, last = 0, 0
+    shorter = min(len(one), len(other))
+    while first < shorter and one[first] == other[first]:
+        first += 1
+    while last < shorter - first and one[-1 - last] == other[-1 - last]:
+        last += 1
+    one, other = one[first : len(one) - last], other[first : len(other) - last]
+    row = [0] * (len(other) + 1)
+    for fact in one:
+        before = row
+        row = [0]
+        for place, theirs in enumerate(other):
+            best = before[place] + 1 if fact == theirs else max(before[place + 1], row[place])
+            row.append(best)
+    return first + last + row[-1]

@@ -112,8 +112,13 @@ class Person(abc.ABC):
         """Guide the running turn."""
 
     @abc.abstractmethod
-    async def interrupt(self) -> None:
-        """Stop the running turn."""
+    async def interrupt(self, note: str) -> None:
+        """Stop the running turn; the note goes along where the dialect has a place for it."""
+
+    @property
+    def address(self) -> str:
+        """The session's public id; empty where the dialect does not show it."""
+        return ""
 
     async def waiting(self) -> list[Ask]:
         """Ask what the agent waits for, where the stream does not say it again."""
@@ -210,8 +215,13 @@ class HermPerson(Person):
     async def steer(self, text: str) -> None:
         await self._client.post(self.session, {"type": "user.steer", "message": text})
 
-    async def interrupt(self) -> None:
-        await self._client.post(self.session, {"type": "user.interrupt"})
+    async def interrupt(self, note: str) -> None:
+        await self._client.post(self.session, {"type": "user.interrupt", "message": note})
+
+    @property
+    def address(self) -> str:
+        """The session's public id."""
+        return self.session
 
     async def again(self) -> list[Any]:
         last = self.frames[-1]["id"] if self.frames else None
@@ -311,8 +321,13 @@ class EvePerson(Person):
         policy: Any = {} if self._client.form == "tokens" else {"turn_policy": "steer"}
         await self.session.send(text, **policy)
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, note: str) -> None:
         await self.session.cancel()
+
+    @property
+    def address(self) -> str:
+        """The session's public id."""
+        return self.session.session_id
 
     async def again(self) -> list[Any]:
         late = self._client.attach(self.session.session_id)
@@ -424,7 +439,7 @@ class EnginePerson(Person):
     async def steer(self, text: str) -> None:
         raise NotImplementedError
 
-    async def interrupt(self) -> None:
+    async def interrupt(self, note: str) -> None:
         raise NotImplementedError
 
     async def again(self) -> list[Any]:

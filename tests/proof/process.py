@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 __all__ = ["EXEC_EVERY", "Dragoman"]
@@ -40,18 +41,38 @@ class Dragoman:
         self.lives = 0
         self.executed = 0
         self.up = asyncio.Event()
+        # How long it took to listen, when it was executed and when it was forked.
+        self._took = {True: 1.0, False: 0.2}
 
     async def start(self) -> None:
         """Start it; returns when it listens."""
-        if self.lives % EXEC_EVERY == 0:
-            await self._execute()
-            self.executed += 1
-        else:
-            await self._fork()
-        self.lives += 1
+        executed = self._next_is_executed
+        begun = time.monotonic()
+        await _listens(await self._begin())
+        self._took[executed] = time.monotonic() - begun
         self.up.set()
 
-    async def _execute(self) -> None:
+    async def stumble(self, share: float) -> None:
+        """Start it and kill it after a share of the time that it takes until it listens."""
+        seconds = share * self._took[self._next_is_executed]
+        await self._begin()
+        await asyncio.sleep(seconds)
+        await self.kill()
+
+    @property
+    def _next_is_executed(self) -> bool:
+        return self.lives % EXEC_EVERY == 0
+
+    async def _begin(self) -> asyncio.subprocess.Process:
+        """Start it and return the process whose output says when it listens."""
+        executed = self._next_is_executed
+        self.lives += 1
+        if not executed:
+            return await self._fork()
+        self.executed += 1
+        return await self._execute()
+
+    async def _execute(self) -> asyncio.subprocess.Process:
         with self._log.open("ab") as log:
             self._child = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "proxy", "serve", "--config", str(self._config)),
@@ -60,9 +81,9 @@ class Dragoman:
                 stderr=log,
             )
         self.pid = self._child.pid
-        await _listens(self._child)
+        return self._child
 
-    async def _fork(self) -> None:
+    async def _fork(self) -> asyncio.subprocess.Process:
         if self._nursery is None:
             with self._log.open("ab") as log:
                 self._nursery = await asyncio.create_subprocess_exec(
@@ -76,7 +97,7 @@ class Dragoman:
         self._nursery.stdin.write(b"fork\n")
         async with asyncio.timeout(START_S):
             self.pid = int(await self._nursery.stdout.readline())
-        await _listens(self._nursery)
+        return self._nursery
 
     async def kill(self) -> None:
         """Kill it as nothing can be prepared for."""
@@ -90,7 +111,9 @@ class Dragoman:
             assert self._nursery is not None
             assert self._nursery.stdout is not None
             async with asyncio.timeout(START_S):
-                assert await self._nursery.stdout.readline() == b"gone\n"
+                # What it said before it was killed may be unread.
+                while (line := await self._nursery.stdout.readline()) != b"gone\n":
+                    assert line
 
     def memory(self) -> int:
         """Return the bytes of memory that it holds, what it shares with nobody included."""

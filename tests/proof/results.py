@@ -18,6 +18,10 @@ BAD = (
     "reordered",
     "twice",
     "commands lost",
+    "refused, done",
+    "unknown, evident",
+    "answered twice",
+    "executed twice",
     "stuck",
     "violations",
     "replay differs",
@@ -32,13 +36,17 @@ _COLUMNS: tuple[str, ...] = (
     "conversations",
     "sent",
     "received",
+    "not begun",
     "lost",
     "doubled",
     "reordered",
     "once",
     "refused",
+    "refused later",
     "unknown",
     "unknown, done",
+    "unknown, evident",
+    "refused, done",
     "twice",
     "commands lost",
     "stuck",
@@ -59,7 +67,8 @@ END = "<!-- end of the made part -->"
 
 @dataclass(slots=True)
 class Slice:
-    """One slice: what it was, and its figures."""
+    """One slice: what it was, and its figures. Slices of a soak with the same `process` are of one
+    `dragoman serve`, and the ages in `samples` go on from slice to slice."""
 
     kind: str
     seed: int
@@ -71,6 +80,7 @@ class Slice:
     wrong: list[str] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     samples: list[list[float]] = field(default_factory=list)
+    process: str = ""
 
     @property
     def failed(self) -> bool:
@@ -145,7 +155,8 @@ def report(slices: Sequence[Slice]) -> str:
         dates = sorted({one.date for one in mine})
         head = {
             "kills": f"{counts['kills']} kills; {counts['executed processes']} of the starts were "
-            "executed from the command line, the others forked",
+            "executed from the command line, the others forked; "
+            f"{counts['killed while starting']} of the kills fell into a start",
             "disconnects": f"{counts['disconnects']} connections cut ("
             + ", ".join(
                 f"{number} {name.removeprefix('cut: ')}"
@@ -200,6 +211,15 @@ def whole(slices: Iterable[Slice]) -> tuple[float, float] | None:
     return tenths([held for one in slices if one.kind == "soak" for held in warm(one)])
 
 
+def processes(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """Return the soak slices of each process that was soaked, in order."""
+    found: dict[str, list[Slice]] = {}
+    for number, one in enumerate(slices):
+        if one.kind == "soak":
+            found.setdefault(one.process or f"slice {number}", []).append(one)
+    return list(found.values())
+
+
 def too_much(found: tuple[float, float] | None) -> bool:
     """Say whether the last tenth needs more memory than it may."""
     return found is not None and found[1] > found[0] * (1 + MEMORY_SHARE) + MEMORY_BYTES
@@ -207,14 +227,17 @@ def too_much(found: tuple[float, float] | None) -> bool:
 
 def _memory_report(slices: Sequence[Slice]) -> str:
     each = [
-        f"{_mib(found[0])} to {_mib(found[1])}" for one in slices if (found := tenths(warm(one)))
+        f"{_mib(found[0])} to {_mib(found[1])} ({sum(one.seconds for one in mine) / 60:.0f} min)"
+        for mine in processes(slices)
+        if (found := whole(mine))
     ]
     together = whole(slices)
     if together is None:
         return "Memory: too short to say."
     return (
         f"Memory in MiB after {WARM_UP_S:.0f} s of warm-up, first tenth to last: "
-        f"{_mib(together[0])} to {_mib(together[1])} over all slices; in each: {', '.join(each)}."
+        f"{_mib(together[0])} to {_mib(together[1])} over all slices; in each process: "
+        f"{', '.join(each)}."
     )
 
 
@@ -233,7 +256,7 @@ def write_docs(page: Path, slices: Sequence[Slice]) -> None:
 def failures(slices: Sequence[Slice]) -> list[str]:
     """Return the complaints of all slices that failed."""
     found: list[str] = []
-    if too_much(whole(slices)):
+    if any(too_much(whole(mine)) for mine in (slices, *processes(slices))):
         found.append(
             f"soak: memory grew: {_memory_report([s for s in slices if s.kind == 'soak'])}"
         )

@@ -27,7 +27,8 @@ from proxy.scripted.faults import (
     Status,
 )
 from tests.proof.backends import DIALECTS, HOST, Backends
-from tests.proof.conversation import Conversation, Patience, Verdict
+from tests.proof.commands import Record, Session, Verdict, judged, name_of, read
+from tests.proof.conversation import Conversation, Patience
 from tests.proof.lines import Line
 from tests.proof.process import Dragoman
 from tests.support.eve_client import Form
@@ -79,6 +80,12 @@ while after their last use, so memory would follow the rate, and that what else 
 SAMPLE_S = 1.0
 """How often memory is looked at."""
 
+STUMBLES = 0.1
+"""The share of starts that are killed before they listen, or just then."""
+
+SETTLE_S = 30.0
+"""How long the last commands may take to be settled in the log."""
+
 
 def forms_of(seed: int) -> tuple[Form, Generation]:
     """Return the form of the eve face and the generation of the eve backend in a slice."""
@@ -101,6 +108,8 @@ class Plan:
             gone on with.
         form: the form of the eve face; by default as the seed has it.
         generation: which eve the eve backend is; by default as the seed has it.
+        slice_s: how often the figures so far are handed out, while everything goes on; 0 for once,
+            at the end.
     """
 
     kind: Kind
@@ -112,6 +121,7 @@ class Plan:
     keep: Path | None = None
     form: Form | None = None
     generation: Generation | None = None
+    slice_s: float = 0
 
 
 @dataclass(slots=True)
@@ -121,15 +131,24 @@ class Ran:
     pairs: dict[str, Verdict] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     memory: list[tuple[float, int]] = field(default_factory=list)
+    records: dict[str, Record] = field(default_factory=dict)
 
 
-async def run(plan: Plan, progress: Callable[[str], None]) -> Ran:
-    """Run a plan and return its figures; `progress` hears a line now and then."""
+async def run(
+    plan: Plan, progress: Callable[[str], None], each: Callable[[Ran], None] | None = None
+) -> Ran:
+    """Run a plan and return its figures, those of its last slice where it has slices.
+
+    Args:
+        plan: what to do.
+        progress: hears a line now and then.
+        each: gets the figures of every slice but the last.
+    """
     async with contextlib.AsyncExitStack() as stack:
         folder = plan.keep
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proof-")))
-        return await _Run(plan, folder, progress, stack).run()
+        return await _Run(plan, folder, progress, each, stack).run()
 
 
 class _Run:
@@ -138,13 +157,20 @@ class _Run:
         plan: Plan,
         folder: Path,
         progress: Callable[[str], None],
+        each: Callable[[Ran], None] | None,
         stack: contextlib.AsyncExitStack,
     ) -> None:
         self._plan = plan
         self._folder = folder
         self._progress = progress
+        self._each = each
         self._stack = stack
-        self._ran = Ran({_name(pair): Verdict() for pair in plan.pairs})
+        self._ran = self._fresh()
+        # What earlier slices have judged already.
+        self._past: set[str] = set()
+        self._silent: set[int] = set()
+        self._below = 0
+        self._counted: Counter[str] = Counter()
         self._source = random.Random(f"{plan.kind}:{plan.seed}")
         self._stop = asyncio.Event()
         self._lines: list[Line] = []
@@ -153,11 +179,9 @@ class _Run:
     async def run(self) -> Ran:
         plan = self._plan
         drawn = forms_of(plan.seed)
-        self._form, generation = plan.form or drawn[0], plan.generation or drawn[1]
-        self._ran.counts[f"eve face: {self._form}"] += 1
-        self._ran.counts[f"eve backend: {generation}"] += 1
+        self._form, self._generation = plan.form or drawn[0], plan.generation or drawn[1]
         backends = await self._stack.enter_async_context(
-            Backends(PACE, self._faults, generation=generation)
+            Backends(PACE, self._faults, generation=self._generation)
         )
         ports = dict(backends.ports)
         broken = plan.kind in ("disconnects", "soak")
@@ -170,6 +194,7 @@ class _Run:
         dragoman = Dragoman(self._folder / "dragoman.toml", self._folder / "log.jsonl")
         self._stack.push_async_callback(dragoman.close)
         await dragoman.start()
+        self._begun = time.monotonic()
         front = await self._line(own, f"{plan.seed}:front", rate) if broken else own
         http = await self._stack.enter_async_context(
             aiohttp.ClientSession(
@@ -177,10 +202,10 @@ class _Run:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30),
             )
         )
-        url = f"http://{HOST}:{front}"
-        trouble = asyncio.create_task(self._trouble(dragoman))
+        urls = (f"http://{HOST}:{front}", f"http://{HOST}:{own}")
+        trouble = asyncio.create_task(self._trouble(dragoman, backends))
         people = [
-            asyncio.create_task(self._people(http, url, pair, lane, backends, dragoman))
+            asyncio.create_task(self._people(http, urls, pair, lane, backends, dragoman))
             for pair in plan.pairs
             for lane in range(plan.together)
         ]
@@ -192,18 +217,96 @@ class _Run:
             for task in (trouble, *people):
                 task.cancel()
             await asyncio.gather(trouble, *people, return_exceptions=True)
-        for dialect, ledger in backends.ledgers.items():
-            twice = [name for name, times in ledger.answered.items() if times > 1]
-            late = [name for name, times in ledger.executed.items() if times > 1]
-            self._ran.counts["answers given"] += len(ledger.answered)
-            self._ran.counts["answered twice"] += len(twice)
-            self._ran.counts["executed twice"] += len(late)
-            if twice:
-                self._ran.pairs[_name(plan.pairs[0])].wrong.append(
-                    f"{dialect}: answered twice: {twice[:5]}"
-                )
+        await self._close(self._ran, backends)
         self._ran.counts["executed processes"] += dragoman.executed
         return self._ran
+
+    def _fresh(self) -> Ran:
+        return Ran({_name(pair): Verdict() for pair in self._plan.pairs})
+
+    async def _close(self, ran: Ran, backends: Backends) -> None:
+        """Add what is known only when conversations are over: the log's word, what was answered,
+        what was done again later."""
+        ran.counts[f"eve face: {self._form}"] += 1
+        ran.counts[f"eve backend: {self._generation}"] += 1
+        now: Counter[str] = Counter()
+        for line in self._lines:
+            for kind, times in line.cuts.items():
+                now[f"cut: {kind}"] += times
+        now["disconnects"] = self._cuts()
+        for ledger in backends.ledgers.values():
+            now["answers given"] += len(ledger.answered)
+        ran.counts += now - self._counted
+        self._counted = now
+        await self._judge_commands(ran, backends)
+        for dialect, ledger in backends.ledgers.items():
+            for (talk, request), times in ledger.answered.items():
+                if times > 1 and f"{talk} {request}" not in self._past:
+                    self._past.add(f"{talk} {request}")
+                    text = f"answered {times} times by {dialect}: {request}"
+                    self._blame(ran, "answered twice", ledger.owners.get(talk, ""), text)
+            for tag, times in ledger.executed.items():
+                if times > 1 and tag not in self._past:
+                    self._past.add(tag)
+                    self._blame(ran, "executed twice", tag, f"executed {times} times: {tag}")
+
+    def _blame(self, ran: Ran, figure: str, tag: str, text: str) -> None:
+        """Count what must not be, of the pair that a tag names."""
+        ran.counts[figure] += 1
+        pair = next((p for p in self._plan.pairs if tag.startswith(self._prefix(p))), None)
+        if pair is None:
+            # Nobody's; the count of all fails the run.
+            self._progress(text)
+            return
+        verdict = ran.pairs[_name(pair)]
+        verdict.counts[figure] += 1
+        complaint = f"{'/'.join(pair)} {name_of(tag)}: {text}"
+        if complaint not in verdict.wrong:
+            verdict.wrong.append(complaint)
+
+    def _prefix(self, pair: tuple[str, str]) -> str:
+        return f"p{self._plan.seed}{pair[0][:2]}{pair[1][:2]}-"
+
+    async def _judge_commands(self, ran: Ran, backends: Backends) -> None:
+        """Hold the log against the ledgers, for the conversations that are over."""
+        records, ran.records = ran.records, {}
+        journal = self._folder / "journal.db"
+        mine: dict[int, Session] = {}
+        lowest: int | None = None
+        for session in await read(journal, self._below):
+            if session.name in records:
+                mine[session.key] = session
+            elif session.name not in self._past and session.key not in self._silent:
+                lowest = session.key
+                if not session.name:
+                    # Nothing was said in it yet; the next time nothing will be said any more.
+                    self._silent.add(session.key)
+        if mine or lowest is not None:
+            self._below = max(mine, default=0) if lowest is None else lowest - 1
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            late = [
+                session.key
+                for session in mine.values()
+                if not records[session.name].stuck
+                and not all(one.outcome for one in session.commands)
+            ]
+            if not late:
+                break
+            await asyncio.sleep(1.0)
+            mine.update((session.key, session) for session in await read(journal, only=late))
+        sessions: dict[str, list[Session]] = {}
+        for session in mine.values():
+            sessions.setdefault(session.name, []).append(session)
+        stops: Counter[str] = Counter()
+        for ledger in backends.ledgers.values():
+            for talk, times in ledger.interrupts.items():
+                stops[name_of(ledger.owners.get(talk, ""))] += times
+        for name, record in records.items():
+            executed = backends.ledgers[record.pair[1]].executed
+            found = judged(name, record, sessions.get(name, ()), executed, stops[name])
+            ran.pairs[_name(record.pair)].add(found)
+        self._past.update(records)
 
     def _faults(self, dialect: str) -> Faults:
         if self._plan.kind != "disconnects":
@@ -244,9 +347,9 @@ url = "http://{HOST}:{there}"
     def _left(self) -> float:
         return self._plan.seconds - (time.monotonic() - self._begun)
 
-    async def _trouble(self, dragoman: Dragoman) -> None:
+    async def _trouble(self, dragoman: Dragoman, backends: Backends) -> None:
         plan, counts = self._plan, self._ran.counts
-        said = sampled = 0.0
+        said = sampled = sliced = 0.0
         done = 0
         while self._left() > 0 and (not plan.goal or done < plan.goal):
             if plan.kind == "kills":
@@ -257,6 +360,12 @@ url = "http://{HOST}:{there}"
                 counts["kills"] += 1
                 done = counts["kills"]
                 await asyncio.sleep(self._source.choice((0.0, 0.0, 0.05)))
+                share, stumbles = self._source.uniform(0.0, 1.1), self._source.random() < STUMBLES
+                if stumbles and done < plan.goal:
+                    await dragoman.stumble(share)
+                    counts["kills"] += 1
+                    counts["killed while starting"] += 1
+                    done = counts["kills"]
                 await dragoman.start()
             else:
                 await asyncio.sleep(0.25)
@@ -265,14 +374,16 @@ url = "http://{HOST}:{there}"
                 if age - sampled >= SAMPLE_S:
                     sampled = age
                     self._ran.memory.append((round(age, 1), dragoman.memory()))
+                if self._each and 0 < plan.slice_s <= age - sliced and self._left() > 1:
+                    sliced = age
+                    over, self._ran = self._ran, self._fresh()
+                    await self._close(over, backends)
+                    self._each(over)
             if time.monotonic() - said > 10:
                 said = time.monotonic()
                 self._say(done)
         for line in self._lines:
-            for kind, times in line.cuts.items():
-                counts[f"cut: {kind}"] += times
             line.calm = True
-        counts["disconnects"] += self._cuts()
         self._say(done)
 
     def _say(self, done: int) -> None:
@@ -289,24 +400,23 @@ url = "http://{HOST}:{there}"
     async def _people(
         self,
         http: aiohttp.ClientSession,
-        url: str,
+        urls: tuple[str, str],
         pair: tuple[str, str],
         lane: int,
         backends: Backends,
         dragoman: Dragoman,
     ) -> None:
         number = 0
-        verdict = self._ran.pairs[_name(pair)]
         next_at = time.monotonic()
         while not self._stop.is_set():
             if self._plan.kind == "soak":
                 await asyncio.sleep(next_at - time.monotonic())
                 next_at = max(next_at, time.monotonic() - SOAK_EVERY_S) + SOAK_EVERY_S
-            name = f"p{self._plan.seed}{pair[0][:2]}{pair[1][:2]}-{lane}-{number}"
+            name = f"{self._prefix(pair)}{lane}-{number}"
             number += 1
             conversation = Conversation(
                 http,
-                f"{url}/as/{pair[0]}/to/{pair[1]}",
+                f"{urls[0]}/as/{pair[0]}/to/{pair[1]}",
                 pair,
                 name,
                 backends,
@@ -314,10 +424,16 @@ url = "http://{HOST}:{there}"
                 patience=Patience(),
                 up=dragoman.up,
                 form=self._form,
+                control=urls[1],
             )
             try:
-                verdict.add(await conversation.play())
+                found = await conversation.play()
+                # The slice in which it ends has it.
+                self._ran.pairs[_name(pair)].add(found)
+                self._ran.records[name] = conversation.record
             except Exception as error:  # noqa: BLE001 - one that fails must not hide the others
+                self._past.add(name)
+                verdict = self._ran.pairs[_name(pair)]
                 verdict.counts["broken"] += 1
                 verdict.wrong.append(f"{_name(pair)} {name}: {error!r}"[:600])
                 await asyncio.sleep(0.2)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import datetime as dt
+import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
@@ -22,12 +26,17 @@ from proxy.scripted.faults import (
 )
 from tests.proof import results
 from tests.proof.__main__ import next_slice, parse
+from tests.proof.commands import Command, Record, Session, commands_of, judged
 from tests.proof.conversation import SCRIPTS, _bare_failures
 from tests.proof.facts import FACTS, compare
 from tests.proof.people import EnginePerson
+from tests.proof.process import Dragoman
 from tests.proof.results import Slice
-from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, forms_of, run
+from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, Ran, _Run, forms_of, run
 from tests.support.engine_client import Disconnected, EngineEvent
+from tests.support.ports import free_port
+
+FAILED = ("end", "failed")
 
 
 def said(*words: str) -> list[Any]:
@@ -109,7 +118,13 @@ def test_an_empty_eve_turn_is_a_boundary_and_no_end() -> None:
         (said("a", "b", "c"), [], [], 0),
         (said("a", "c"), said("b"), [], 0),
         (said("a", "b", "b", "c"), [], said("b"), 0),
-        (said("a", "c", "b"), [], [], 2),
+        (said("a", "c", "b"), [], [], 1),
+        (said("c", "b", "a"), [], [], 2),
+        # What is tolerated, doubled or lost hides no disorder of the rest.
+        ([FAILED, *said("a", "c", "b")], [], [FAILED], 1),
+        (said("b", "a", "b", "a", "c"), [], said("b", "a"), 0),
+        (said("c", "b"), said("a"), [], 1),
+        ([*said("c", "a"), FAILED], said("b"), [FAILED], 1),
     ],
 )
 def test_what_differs_is_named(
@@ -131,7 +146,7 @@ def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: in
         ([made("kills", kills=2000)], ("disconnects", 10_000, 480.0)),
         (
             [made("kills", kills=2001), made("disconnects", disconnects=10_000)],
-            ("soak", 0, 480.0),
+            ("soak", 0, 3600.0),
         ),
         (
             [made("kills", kills=2001), made("disconnects", disconnects=10_000)]
@@ -157,13 +172,144 @@ def test_results_outlive_the_process_and_become_a_table(tmp_path: Path) -> None:
     results.append(path, made("kills", {"herm > eve": {"sent": 5}}, kills=6))
     table = results.report(results.read(path))
     assert "10 kills" in table
-    assert "| herm > eve | 0 | 8 | 0 | 1 |" in table
+    assert "| herm > eve | 0 | 8 | 0 | 0 | 1 |" in table
     page = f"before\n{results.BEGIN}\nold\n{results.END}\nafter\n"
     written = results.documented(page, table)
     assert "old" not in written
     assert written.startswith("before\n")
     assert written.endswith("after\n")
     assert results.documented(written, table) == written
+
+
+LOG = [
+    {
+        "type": "input.accepted",
+        "command_id": "1",
+        "kind": "message",
+        "content": [{"text": "[p1-0-0]"}],
+    },
+    {
+        "type": "input.accepted",
+        "command_id": "2",
+        "kind": "interrupt",
+        "details": {"note": "[p1-0-s]"},
+    },
+    {"type": "turn.started", "text": "[p1-9-9]"},
+    {"type": "input.settled", "command_id": "1", "outcome": "taken"},
+]
+
+
+def test_commands_are_read_from_the_log_with_what_became_of_them() -> None:
+    lines = [json.dumps(event, separators=(",", ":")).encode() for event in LOG]
+    found = commands_of([*lines, b""])
+    assert found == [
+        Command("message", None, ("p1-0-0",), "taken"),
+        Command("interrupt", None, ("p1-0-s",), ""),
+    ]
+    assert Session(1, found).name == "p1"
+
+
+@pytest.mark.parametrize(
+    ("backend", "outcome", "done", "figures"),
+    [
+        ("herm", "taken", 1, {}),
+        ("herm", "taken", 0, {"commands lost": 1}),
+        ("herm", "refused", 0, {"refused later": 1}),
+        ("herm", "refused", 1, {"refused later": 1, "refused, done": 1}),
+        ("herm", "unknown", 0, {"unknown": 1, "unknown, evident": 1}),
+        ("eve", "unknown", 0, {"unknown": 1}),
+        ("eve", "unknown", 1, {"unknown": 1, "unknown, done": 1, "unknown, evident": 1}),
+        ("engine", "", 0, {"open": 1, "commands lost": 1}),
+        ("engine", "", 1, {"open": 1}),
+    ],
+)
+def test_the_log_is_held_against_what_the_backend_took(
+    backend: str, outcome: str, done: int, figures: dict[str, int]
+) -> None:
+    record = Record(("eve", backend), accepted={"p1-0-0"})
+    sessions = [Session(1, [Command("message", None, ("p1-0-0",), outcome)])]
+    verdict = judged("p1", record, sessions, Counter({"p1-0-0": done}), 0)
+    assert +verdict.counts == figures
+    assert len(verdict.wrong) == sum(figures.get(name, 0) for name in results.BAD)
+    # Nobody heard the name of the session that it went into.
+    record.orphans = {"p1-0-0"}
+    orphaned = judged("p1", record, sessions, Counter({"p1-0-0": done}), 0)
+    assert backend == "herm" or not orphaned.counts["unknown, evident"]
+
+
+def test_a_turn_that_never_began_needs_a_message_that_was_not_taken() -> None:
+    record = Record(("eve", "engine"), bare=2)
+    sessions = [Session(1, [Command("message", None, ("p1-0-0",), "unknown")])]
+    verdict = judged("p1", record, sessions, Counter(), 0)
+    assert verdict.counts["doubled"] == 1
+    lost = judged("p1", Record(("eve", "herm"), accepted={"p1-0-0"}), [], Counter(), 0)
+    assert lost.counts["commands lost"] == 1
+
+
+@pytest.mark.parametrize(
+    ("backend", "sent", "done", "figure"),
+    [
+        ("herm", 1, 1, None),
+        ("herm", 1, 2, "twice"),
+        ("herm", 1, 0, "commands lost"),
+        ("herm", 0, 1, "twice"),
+        ("eve", 1, 0, None),
+        ("engine", 1, 0, "violations"),
+    ],
+)
+def test_interrupts_are_counted(backend: str, sent: int, done: int, figure: str | None) -> None:
+    sessions = [Session(1, [Command("interrupt", None, (), "taken")])]
+    verdict = judged("p1", Record(("eve", backend), stops=sent), sessions, Counter(), done)
+    assert [*+verdict.counts] == ([figure] if figure else [])
+
+
+def test_a_note_is_looked_for_where_it_is_taken() -> None:
+    for backend, lost in (("herm", 1), ("eve", 0)):
+        sessions = [Session(1, [Command("interrupt", None, ("p1-0-s",), "taken")])]
+        verdict = judged("p1", Record(("herm", backend), stops=1), sessions, Counter(), 1)
+        assert verdict.counts["commands lost"] == lost
+
+
+async def test_what_is_done_twice_is_the_fault_of_its_own_pair(tmp_path: Path) -> None:
+    plan = Plan("calm", seed=6, goal=0, seconds=1.0, keep=tmp_path)
+    async with contextlib.AsyncExitStack() as stack:
+        one = _Run(plan, tmp_path, lambda _: None, None, stack)
+        ran = one._ran
+        for figure, text in (("answered twice", "answered 2 times"), ("executed twice", "again")):
+            one._blame(ran, figure, "p6evhe-0-1-0-0", text)
+    assert ran.counts == {"answered twice": 1, "executed twice": 1}
+    assert {name for name, verdict in ran.pairs.items() if verdict.wrong} == {"eve > herm"}
+
+
+async def test_a_start_that_is_killed_is_followed_by_one_that_listens(tmp_path: Path) -> None:
+    config = tmp_path / "dragoman.toml"
+    port = free_port()
+    config.write_text(
+        f"""
+[server]
+listen = "127.0.0.1:{port}"
+[journal]
+url = "sqlite:///{tmp_path / "journal.db"}"
+[[backends]]
+name = "herm"
+dialect = "herm"
+url = "http://127.0.0.1:1"
+"""
+    )
+    dragoman = Dragoman(config, tmp_path / "log.jsonl")
+    try:
+        # Executed, then forked before and after it says that it listens.
+        for share in (0.0, 0.1, 1.5):
+            await dragoman.stumble(share)
+            assert not dragoman.up.is_set()
+        await dragoman.start()
+        assert dragoman.up.is_set()
+        assert dragoman.memory() > 0
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+    finally:
+        await dragoman.close()
+    assert (dragoman.lives, dragoman.executed) == (4, 1)
 
 
 async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) -> None:
@@ -175,7 +321,7 @@ async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) ->
     assert ran.counts["kills"] == 1
     assert verdict.wrong == []
     assert verdict.counts["conversations"] >= 1
-    assert verdict.counts["sent"] == verdict.counts["received"] - verdict.counts["unknown"] > 0
+    assert verdict.counts["sent"] == verdict.counts["received"] - verdict.counts["not begun"] > 0
     assert said
 
 
@@ -211,20 +357,43 @@ def test_a_turn_that_closes_at_its_pause_is_one_turn(more: list[Any]) -> None:
     assert facts == [("ask", "approval"), ("text", "Done."), ("end", "over")]
 
 
-def soaked(*held: float, seed: int = 1) -> Slice:
+def soaked(*held: float, process: str = "", begun: float = results.WARM_UP_S) -> Slice:
     one = made("soak")
-    one.seed = seed
-    one.samples = [[results.WARM_UP_S + at, bytes_ * 2**20] for at, bytes_ in enumerate(held)]
+    one.process = process
+    one.samples = [[begun + at, bytes_ * 2**20] for at, bytes_ in enumerate(held)]
     one.samples.insert(0, [0.0, 2.0**40])
     return one
 
 
 def test_memory_is_compared_over_all_slices_after_the_warm_up_of_each() -> None:
-    steady, grown = soaked(*[100.0] * 20), soaked(*[104.0] * 20, seed=2)
-    leaking = soaked(*[112.0] * 20, seed=3)
+    steady, grown, leaking = (soaked(*[held] * 20) for held in (100.0, 104.0, 112.0))
     assert results.failures([steady, grown]) == []
     (complaint,) = results.failures([steady, grown, leaking])
     assert "100.0 to 112.0 over all slices" in complaint
+
+
+def test_memory_is_compared_within_each_process_too() -> None:
+    # Of one process only the first slice has a warm-up.
+    slices = [soaked(*[100.0] * 20, process="a"), soaked(*[112.0] * 20, process="a", begun=480.0)]
+    assert len(slices[1].samples) - 1 == len(results.warm(slices[1]))
+    apart = soaked(*[100.0] * 40, process="b")
+    (complaint,) = results.failures([*slices, apart])
+    assert "100.0 to 100.0 over all slices" in complaint
+    assert "100.0 to 112.0 (16 min), 100.0 to 100.0 (8 min)" in complaint
+    assert results.failures([slices[0], apart, soaked(*[100.0] * 20, process="a")]) == []
+
+
+async def test_a_soak_goes_on_over_its_slices_in_one_process(tmp_path: Path) -> None:
+    pairs = PAIRS[:1]
+    plan = Plan("soak", 5, 0, seconds=4.0, pairs=pairs, together=1, keep=tmp_path, slice_s=0.5)
+    slices: list[Ran] = []
+    slices.append(await run(plan, lambda _: None, slices.append))
+    assert len(slices) > 1
+    ages = [age for one in slices for age, _ in one.memory]
+    assert ages == sorted(ages)
+    assert [text for one in slices for text in one.pairs["herm > herm"].wrong] == []
+    assert sum(one.pairs["herm > herm"].counts["conversations"] for one in slices) >= 1
+    assert sum(one.counts["executed processes"] for one in slices) == 1
 
 
 def test_a_slice_says_by_its_seed_which_eves_it_has() -> None:
