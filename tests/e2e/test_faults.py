@@ -19,18 +19,21 @@ from proxy.scripted.faults import (
     Fault,
     Faults,
     Garbage,
+    HalfClose,
     HalfFrame,
     LoseTurn,
     Redirect,
+    Reset,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
 )
 from tests.e2e.conftest import Run
+from tests.support.disturbed import LETTERS, SCRIPT, check_survives, failure
 from tests.support.disturbed import SAID as ENDING
-from tests.support.disturbed import SCRIPT, check_survives, failure
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import EveSession, Form, TurnResult
 from tests.support.patience import HASTE
@@ -77,6 +80,10 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in PLACES),
     *(Cut(after_event=place, clean=True) for place in PLACES),
     *(Cut(at_byte=place) for place in (1, 60, 333, 700, 1100, 1500)),
+    *(Reset(after_event=place) for place in (0, 2, 9, 17)),
+    *(Reset(at_byte=place) for place in (1, 700)),
+    *(HalfClose(after_event=place) for place in (0, 2, 9, 17)),
+    *(HalfClose(at_byte=place) for place in (1, 700)),
     *(HalfFrame(place) for place in PLACES),
     *(Garbage(place) for place in (0, 3, 12)),
     Garbage(4, b"event: text_delta\ndata: [1, 2]\n\n"),
@@ -106,6 +113,18 @@ async def test_what_replay_brings_back_is_never_missed(
     assert len(running.requests("execute")) == 2
 
 
+@pytest.mark.parametrize("route", ["execute", "replay"])
+async def test_a_character_may_begin_in_one_write_and_end_in_another(run: Run, route: str) -> None:
+    faults: dict[tuple[str, int], Fault] = {(route, 1): SplitCharacters()}
+    if route == "replay":
+        faults["execute", 1] = Cut(after_event=2)
+    _, _, turn = await play(run, faults, LETTERS)
+    assert turn.text is not None
+    assert f"“{LETTERS}”" in turn.text
+    assert turn.data("message.received")[0]["message"] == LETTERS
+    assert not turn.data("dragoman.gap")
+
+
 @pytest.mark.parametrize("variant", [Variant(replay_tails=False), Variant(short_lifecycle=True)])
 @pytest.mark.parametrize("place", [1, 6, 15])
 async def test_a_cut_is_healed_however_replay_works(
@@ -124,6 +143,9 @@ REPEATED: list[Fault] = [
     Cut(after_event=3),
     Cut(at_byte=150),
     Cut(after_event=2, clean=True),
+    Reset(after_event=3),
+    Reset(at_byte=150),
+    HalfClose(after_event=3),
     HalfFrame(2),
     Stall(2),
     Silence(done=False),

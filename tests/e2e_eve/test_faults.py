@@ -18,17 +18,20 @@ from proxy.scripted.faults import (
     Fault,
     Faults,
     Garbage,
+    HalfClose,
     HalfFrame,
     Redirect,
+    Reset,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
 )
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
 from tests.support import disturbed
-from tests.support.disturbed import SAID, SCRIPT, failure, rested, told
+from tests.support.disturbed import LETTERS, SAID, SCRIPT, failure, rested, told
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.patience import HASTE
 
@@ -48,9 +51,10 @@ async def play(
     generation: str,
     faults: Mapping[tuple[str, int], Fault],
     speed: float = HASTE,
+    script: str = SCRIPT,
 ) -> tuple[House, EveSession, TurnResult]:
     house = await serve(speed=speed, faults=Faults(faults))
-    session = await house.eve(generation).create(SCRIPT)
+    session = await house.eve(generation).create(script)
     return house, session, await session.read_turn()
 
 
@@ -81,6 +85,10 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in (0, 7)),
     *(Cut(after_event=place, clean=True) for place in (1, 11)),
     *(Cut(at_byte=place) for place in (1, 1500)),
+    *(Reset(after_event=place) for place in (0, 7)),
+    Reset(at_byte=1500),
+    *(HalfClose(after_event=place) for place in (1, 11)),
+    HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (0, 5)),
     *(Garbage(place, BROKEN) for place in (0, 12)),
     Garbage(5, b"[1,2]\n"),
@@ -108,6 +116,17 @@ async def test_what_a_stream_brings_back_is_never_missed(
     assert await told(house, session) == await undisturbed(serve, generation)
     await check_survives(house, generation, session)
     assert said(house, generation, SCRIPT) == 1
+
+
+async def test_a_character_may_begin_in_one_write_and_end_in_another(
+    serve: Serve, generation: str
+) -> None:
+    faults = {("stream", 1): SplitCharacters()}
+    house, session, turn = await play(serve, generation, faults, script=LETTERS)
+    assert f"“{LETTERS}”" in (turn.text or "")
+    assert turn.data("message.received")[0]["message"] == LETTERS
+    assert house.eves[generation].faults.requests["stream"] == 1
+    await check_survives(house, generation, session)
 
 
 # How many records each generation's turn of `SCRIPT` has.

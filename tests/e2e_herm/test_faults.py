@@ -17,17 +17,20 @@ from proxy.scripted.faults import (
     Fault,
     Faults,
     Garbage,
+    HalfClose,
     HalfFrame,
     Redirect,
     Reorder,
+    Reset,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
 )
 from tests.e2e_herm.conftest import House, Serve
-from tests.support.disturbed import SAID, SCRIPT, check_survives, failure, told
+from tests.support.disturbed import LETTERS, SAID, SCRIPT, check_survives, failure, told
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.patience import HASTE, shorten
 
@@ -37,10 +40,10 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def play(
-    serve: Serve, faults: Mapping[tuple[str, int], Fault]
+    serve: Serve, faults: Mapping[tuple[str, int], Fault], script: str = SCRIPT
 ) -> tuple[House, EveSession, TurnResult]:
     house = await serve(herm={"faults": Faults(faults)}, speed=HASTE)
-    session = await house.eve().create(SCRIPT)
+    session = await house.eve().create(script)
     return house, session, await session.read_turn()
 
 
@@ -53,6 +56,10 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in (2, 7, 12)),
     *(Cut(after_event=place, clean=True) for place in (1, 6, 11)),
     *(Cut(at_byte=place) for place in (900, 1500)),
+    *(Reset(after_event=place) for place in (2, 7, 12)),
+    Reset(at_byte=1500),
+    *(HalfClose(after_event=place) for place in (1, 6, 11)),
+    HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (5, 11)),
     *(Duplicate(place) for place in (0, 3, 8)),
     *(Reorder(place) for place in range(8)),
@@ -83,6 +90,14 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
     await check_survives(house, session)
     assert len(house.posts("create")) == 1
     assert len(house.posts()) == 2
+
+
+async def test_a_character_may_begin_in_one_write_and_end_in_another(serve: Serve) -> None:
+    house, session, turn = await play(serve, {("stream", 1): SplitCharacters()}, LETTERS)
+    assert f"“{LETTERS}”" in (turn.text or "")
+    assert turn.data("message.received")[0]["message"] == LETTERS
+    assert house.herm.faults.requests["stream"] == 1
+    await check_survives(house, session)
 
 
 async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(

@@ -8,11 +8,13 @@ from tests.support.dragoman import Dragoman
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.waiting import until
 
-__all__ = ["SAID", "SCRIPT", "check_survives", "failure", "rested", "told"]
+__all__ = ["LETTERS", "SAID", "SCRIPT", "check_survives", "failure", "rested", "told"]
 
 SCRIPT = "script: tool"
 SAID = "so 19.99 becomes 1998."
 """How the answer to it ends, but for the number of the turn."""
+LETTERS = "Žižkov, naïve — 茶 and 🜁"
+"""A message with characters of two, three and four bytes, which the answer quotes."""
 
 
 def failure(turn: TurnResult) -> dict[str, Any]:
