@@ -1387,7 +1387,6 @@ class EveClient(ClientCodec):
                 return []
             return self.garbage(call, frame, "a line is no event", now)
         self._frames += 1
-        self._counts[thread] = self._counts.get(thread, 0) + 1
         line = self._s.lines.get(thread)
         if line is None:
             line = self._s.lines[thread] = _Line(thread, parent=ev.MAIN)
@@ -1405,12 +1404,14 @@ class EveClient(ClientCodec):
             key = f"{thread}/{id_}"
             check = zlib.crc32(frame)
             if self._recent.get(key) == check:
+                # Not counted: a place too early brings it once more, one too late loses a record.
                 return []
             self._recent[key] = check
             if len(self._recent) > RECENT_IDS:
                 self._recent.popitem(last=False)
         else:
             id_ = None
+        self._counts[thread] = self._counts.get(thread, 0) + 1
         native = ev.NativeRef(
             dialect="eve",
             id=id_,

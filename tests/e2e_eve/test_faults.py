@@ -15,6 +15,7 @@ from adapters import events as ev
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import (
     Cut,
+    Duplicate,
     Fault,
     Faults,
     Garbage,
@@ -52,8 +53,9 @@ async def play(
     faults: Mapping[tuple[str, int], Fault],
     speed: float = HASTE,
     script: str = SCRIPT,
+    journal: str = "memory:",
 ) -> tuple[House, EveSession, TurnResult]:
-    house = await serve(speed=speed, faults=Faults(faults))
+    house = await serve(journal, speed=speed, faults=Faults(faults))
     session = await house.eve(generation).create(script)
     return house, session, await session.read_turn()
 
@@ -90,6 +92,7 @@ RECOVERED: list[Fault] = [
     *(HalfClose(after_event=place) for place in (1, 11)),
     HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (0, 5)),
+    *(Duplicate(place) for place in (0, 4, 12, 17)),
     *(Garbage(place, BROKEN) for place in (0, 12)),
     Garbage(5, b"[1,2]\n"),
     Garbage(5, b"\x00\xff\r\n\n"),
@@ -131,6 +134,20 @@ async def test_a_character_may_begin_in_one_write_and_end_in_another(
 
 # How many records each generation's turn of `SCRIPT` has.
 RECORDS = {"T": 20, "S1": 23, "S2": 23}
+
+
+@pytest.mark.parametrize("place", [0, 5])
+async def test_a_record_that_comes_twice_is_one_place_in_the_log(
+    serve: Serve, generation: str, place: int
+) -> None:
+    faults = {("stream", 1): Duplicate(place)}
+    house, session, _ = await play(serve, generation, faults, journal="sqlite")
+    await rested(house, session)
+    await house.restart()
+    await check_survives(house, generation, session)
+    received = house.eves[generation].received
+    asked = [int(r.query["startIndex"]) for r in received if r.route == "stream"]
+    assert asked == [0, RECORDS[generation]]
 
 
 @pytest.mark.parametrize("clean", [True, False])
