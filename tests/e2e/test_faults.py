@@ -153,7 +153,8 @@ REPEATED: list[Fault] = [
     WrongContentType(),
     WrongContentType("application/json"),
     Redirect(),
-    *(Status(status) for status in (401, 403, 404, 409, 422, 429, 500, 502, 503, 504)),
+    *(Status(status) for status in (401, 403, 404, 409, 410, 422, 425, 429)),
+    *(Status(status) for status in (500, 502, 503, 504)),
 ]
 
 
@@ -173,7 +174,9 @@ REFUSED: list[tuple[Fault, str]] = [
     (Status(403), "PERMISSION_DENIED"),
     (Status(404), "TASK_NOT_FOUND"),
     (Status(409), "HITL_REQUIRED"),
+    (Status(410), "http_410"),
     (Status(422), "CONTEXT_OVERFLOW"),
+    (Status(425), "http_425"),
     (Status(429, retry_after=8), "LLM_RATE_LIMITED"),
     (Status(502), "LLM_PROVIDER_ERROR"),
     (Status(503), "MIGRATION_REQUIRED"),
@@ -281,11 +284,7 @@ async def test_a_wrong_key_for_the_engine_is_said_and_never_shown(
 
 
 RELEASED: list[Fault] = [
-    Status(401),
-    Status(409),
-    Status(422),
-    Status(500),
-    Status(503),
+    *(Status(status) for status in (401, 403, 404, 409, 410, 422, 425, 429, 500, 502, 503, 504)),
     Redirect(),
     Silence(done=False),
 ]
