@@ -32,7 +32,7 @@ from proxy.scripted.faults import (
 )
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
 from tests.support import disturbed
-from tests.support.disturbed import LETTERS, SAID, SCRIPT, failure, rested, told
+from tests.support.disturbed import LETTERS, SAID, SCRIPT, STATUSES, failure, rested, told
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.patience import HASTE
 
@@ -203,7 +203,7 @@ async def test_a_stream_that_stays_away_fails_the_turn_when_the_patience_is_over
 
 
 REFUSED: list[tuple[Fault, str]] = [
-    *((Status(status), f"http_{status}") for status in (401, 404, 409, 429)),
+    *((Status(status), f"http_{status}") for status in (401, 404, 409, 410, 425, 429)),
     (Status(500, body=b"\xff\x00<html>"), "http_500"),
     (Status(503), "http_503"),
     (Redirect(), "http_302"),
@@ -235,10 +235,10 @@ async def test_a_create_that_is_refused_is_a_failed_turn_with_its_code(
 UNCERTAIN = "no_evidence"
 
 FOLLOWED: list[tuple[Fault, str | None]] = [
-    *((Status(status), f"http_{status}") for status in (401, 409, 410)),
+    *((Status(status), f"http_{status}") for status in (401, 404, 409, 410, 425, 429)),
     (Redirect(), "http_302"),
     # Whether a server took what it failed on only its stream can tell.
-    *((Status(status), UNCERTAIN) for status in (500, 503)),
+    *((Status(status), UNCERTAIN) for status in (500, 502, 503, 504)),
     (Silence(done=False), UNCERTAIN),
     (Silence(done=True), None),
     (SlowHead(0.05), None),
@@ -267,6 +267,21 @@ async def test_a_follow_up_is_sent_once_whatever_becomes_of_it(
         assert failure(turn)["code"] == code
     await check_survives(house, generation, session)
     assert said(house, generation, SCRIPT) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*(Status(status) for status in STATUSES), Redirect(), Silence(done=False)],
+    ids=repr,
+)
+async def test_an_answer_that_did_not_arrive_can_be_given_again(
+    serve: Serve, generation: str, fault: Fault
+) -> None:
+    house, session, turn = await play(serve, generation, {}, script="script: approve")
+    faults = house.eves[generation].faults
+    faults.plan["message", faults.requests["message"] + 1] = fault
+    await disturbed.check_answered_again(session, turn)
+    await check_survives(house, generation, session)
 
 
 # A T that has forgotten a session shows it as an empty stream (section 7.2), and says its tail.

@@ -30,7 +30,16 @@ from proxy.scripted.faults import (
     WrongContentType,
 )
 from tests.e2e_herm.conftest import House, Serve
-from tests.support.disturbed import LETTERS, SAID, SCRIPT, check_survives, failure, told
+from tests.support.disturbed import (
+    LETTERS,
+    SAID,
+    SCRIPT,
+    STATUSES,
+    check_answered_again,
+    check_survives,
+    failure,
+    told,
+)
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.patience import HASTE, shorten
 
@@ -74,7 +83,7 @@ RECOVERED: list[Fault] = [
     Silence(done=False),
     WrongContentType(),
     Redirect(),
-    *(Status(status) for status in (401, 403, 404, 409, 410, 425, 429, 500, 502, 503, 504)),
+    *(Status(status) for status in STATUSES),
 ]
 
 
@@ -132,6 +141,8 @@ CREATED: list[tuple[Fault, str]] = [
     (Status(403), "forbidden"),
     (Status(404), "not_found"),
     (Status(409), "deployment_not_ready"),
+    (Status(410), "server_error"),
+    (Status(425), "server_error"),
     (Status(429), "rate_limited"),
     (Status(503), "server_error"),
     (Status(500, body=b"\xff\x00<html>"), "http_500"),
@@ -155,6 +166,10 @@ POSTED: list[tuple[Fault, str | None]] = [
     (Status(401), "unauthorized"),
     (Status(403), "forbidden"),
     (Status(404), "not_found"),
+    (Status(410), "server_error"),
+    (Status(425), "server_error"),
+    # Whether a server took what it failed on only its list can tell.
+    *((Status(status), "not_arrived") for status in (500, 502, 503, 504)),
     (Redirect(), "http_302"),
     (Silence(done=True), None),
     (SlowHead(0.05), None),
@@ -174,3 +189,22 @@ async def test_a_message_is_sent_once_whatever_becomes_of_it(
         assert failure(turn)["code"] == code
     await check_survives(house, session)
     assert sum(SCRIPT.encode() in body for body in house.posts()) == 1
+
+
+@pytest.mark.parametrize("status", [409, 429])
+async def test_a_message_that_is_refused_for_now_is_said_again(serve: Serve, status: int) -> None:
+    house, session, turn = await play(serve, {("post", 1): Status(status)})
+    assert SAID in (turn.text or "")
+    await check_survives(house, session)
+    assert sum(SCRIPT.encode() in body for body in house.posts()) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*(Status(status) for status in STATUSES), Redirect(), Silence(done=False)],
+    ids=repr,
+)
+async def test_an_answer_that_did_not_arrive_can_be_given_again(serve: Serve, fault: Fault) -> None:
+    house, session, turn = await play(serve, {("post", 2): fault}, "script: approve")
+    await check_answered_again(session, turn)
+    await check_survives(house, session)
