@@ -20,6 +20,7 @@ from typing import get_args
 
 __all__ = [
     "KINDS",
+    "Altered",
     "Cut",
     "Duplicate",
     "End",
@@ -124,6 +125,14 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
+class Altered:
+    """Every frame has other bytes in place of these: what is read again differs from before."""
+
+    was: bytes = b"1998"
+    now: bytes = b"1997"
+
+
+@dataclass(frozen=True, slots=True)
 class SplitCharacters:
     """Every write ends inside of a character, where there is one of several bytes."""
 
@@ -179,6 +188,7 @@ Fault = (
     | LoseTurn
     | Duplicate
     | Reorder
+    | Altered
     | SplitCharacters
     | WrongContentType
     | Redirect
@@ -188,7 +198,9 @@ Fault = (
 )
 
 
-_OF_STREAMS = End | HalfFrame | Stall | Garbage | LoseTurn | Duplicate | Reorder | SplitCharacters
+_OF_STREAMS = (
+    End | HalfFrame | Stall | Garbage | LoseTurn | Duplicate | Reorder | Altered | SplitCharacters
+)
 
 KINDS: Mapping[str, type[Fault]] = {kind.__name__: kind for kind in get_args(Fault)}
 """Every fault by its name; each can be drawn."""
@@ -206,8 +218,16 @@ SEEDED: tuple[type[Fault], ...] = (
 
 
 def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequence[bytes]:
-    """Return the frames of a write as `Duplicate` or `Reorder` has them; `sent` came before."""
+    """Return the frames of a write as `Duplicate`, `Reorder` or `Altered` has them.
+
+    Args:
+        fault: the one of the stream.
+        frames: the whole frames of one write.
+        sent: how many came before.
+    """
     match fault:
+        case Altered(was, now):
+            return [frame.replace(was, now) for frame in frames]
         case Duplicate(place) if sent <= place < sent + len(frames):
             at = place - sent
             return [*frames[: at + 1], *frames[at:]]
@@ -315,6 +335,7 @@ class Faults:
             LoseTurn(place),
             Duplicate(place),
             Reorder(place),
+            Altered(),
             SplitCharacters(),
             WrongContentType(),
             Redirect(),

@@ -15,6 +15,7 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.engine import Variant
 from proxy.scripted.faults import (
+    Altered,
     Cut,
     Fault,
     Faults,
@@ -166,6 +167,21 @@ async def test_a_replay_that_breaks_is_tried_again(
     running, session, turn = await play(run, faults)
     assert turn.text == SAID
     assert masked(session.log) == await undisturbed()
+    await check_survives(running, session)
+
+
+@pytest.mark.parametrize("place", [14, 15, 16, 17, 18])
+async def test_a_replay_that_differs_is_a_gap_and_doubles_nothing(run: Run, place: int) -> None:
+    faults: dict[tuple[str, int], Fault] = {("execute", 1): Cut(after_event=place)}
+    faults |= {("replay", number): Altered(b"rounding", b"guessing") for number in (1, 2, 3)}
+    running, session, turn = await play(run, faults)
+    (gap,) = turn.data("dragoman.gap")
+    assert "differs" in gap["reason"]
+    said = [data["message"] for data in turn.data("message.completed")]
+    # What was shown stays, what came first by the replay is the replay's.
+    assert said[0] == "Checking the rounding helper."
+    assert said[1:] == [SAID if place > 14 else SAID.replace("rounding", "guessing")]
+    assert len(turn.data("action.result")) == 1
     await check_survives(running, session)
 
 

@@ -14,6 +14,7 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import (
+    Altered,
     Cut,
     Duplicate,
     Fault,
@@ -173,6 +174,22 @@ async def test_a_frame_that_is_none_is_reported_with_its_bytes(
         if isinstance(event, ev.ErrorReported)
     ]
     assert [event.code for event in reported] == ["backend_protocol"]
+
+
+@pytest.mark.parametrize("place", range(11, 19))
+async def test_a_stream_that_differs_when_it_comes_back_doubles_nothing(
+    serve: Serve, generation: str, place: int
+) -> None:
+    """No record is read twice, so nothing can be seen to differ but a whole text from its pieces:
+    the whole one counts."""
+    plan = {("stream", 1): Cut(after_event=place), ("stream", 2): Altered(b"rounding", b"guessing")}
+    house = await serve(speed=HASTE, faults=Faults(plan))
+    session = await house.eve(generation).create(SCRIPT)
+    texts = await disturbed.check_said_once(house, session)
+    assert texts[0] == "Checking the rounding helper."
+    assert texts[1].replace("guessing", "rounding").startswith("`to_cents` truncates instead of r")
+    assert SAID in texts[1]
+    assert place > 13 or "guessing" in texts[1]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 410])

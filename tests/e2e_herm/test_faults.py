@@ -12,6 +12,7 @@ import pytest
 
 from adapters import events as ev
 from proxy.scripted.faults import (
+    Altered,
     Cut,
     Duplicate,
     Fault,
@@ -36,6 +37,7 @@ from tests.support.disturbed import (
     SCRIPT,
     STATUSES,
     check_answered_again,
+    check_said_once,
     check_survives,
     failure,
     told,
@@ -99,6 +101,26 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
     await check_survives(house, session)
     assert len(house.posts("create")) == 1
     assert len(house.posts()) == 2
+
+
+@pytest.mark.parametrize("place", [0, *range(2, 13)])
+async def test_a_list_that_differs_from_the_stream_doubles_nothing(
+    serve: Serve, place: int
+) -> None:
+    """An envelope counts as it came first, from the list or from the stream, and comes once."""
+    faults: dict[tuple[str, int], Fault] = {
+        ("stream", number): Altered(b"rounding", b"guessing") for number in (1, 2, 3)
+    }
+    if place:
+        faults["stream", 1] = Cut(after_event=place)
+    house = await serve(herm={"faults": Faults(faults)}, speed=HASTE)
+    session = await house.eve().create(SCRIPT)
+    texts = await check_said_once(house, session)
+    said = [text.replace("guessing", "rounding") for text in texts]
+    assert said[0] == "Checking the rounding helper."
+    assert said[1].startswith("`to_cents` truncates instead of rounding, so 19.99")
+    if not place:
+        assert texts != said
 
 
 async def test_a_character_may_begin_in_one_write_and_end_in_another(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from adapters import events as ev
 from tests.support.dragoman import Dragoman
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.waiting import until
@@ -14,6 +15,7 @@ __all__ = [
     "SCRIPT",
     "STATUSES",
     "check_answered_again",
+    "check_said_once",
     "check_survives",
     "failure",
     "rested",
@@ -48,6 +50,22 @@ async def check_answered_again(session: EveSession, turn: TurnResult) -> None:
     last = await session.read_turn()
     assert last.text is not None
     assert "4.1 GB freed" in last.text
+
+
+async def check_said_once(dragoman: Dragoman, session: EveSession) -> list[str]:
+    """Each text of `SCRIPT` is in the log once, whatever its words, and so is its call; no gap.
+
+    Returns:
+        The texts.
+    """
+    await rested(dragoman, session)
+    events = await dragoman.log(session.session_id)
+    kinds = [event.TYPE for event in events]
+    assert [kinds.count(kind) for kind in ("tool.called", "tool.returned", "turn.ended")] == [1] * 3
+    assert "gap" not in kinds
+    texts = [event.text for event in events if isinstance(event, ev.TextCompleted)]
+    assert len(texts) == 2
+    return texts
 
 
 async def rested(dragoman: Dragoman, session: EveSession) -> None:
