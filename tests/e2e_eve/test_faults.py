@@ -182,7 +182,10 @@ async def test_a_stream_that_differs_when_it_comes_back_doubles_nothing(
 ) -> None:
     """No record is read twice, so nothing can be seen to differ but a whole text from its pieces:
     the whole one counts."""
-    plan = {("stream", 1): Cut(after_event=place), ("stream", 2): Altered(b"rounding", b"guessing")}
+    plan: dict[tuple[str, int], Fault] = {
+        ("stream", 1): Cut(after_event=place),
+        ("stream", 2): Altered(b"rounding", b"guessing"),
+    }
     house = await serve(speed=HASTE, faults=Faults(plan))
     session = await house.eve(generation).create(SCRIPT)
     texts = await disturbed.check_said_once(house, session)
