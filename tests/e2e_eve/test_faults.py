@@ -289,6 +289,29 @@ async def test_a_follow_up_is_sent_once_whatever_becomes_of_it(
     assert said(house, generation, SCRIPT) == 1
 
 
+@pytest.mark.parametrize("later", GENERATIONS)
+async def test_a_backend_that_comes_back_as_another_one_goes_on_with_its_sessions(
+    serve: Serve, generation: Generation, later: Generation
+) -> None:
+    house, session, _ = await play(serve, generation, {})
+    await rested(house, session)
+    await house.replace(generation, later, keep=True)
+    if later == "T" != generation:
+        # It wants a token for the session, and a newer one has never told any.
+        accepted = await session.send("hello")
+        assert failure(await session.read_turn(accepted))["code"] == "http_400"
+        await rested(house, session)
+        fresh = await house.eve(generation).create("hello")
+        assert "“hello”" in ((await fresh.read_turn()).text or "")
+        return
+    await disturbed.check_survives(house, session)
+    await rested(house, session)
+    accepted = await session.send("and again")
+    assert "“and again”" in ((await session.read_turn(accepted)).text or "")
+    (talk,) = house.eves[generation].talks.values()
+    assert talk.turns == 3
+
+
 @pytest.mark.parametrize(
     "fault",
     [*(Status(status) for status in STATUSES), Redirect(), Silence(done=False)],
