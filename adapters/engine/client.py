@@ -353,7 +353,9 @@ class EngineClient(ClientCodec):
             case "respond":
                 return self._answered(call, ok, response, error)
             case "pending" | "doubt":
-                return self._looked_up(call, response, ok)
+                return self._looked_up(call, response)
+            case "answered":
+                return self._answered_elsewhere(_listed(response))
             case "replay":
                 self._over(call)
                 return []
@@ -378,8 +380,10 @@ class EngineClient(ClientCodec):
         out: list[ev.Event] = [_settled(call.command_id, "refused", error)]
         out += self._release_claim(call.command_id)
         if response.status == 404 and self._s.interaction is not None:
-            # Section 10.1: nothing is pending for this task, so somebody else has answered.
-            out += self._resolve(None, {}, inferred=True)
+            # Section 10.1: nothing is pending for this task, so somebody else has answered; but
+            # so says a gateway that has lost its way to the Engine.
+            pending = Request("GET", wire.PENDING)
+            self._calls.append(Call("answered", pending, command_id=call.command_id))
         return out
 
     def _doubt(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
@@ -403,19 +407,15 @@ class EngineClient(ClientCodec):
             )
         ]
 
-    def _looked_up(self, call: Call, response: Response, ok: bool) -> list[ev.Event]:
+    def _looked_up(self, call: Call, response: Response) -> list[ev.Event]:
         """Hear what is pending: an answer whose request is still listed has not arrived (10.3)."""
         assert call.command_id is not None
         answer = self._s.answer
         if answer is None or answer["command_id"] != call.command_id:
             # The request is resolved, or there is another one: the turn went on.
             return [_settled(call.command_id, "taken")] if call.name == "pending" else []
-        try:
-            body = parse_json(response.body) if ok else None
-        except JsonError:
-            body = None
-        listed = body.get("pending") if isinstance(body, dict) else None
-        if not isinstance(listed, list):
+        listed = _listed(response)
+        if listed is None:
             return [_settled(call.command_id, "unknown")] if call.name == "pending" else []
         out: list[ev.Event] = []
         if any(self._is_open(item) for item in listed):
@@ -425,6 +425,15 @@ class EngineClient(ClientCodec):
             out = [_settled(call.command_id, "refused", lost)] if call.name == "pending" else []
             return out + self._release_claim(call.command_id)
         return [_settled(call.command_id, "taken")] if call.name == "pending" else []
+
+    def _answered_elsewhere(self, listed: list[Any] | None) -> list[ev.Event]:
+        """Hear what is pending after a 404: a request that is listed can be answered again."""
+        if self._s.interaction is None or self._s.answer is not None:
+            # The stream has told, or what becomes of the next answer will.
+            return []
+        if listed is not None and any(self._is_open(item) for item in listed):
+            return []
+        return self._resolve(None, {}, inferred=True)
 
     def _is_open(self, item: Any) -> bool:
         """Say whether a record of `/hitl/pending` is the request that we wait for."""
@@ -452,6 +461,8 @@ class EngineClient(ClientCodec):
             return [_settled(call.command_id, "refused", info)]
         if call.name == "doubt":
             return []
+        if call.name == "answered":
+            return self._answered_elsewhere(None)
         if call.name == "pending":
             return [_settled(call.command_id, "unknown", info)]
         if sent:
@@ -1400,6 +1411,16 @@ def _error_body(response: Response) -> dict[str, Any] | None:
     except JsonError:
         return None
     return body if isinstance(body, dict) and isinstance(body.get("error"), str) else None
+
+
+def _listed(response: Response) -> list[Any] | None:
+    """Return the records of an answer of `/hitl/pending`, None where it is none (10.3)."""
+    try:
+        body = parse_json(response.body) if 200 <= response.status < 300 else None
+    except JsonError:
+        return None
+    listed = body.get("pending") if isinstance(body, dict) else None
+    return listed if isinstance(listed, list) else None
 
 
 def _is_doubtful(response: Response) -> bool:

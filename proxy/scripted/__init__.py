@@ -15,6 +15,7 @@ from proxy.scripted.engine import create_engine_app
 from proxy.scripted.eve import Variant as EveVariant
 from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import Generation
+from proxy.scripted.faults import Faults
 from proxy.scripted.herm import create_herm_app
 
 __all__ = ["BACKENDS", "Options"]
@@ -28,24 +29,28 @@ class Options:
         key: the only credential that passes; anything passes without one.
         pace: the factor on the pauses inside scripts; 0 plays them without any.
         generation: which eve the scripted eve is; the others do not ask.
+        faults: which requests break, and how; none without.
     """
 
     key: str | None = None
     pace: float = 1.0
     generation: Generation = "S2"
+    faults: Faults | None = None
 
 
 def _engine(options: Options) -> web.Application:
-    return create_engine_app(key=options.key, pace=options.pace)
+    return create_engine_app(key=options.key, pace=options.pace, faults=options.faults)
 
 
 def _herm(options: Options) -> web.Application:
-    return create_herm_app(key=options.key, pace=options.pace)
+    return create_herm_app(key=options.key, pace=options.pace, faults=options.faults)
 
 
 def _eve(options: Options) -> web.Application:
     variant = EveVariant(options.generation)
-    return create_eve_app(key=options.key, pace=options.pace, variant=variant)
+    return create_eve_app(
+        key=options.key, pace=options.pace, variant=variant, faults=options.faults
+    )
 
 
 BACKENDS: Mapping[str, Callable[[Options], web.Application]] = {

@@ -10,6 +10,7 @@ The bodies of `/execute` and `/execute/replay` are readers of a conversation's b
 (`engine_turns`): a reader that leaves changes nothing for the turn.
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -78,6 +79,17 @@ def _refused_on_purpose(fault: Status) -> web.Response:
     return _error(fault.status, code, "Refused on purpose.", details)
 
 
+async def _task_of(request: web.Request, route: str) -> str:
+    """The task that a request names; the request may still turn out to be invalid."""
+    if route != "execute":
+        return request.query.get("task_id", "")
+    with suppress(ValueError):
+        match json.loads(await request.read()):
+            case {"task_id": str(task)}:
+                return task
+    return ""
+
+
 @web.middleware
 async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
     """The key first, then the fault of this request, then the route (page, section 3)."""
@@ -89,7 +101,12 @@ async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
             refusal = BODIES["unauthorized"].payload()
             raise Refusal(401, str(refusal["error"]), str(refusal["message"]))
         answer = await broken(
-            engine, request, route, stream=route in _STREAMS, refused=_refused_on_purpose
+            engine,
+            request,
+            route,
+            stream=route in _STREAMS,
+            talk=await _task_of(request, route),
+            refused=_refused_on_purpose,
         )
         if answer is not None:
             return answer

@@ -86,7 +86,12 @@ async def _gate(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not open_ and not eve.admits(request.headers.get("Authorization")):
             raise Refusal(401, "unauthorized", "Authorization is required for this route.")
         answer = await broken(
-            eve, request, route, stream=route == "stream", refused=_refused_on_purpose
+            eve,
+            request,
+            route,
+            stream=route == "stream",
+            talk=request.match_info.get("session", ""),
+            refused=_refused_on_purpose,
         )
         if answer is not None:
             return answer

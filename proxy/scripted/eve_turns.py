@@ -206,6 +206,15 @@ class ScriptedEve(Backend[Talk]):
             self._employ(talk)
         return talk
 
+    def adopt(self, talks: Mapping[str, Talk]) -> None:
+        """Take the sessions of an eve that was here before, as a restart on the same store does:
+        their logs go on, what ran in them is gone."""
+        for talk in talks.values():
+            talk.busy, talk.inbox, talk.cancelled = False, asyncio.Queue(), asyncio.Event()
+            self.talks[talk.id] = talk
+            if not (talk.child or talk.ended):
+                self._employ(talk)
+
     def _employ(self, talk: Talk) -> None:
         talk.player = Worker(self, talk)
         talk.worker = self._tasks.start(talk.player.run(), talk.id)

@@ -2,25 +2,37 @@
 
 `Faults` is a plan: the k-th request of a route gets a fault. Routes are counted one by one from 1,
 refused requests included, so a test writes `Faults({("execute", 2): Cut(after_event=3)})` and knows
-that the second `POST /execute` breaks. `Faults.seeded` draws the plan from a seed instead; the same
-seed gives the same faults whatever the order of the requests.
+that the second `POST /execute` breaks.
+
+`Faults.seeded` draws the plan from a seed instead. What a request gets follows from the seed, the
+conversation that it is about, its route, and how many requests of that route the conversation has
+had. A conversation goes by its place among those of the backend, in the order of their first
+streams: its id is another one in each run. So what happens between the requests of one conversation
+never changes its faults, and `first` repeats one conversation of a busy backend alone.
 """
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 __all__ = [
+    "KINDS",
+    "Altered",
     "Cut",
     "Duplicate",
+    "End",
     "Fault",
     "Faults",
     "Garbage",
+    "HalfClose",
     "HalfFrame",
     "LoseTurn",
     "Redirect",
     "Reorder",
+    "Reset",
     "Silence",
     "SlowHead",
     "SplitCharacters",
@@ -32,21 +44,37 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """The body of a stream ends after that many events or bytes.
+_log = logging.getLogger(__name__)
 
-    The connection breaks; with `clean` the body ends in order, as if it were complete.
-    """
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The body of a stream ends after that many events or bytes; how, its kinds say."""
 
     after_event: int | None = None
     at_byte: int | None = None
-    clean: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError unless exactly one place is named."""
         if (self.after_event is None) == (self.at_byte is None):
-            raise ValueError("a cut needs either `after_event` or `at_byte`")
+            raise ValueError("the end of a body needs either `after_event` or `at_byte`")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(End):
+    """The connection is closed there; with `clean` the body ends in order, as if complete."""
+
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reset(End):
+    """The connection is reset there (TCP RST): the reader gets an error, not an end."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfClose(End):
+    """Nothing more is sent there (TCP FIN), and the connection stays open to the other side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +125,14 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
+class Altered:
+    """Every frame has other bytes in place of these: what is read again differs from before."""
+
+    was: bytes = b"1998"
+    now: bytes = b"1997"
+
+
+@dataclass(frozen=True, slots=True)
 class SplitCharacters:
     """Every write ends inside of a character, where there is one of several bytes."""
 
@@ -144,12 +180,15 @@ class SlowHead:
 
 Fault = (
     Cut
+    | Reset
+    | HalfClose
     | HalfFrame
     | Stall
     | Garbage
     | LoseTurn
     | Duplicate
     | Reorder
+    | Altered
     | SplitCharacters
     | WrongContentType
     | Redirect
@@ -159,15 +198,36 @@ Fault = (
 )
 
 
-_OF_STREAMS = Cut | HalfFrame | Stall | Garbage | LoseTurn | Duplicate | Reorder | SplitCharacters
+_OF_STREAMS = (
+    End | HalfFrame | Stall | Garbage | LoseTurn | Duplicate | Reorder | Altered | SplitCharacters
+)
 
-SEEDED: tuple[type[Fault], ...] = (Cut, HalfFrame, Garbage, Status)
-"""What is drawn where nothing else is asked for."""
+KINDS: Mapping[str, type[Fault]] = {kind.__name__: kind for kind in get_args(Fault)}
+"""Every fault by its name; each can be drawn."""
+
+SEEDED: tuple[type[Fault], ...] = (
+    Cut,
+    Reset,
+    HalfClose,
+    HalfFrame,
+    Garbage,
+    Status,
+    SplitCharacters,
+)
+"""What is drawn where nothing else is asked for: a backend of any dialect heals from it at once."""
 
 
 def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequence[bytes]:
-    """Return the frames of a write as `Duplicate` or `Reorder` has them; `sent` came before."""
+    """Return the frames of a write as `Duplicate`, `Reorder` or `Altered` has them.
+
+    Args:
+        fault: the one of the stream.
+        frames: the whole frames of one write.
+        sent: how many came before.
+    """
     match fault:
+        case Altered(was, now):
+            return [frame.replace(was, now) for frame in frames]
         case Duplicate(place) if sent <= place < sent + len(frames):
             at = place - sent
             return [*frames[: at + 1], *frames[at:]]
@@ -202,50 +262,85 @@ class Faults:
         self._seed: int | None = None
         self._rate = 0.0
         self._kinds: Collection[type[Fault]] = SEEDED
+        self._first = 1
+        self._talks: dict[str, int] = {}
+        self._streams: Counter[tuple[int, str]] = Counter()
 
     @classmethod
     def seeded(
-        cls, seed: int, rate: float = 0.2, kinds: Collection[type[Fault]] = SEEDED
+        cls,
+        seed: int,
+        rate: float = 0.2,
+        kinds: Collection[type[Fault]] = SEEDED,
+        *,
+        first: int = 1,
     ) -> "Faults":
-        """Break that share of all streams, in these ways, at places that follow from the seed."""
+        """Break that share of all streams, in these ways, at places that follow from the seed.
+
+        Args:
+            seed: what the faults follow from.
+            rate: the share of streams that break, from 0 to 1.
+            kinds: the faults to draw from.
+            first: the number of the first conversation; the log has it with each drawn fault.
+        """
         faults = cls()
         faults._seed = seed
         faults._rate = rate
         faults._kinds = kinds
+        faults._first = first
         return faults
 
-    def take(self, route: str, *, stream: bool) -> Fault | None:
+    def take(self, route: str, *, stream: bool, talk: str = "") -> Fault | None:
         """Count a request of a route and return its fault.
 
         Args:
             route: the backend's own name of the route.
             stream: whether the route answers with a stream; only these get seeded faults.
+            talk: the id of the conversation that it is about, empty where it names none.
 
         Raises:
             ValueError: the plan has a fault of streams for a route without a stream.
         """
         self.requests[route] += 1
-        number = self.requests[route]
-        fault = self.plan.get((route, number))
+        fault = self.plan.get((route, self.requests[route]))
         if fault is None and stream and self._seed is not None:
-            fault = self._drawn(random.Random(f"{self._seed}:{route}:{number}"))
+            fault = self._seeded(route, talk)
         if not stream and isinstance(fault, _OF_STREAMS):
             raise ValueError(f"`{route}` has no stream for {fault}")
+        return fault
+
+    def _seeded(self, route: str, talk: str) -> Fault | None:
+        place = self._talks.setdefault(talk, self._first + len(self._talks))
+        self._streams[place, route] += 1
+        number = self._streams[place, route]
+        fault = self._drawn(random.Random(f"{self._seed}:{place}:{route}:{number}"))
+        if fault is not None:
+            _log.info("conversation %d, %s %d: %r", place, route, number, fault)
         return fault
 
     def _drawn(self, source: random.Random) -> Fault | None:
         if source.random() >= self._rate:
             return None
         place = source.randrange(8)
+        byte = source.randrange(600)
         drawn: tuple[Fault, ...] = (
             Cut(after_event=place),
-            Cut(at_byte=source.randrange(600)),
+            Cut(at_byte=byte),
             Cut(after_event=place, clean=True),
+            Reset(at_byte=byte),
+            HalfClose(at_byte=byte),
             HalfFrame(place),
+            Stall(place, source.choice((None, 1.0, 20.0))),
             Garbage(place),
-            Status(source.choice((429, 500, 502, 503, 504))),
+            LoseTurn(place),
             Duplicate(place),
             Reorder(place),
+            Altered(),
             SplitCharacters(),
+            WrongContentType(),
+            Redirect(),
+            Status(source.choice((404, 409, 410, 425, 429, 500, 502, 503, 504))),
+            Silence(done=source.random() < 0.5),
+            SlowHead(),
         )
         return source.choice([fault for fault in drawn if isinstance(fault, tuple(self._kinds))])

@@ -81,6 +81,7 @@ def _named(handler: Handler, name: str) -> Handler:
                 request,
                 name,
                 stream=name == "stream",
+                talk=request.match_info.get("session", ""),
                 refused=lambda fault: _refused_on_purpose(herm, fault),
             )
             if answer is not None:

@@ -5,6 +5,8 @@ A dialect's gate takes the fault of a request with `broken`, its handlers hold t
 """
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
@@ -15,11 +17,14 @@ from aiohttp.typedefs import Middleware
 from proxy.scripted.backend import Backend, Received
 from proxy.scripted.faults import (
     Cut,
+    End,
     Fault,
     Garbage,
+    HalfClose,
     HalfFrame,
     LoseTurn,
     Redirect,
+    Reset,
     Silence,
     SlowHead,
     SplitCharacters,
@@ -71,6 +76,7 @@ async def broken(
     route: str,
     *,
     stream: bool,
+    talk: str = "",
     refused: Callable[[Status], web.Response],
 ) -> web.Response | None:
     """Take the fault of a request; returns the answer where it never gets to its handler.
@@ -80,9 +86,10 @@ async def broken(
         request: keeps the fault for `late` and `Body`.
         route: the backend's own name of the route.
         stream: whether the route answers with a stream.
+        talk: the id of the conversation that it is about, empty where it names none.
         refused: writes a refusal in the dialect's own words.
     """
-    fault = backend.faults.take(route, stream=stream)
+    fault = backend.faults.take(route, stream=stream, talk=talk)
     if fault is not None:
         request[_FAULT] = fault
     match fault:
@@ -165,12 +172,12 @@ class Body:
 
     async def write(self, data: bytes) -> None:
         """Write bytes that are no event, but count for a cut at a byte."""
-        if isinstance(self._fault, Cut) and self._fault.at_byte is not None:
+        if isinstance(self._fault, End) and self._fault.at_byte is not None:
             room = self._fault.at_byte - self._bytes
             if len(data) >= room:
                 if room > 0:
                     await self._response.write(data[:room])
-                await self._end(self._fault.clean)
+                await self._end(self._fault)
         for piece in pieces(self._fault, data):
             await self._response.write(piece)
             if isinstance(self._fault, SplitCharacters):
@@ -180,14 +187,14 @@ class Body:
     async def _before(self, frame: bytes) -> None:
         """Do what the fault does before a frame; an empty one when none is there yet."""
         match self._fault:
-            case Cut(after_event=place, clean=clean) if place == self._events:
-                await self._end(clean)
+            case End(after_event=place) if place == self._events:
+                await self._end(self._fault)
             case HalfFrame(place) if place == self._events and frame:
                 await self._response.write(frame[: len(frame) // 2])
-                await self._end(clean=True)
+                raise BodyOver
             case LoseTurn(place) if place == self._events:
                 self._lose()
-                await self._end(clean=False)
+                await self._end(self._fault)
             case Garbage(place, data) if place == self._events:
                 self._fault = None
                 await self._response.write(data)
@@ -198,11 +205,25 @@ class Body:
                 else:
                     await self._backend.clock.wait(self._backend.stopping, seconds)
 
-    async def _end(self, clean: bool) -> None:
+    async def _end(self, fault: Fault) -> NoReturn:
         transport = self._request.transport
-        if not clean and transport is not None:
-            # What was written must leave first: an aborted transport forgets its buffer.
-            while transport.get_write_buffer_size() and not transport.is_closing():  # noqa: ASYNC110
-                await asyncio.sleep(0)
-            transport.abort()
+        if transport is None or (isinstance(fault, Cut) and fault.clean):
+            raise BodyOver
+        # What was written must leave first: an aborted transport forgets its buffer.
+        while transport.get_write_buffer_size() and not transport.is_closing():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        if isinstance(fault, HalfClose) and not transport.is_closing():
+            transport.write_eof()
+            # Until the other side leaves, which ends this handler.
+            await self._backend.stopping.wait()
+        elif isinstance(fault, Reset):
+            _reset_at_close(transport)
+        transport.abort()
         raise BodyOver
+
+
+def _reset_at_close(transport: asyncio.Transport) -> None:
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is not None:
+        # Zero seconds of lingering make the close a reset.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -15,22 +15,26 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.engine import Variant
 from proxy.scripted.faults import (
+    Altered,
     Cut,
     Fault,
     Faults,
     Garbage,
+    HalfClose,
     HalfFrame,
     LoseTurn,
     Redirect,
+    Reset,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
 )
 from tests.e2e.conftest import Run
+from tests.support.disturbed import LETTERS, SCRIPT, check_survives, failure
 from tests.support.disturbed import SAID as ENDING
-from tests.support.disturbed import SCRIPT, check_survives, failure
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import EveSession, Form, TurnResult
 from tests.support.patience import HASTE
@@ -77,6 +81,10 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in PLACES),
     *(Cut(after_event=place, clean=True) for place in PLACES),
     *(Cut(at_byte=place) for place in (1, 60, 333, 700, 1100, 1500)),
+    *(Reset(after_event=place) for place in (0, 2, 9, 17)),
+    *(Reset(at_byte=place) for place in (1, 700)),
+    *(HalfClose(after_event=place) for place in (0, 2, 9, 17)),
+    *(HalfClose(at_byte=place) for place in (1, 700)),
     *(HalfFrame(place) for place in PLACES),
     *(Garbage(place) for place in (0, 3, 12)),
     Garbage(4, b"event: text_delta\ndata: [1, 2]\n\n"),
@@ -106,6 +114,18 @@ async def test_what_replay_brings_back_is_never_missed(
     assert len(running.requests("execute")) == 2
 
 
+@pytest.mark.parametrize("route", ["execute", "replay"])
+async def test_a_character_may_begin_in_one_write_and_end_in_another(run: Run, route: str) -> None:
+    faults: dict[tuple[str, int], Fault] = {(route, 1): SplitCharacters()}
+    if route == "replay":
+        faults["execute", 1] = Cut(after_event=2)
+    _, _, turn = await play(run, faults, LETTERS)
+    assert turn.text is not None
+    assert f"“{LETTERS}”" in turn.text
+    assert turn.data("message.received")[0]["message"] == LETTERS
+    assert not turn.data("dragoman.gap")
+
+
 @pytest.mark.parametrize("variant", [Variant(replay_tails=False), Variant(short_lifecycle=True)])
 @pytest.mark.parametrize("place", [1, 6, 15])
 async def test_a_cut_is_healed_however_replay_works(
@@ -124,6 +144,9 @@ REPEATED: list[Fault] = [
     Cut(after_event=3),
     Cut(at_byte=150),
     Cut(after_event=2, clean=True),
+    Reset(after_event=3),
+    Reset(at_byte=150),
+    HalfClose(after_event=3),
     HalfFrame(2),
     Stall(2),
     Silence(done=False),
@@ -131,7 +154,8 @@ REPEATED: list[Fault] = [
     WrongContentType(),
     WrongContentType("application/json"),
     Redirect(),
-    *(Status(status) for status in (401, 403, 404, 409, 422, 429, 500, 502, 503, 504)),
+    *(Status(status) for status in (401, 403, 404, 409, 410, 422, 425, 429)),
+    *(Status(status) for status in (500, 502, 503, 504)),
 ]
 
 
@@ -146,12 +170,29 @@ async def test_a_replay_that_breaks_is_tried_again(
     await check_survives(running, session)
 
 
+@pytest.mark.parametrize("place", [14, 15, 16, 17, 18])
+async def test_a_replay_that_differs_is_a_gap_and_doubles_nothing(run: Run, place: int) -> None:
+    faults: dict[tuple[str, int], Fault] = {("execute", 1): Cut(after_event=place)}
+    faults |= {("replay", number): Altered(b"rounding", b"guessing") for number in (1, 2, 3)}
+    running, session, turn = await play(run, faults)
+    (gap,) = turn.data("dragoman.gap")
+    assert "differs" in gap["reason"]
+    said = [data["message"] for data in turn.data("message.completed")]
+    # What was shown stays, what came first by the replay is the replay's.
+    assert said[0] == "Checking the rounding helper."
+    assert said[1:] == [SAID if place > 14 else SAID.replace("rounding", "guessing")]
+    assert len(turn.data("action.result")) == 1
+    await check_survives(running, session)
+
+
 REFUSED: list[tuple[Fault, str]] = [
     (Status(401), "INVALID_KEY"),
     (Status(403), "PERMISSION_DENIED"),
     (Status(404), "TASK_NOT_FOUND"),
     (Status(409), "HITL_REQUIRED"),
+    (Status(410), "http_410"),
     (Status(422), "CONTEXT_OVERFLOW"),
+    (Status(425), "http_425"),
     (Status(429, retry_after=8), "LLM_RATE_LIMITED"),
     (Status(502), "LLM_PROVIDER_ERROR"),
     (Status(503), "MIGRATION_REQUIRED"),
@@ -259,11 +300,7 @@ async def test_a_wrong_key_for_the_engine_is_said_and_never_shown(
 
 
 RELEASED: list[Fault] = [
-    Status(401),
-    Status(409),
-    Status(422),
-    Status(500),
-    Status(503),
+    *(Status(status) for status in (401, 403, 404, 409, 410, 422, 425, 429, 500, 502, 503, 504)),
     Redirect(),
     Silence(done=False),
 ]

@@ -35,11 +35,15 @@ class House(Dragoman):
     def _backend(self, generation: Generation) -> Backend:
         return Backend("eve", {"variant": Variant(generation), **self._eve})
 
-    async def replace(self, name: str, generation: Generation) -> None:
-        """Let a backend die, and another one of a generation come up at its address."""
+    async def replace(self, name: str, generation: Generation, *, keep: bool = False) -> None:
+        """Let a backend die, and another one of a generation come up at its address; with `keep`
+        it has the sessions of the one before."""
+        kept = self.eves[name].talks
         await self.stop_backend(name.lower())
         self.backends[name.lower()] = self._backend(generation)
         await self.start_backend(name.lower())
+        if keep:
+            self.eves[name].adopt(kept)
 
     @property
     def eves(self) -> dict[str, ScriptedEve]:

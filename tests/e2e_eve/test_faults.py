@@ -14,21 +14,26 @@ import pytest
 from adapters import events as ev
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import (
+    Altered,
     Cut,
+    Duplicate,
     Fault,
     Faults,
     Garbage,
+    HalfClose,
     HalfFrame,
     Redirect,
+    Reset,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
 )
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
 from tests.support import disturbed
-from tests.support.disturbed import SAID, SCRIPT, failure, rested, told
+from tests.support.disturbed import LETTERS, SAID, SCRIPT, STATUSES, failure, rested, told
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.patience import HASTE
 
@@ -48,9 +53,11 @@ async def play(
     generation: str,
     faults: Mapping[tuple[str, int], Fault],
     speed: float = HASTE,
+    script: str = SCRIPT,
+    journal: str = "memory:",
 ) -> tuple[House, EveSession, TurnResult]:
-    house = await serve(speed=speed, faults=Faults(faults))
-    session = await house.eve(generation).create(SCRIPT)
+    house = await serve(journal, speed=speed, faults=Faults(faults))
+    session = await house.eve(generation).create(script)
     return house, session, await session.read_turn()
 
 
@@ -81,7 +88,12 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in (0, 7)),
     *(Cut(after_event=place, clean=True) for place in (1, 11)),
     *(Cut(at_byte=place) for place in (1, 1500)),
+    *(Reset(after_event=place) for place in (0, 7)),
+    Reset(at_byte=1500),
+    *(HalfClose(after_event=place) for place in (1, 11)),
+    HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (0, 5)),
+    *(Duplicate(place) for place in (0, 4, 12, 17)),
     *(Garbage(place, BROKEN) for place in (0, 12)),
     Garbage(5, b"[1,2]\n"),
     Garbage(5, b"\x00\xff\r\n\n"),
@@ -110,8 +122,33 @@ async def test_what_a_stream_brings_back_is_never_missed(
     assert said(house, generation, SCRIPT) == 1
 
 
+async def test_a_character_may_begin_in_one_write_and_end_in_another(
+    serve: Serve, generation: str
+) -> None:
+    faults = {("stream", 1): SplitCharacters()}
+    house, session, turn = await play(serve, generation, faults, script=LETTERS)
+    assert f"“{LETTERS}”" in (turn.text or "")
+    assert turn.data("message.received")[0]["message"] == LETTERS
+    assert house.eves[generation].faults.requests["stream"] == 1
+    await check_survives(house, generation, session)
+
+
 # How many records each generation's turn of `SCRIPT` has.
 RECORDS = {"T": 20, "S1": 23, "S2": 23}
+
+
+@pytest.mark.parametrize("place", [0, 5])
+async def test_a_record_that_comes_twice_is_one_place_in_the_log(
+    serve: Serve, generation: str, place: int
+) -> None:
+    faults = {("stream", 1): Duplicate(place)}
+    house, session, _ = await play(serve, generation, faults, journal="sqlite")
+    await rested(house, session)
+    await house.restart()
+    await check_survives(house, generation, session)
+    received = house.eves[generation].received
+    asked = [int(r.query["startIndex"]) for r in received if r.route == "stream"]
+    assert asked == [0, RECORDS[generation]]
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -137,6 +174,25 @@ async def test_a_frame_that_is_none_is_reported_with_its_bytes(
         if isinstance(event, ev.ErrorReported)
     ]
     assert [event.code for event in reported] == ["backend_protocol"]
+
+
+@pytest.mark.parametrize("place", range(11, 19))
+async def test_a_stream_that_differs_when_it_comes_back_doubles_nothing(
+    serve: Serve, generation: str, place: int
+) -> None:
+    """No record is read twice, so nothing can be seen to differ but a whole text from its pieces:
+    the whole one counts."""
+    plan: dict[tuple[str, int], Fault] = {
+        ("stream", 1): Cut(after_event=place),
+        ("stream", 2): Altered(b"rounding", b"guessing"),
+    }
+    house = await serve(speed=HASTE, faults=Faults(plan))
+    session = await house.eve(generation).create(SCRIPT)
+    texts = await disturbed.check_said_once(house, session)
+    assert texts[0] == "Checking the rounding helper."
+    assert texts[1].replace("guessing", "rounding").startswith("`to_cents` truncates instead of r")
+    assert SAID in texts[1]
+    assert place > 13 or "guessing" in texts[1]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 410])
@@ -167,7 +223,7 @@ async def test_a_stream_that_stays_away_fails_the_turn_when_the_patience_is_over
 
 
 REFUSED: list[tuple[Fault, str]] = [
-    *((Status(status), f"http_{status}") for status in (401, 404, 409, 429)),
+    *((Status(status), f"http_{status}") for status in (401, 404, 409, 410, 425, 429)),
     (Status(500, body=b"\xff\x00<html>"), "http_500"),
     (Status(503), "http_503"),
     (Redirect(), "http_302"),
@@ -199,10 +255,10 @@ async def test_a_create_that_is_refused_is_a_failed_turn_with_its_code(
 UNCERTAIN = "no_evidence"
 
 FOLLOWED: list[tuple[Fault, str | None]] = [
-    *((Status(status), f"http_{status}") for status in (401, 409, 410)),
+    *((Status(status), f"http_{status}") for status in (401, 404, 409, 410, 425, 429)),
     (Redirect(), "http_302"),
     # Whether a server took what it failed on only its stream can tell.
-    *((Status(status), UNCERTAIN) for status in (500, 503)),
+    *((Status(status), UNCERTAIN) for status in (500, 502, 503, 504)),
     (Silence(done=False), UNCERTAIN),
     (Silence(done=True), None),
     (SlowHead(0.05), None),
@@ -231,6 +287,44 @@ async def test_a_follow_up_is_sent_once_whatever_becomes_of_it(
         assert failure(turn)["code"] == code
     await check_survives(house, generation, session)
     assert said(house, generation, SCRIPT) == 1
+
+
+@pytest.mark.parametrize("later", GENERATIONS)
+async def test_a_backend_that_comes_back_as_another_one_goes_on_with_its_sessions(
+    serve: Serve, generation: Generation, later: Generation
+) -> None:
+    house, session, _ = await play(serve, generation, {})
+    await rested(house, session)
+    await house.replace(generation, later, keep=True)
+    if later == "T" != generation:
+        # It wants a token for the session, and a newer one has never told any.
+        accepted = await session.send("hello")
+        assert failure(await session.read_turn(accepted))["code"] == "http_400"
+        await rested(house, session)
+        fresh = await house.eve(generation).create("hello")
+        assert "“hello”" in ((await fresh.read_turn()).text or "")
+        return
+    await disturbed.check_survives(house, session)
+    await rested(house, session)
+    accepted = await session.send("and again")
+    assert "“and again”" in ((await session.read_turn(accepted)).text or "")
+    (talk,) = house.eves[generation].talks.values()
+    assert talk.turns == 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*(Status(status) for status in STATUSES), Redirect(), Silence(done=False)],
+    ids=repr,
+)
+async def test_an_answer_that_did_not_arrive_can_be_given_again(
+    serve: Serve, generation: str, fault: Fault
+) -> None:
+    house, session, turn = await play(serve, generation, {}, script="script: approve")
+    faults = house.eves[generation].faults
+    faults.plan["message", faults.requests["message"] + 1] = fault
+    await disturbed.check_answered_again(session, turn)
+    await check_survives(house, generation, session)
 
 
 # A T that has forgotten a session shows it as an empty stream (section 7.2), and says its tail.

@@ -12,22 +12,36 @@ import pytest
 
 from adapters import events as ev
 from proxy.scripted.faults import (
+    Altered,
     Cut,
     Duplicate,
     Fault,
     Faults,
     Garbage,
+    HalfClose,
     HalfFrame,
     Redirect,
     Reorder,
+    Reset,
     Silence,
     SlowHead,
+    SplitCharacters,
     Stall,
     Status,
     WrongContentType,
 )
 from tests.e2e_herm.conftest import House, Serve
-from tests.support.disturbed import SAID, SCRIPT, check_survives, failure, told
+from tests.support.disturbed import (
+    LETTERS,
+    SAID,
+    SCRIPT,
+    STATUSES,
+    check_answered_again,
+    check_said_once,
+    check_survives,
+    failure,
+    told,
+)
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.patience import HASTE, shorten
 
@@ -37,10 +51,10 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def play(
-    serve: Serve, faults: Mapping[tuple[str, int], Fault]
+    serve: Serve, faults: Mapping[tuple[str, int], Fault], script: str = SCRIPT
 ) -> tuple[House, EveSession, TurnResult]:
     house = await serve(herm={"faults": Faults(faults)}, speed=HASTE)
-    session = await house.eve().create(SCRIPT)
+    session = await house.eve().create(script)
     return house, session, await session.read_turn()
 
 
@@ -53,6 +67,10 @@ RECOVERED: list[Fault] = [
     *(Cut(after_event=place) for place in (2, 7, 12)),
     *(Cut(after_event=place, clean=True) for place in (1, 6, 11)),
     *(Cut(at_byte=place) for place in (900, 1500)),
+    *(Reset(after_event=place) for place in (2, 7, 12)),
+    Reset(at_byte=1500),
+    *(HalfClose(after_event=place) for place in (1, 6, 11)),
+    HalfClose(at_byte=1500),
     *(HalfFrame(place) for place in (5, 11)),
     *(Duplicate(place) for place in (0, 3, 8)),
     *(Reorder(place) for place in range(8)),
@@ -67,7 +85,7 @@ RECOVERED: list[Fault] = [
     Silence(done=False),
     WrongContentType(),
     Redirect(),
-    *(Status(status) for status in (401, 403, 404, 409, 410, 425, 429, 500, 502, 503, 504)),
+    *(Status(status) for status in STATUSES),
 ]
 
 
@@ -83,6 +101,34 @@ async def test_what_a_stream_and_the_list_bring_back_is_never_missed(
     await check_survives(house, session)
     assert len(house.posts("create")) == 1
     assert len(house.posts()) == 2
+
+
+@pytest.mark.parametrize("place", [0, *range(2, 13)])
+async def test_a_list_that_differs_from_the_stream_doubles_nothing(
+    serve: Serve, place: int
+) -> None:
+    """An envelope counts as it came first, from the list or from the stream, and comes once."""
+    faults: dict[tuple[str, int], Fault] = {
+        ("stream", number): Altered(b"rounding", b"guessing") for number in (1, 2, 3)
+    }
+    if place:
+        faults["stream", 1] = Cut(after_event=place)
+    house = await serve(herm={"faults": Faults(faults)}, speed=HASTE)
+    session = await house.eve().create(SCRIPT)
+    texts = await check_said_once(house, session)
+    said = [text.replace("guessing", "rounding") for text in texts]
+    assert said[0] == "Checking the rounding helper."
+    assert said[1].startswith("`to_cents` truncates instead of rounding, so 19.99")
+    if not place:
+        assert texts != said
+
+
+async def test_a_character_may_begin_in_one_write_and_end_in_another(serve: Serve) -> None:
+    house, session, turn = await play(serve, {("stream", 1): SplitCharacters()}, LETTERS)
+    assert f"“{LETTERS}”" in (turn.text or "")
+    assert turn.data("message.received")[0]["message"] == LETTERS
+    assert house.herm.faults.requests["stream"] == 1
+    await check_survives(house, session)
 
 
 async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(
@@ -117,6 +163,8 @@ CREATED: list[tuple[Fault, str]] = [
     (Status(403), "forbidden"),
     (Status(404), "not_found"),
     (Status(409), "deployment_not_ready"),
+    (Status(410), "server_error"),
+    (Status(425), "server_error"),
     (Status(429), "rate_limited"),
     (Status(503), "server_error"),
     (Status(500, body=b"\xff\x00<html>"), "http_500"),
@@ -140,6 +188,10 @@ POSTED: list[tuple[Fault, str | None]] = [
     (Status(401), "unauthorized"),
     (Status(403), "forbidden"),
     (Status(404), "not_found"),
+    (Status(410), "server_error"),
+    (Status(425), "server_error"),
+    # Whether a server took what it failed on only its list can tell.
+    *((Status(status), "not_arrived") for status in (500, 502, 503, 504)),
     (Redirect(), "http_302"),
     (Silence(done=True), None),
     (SlowHead(0.05), None),
@@ -159,3 +211,22 @@ async def test_a_message_is_sent_once_whatever_becomes_of_it(
         assert failure(turn)["code"] == code
     await check_survives(house, session)
     assert sum(SCRIPT.encode() in body for body in house.posts()) == 1
+
+
+@pytest.mark.parametrize("status", [409, 429])
+async def test_a_message_that_is_refused_for_now_is_said_again(serve: Serve, status: int) -> None:
+    house, session, turn = await play(serve, {("post", 1): Status(status)})
+    assert SAID in (turn.text or "")
+    await check_survives(house, session)
+    assert sum(SCRIPT.encode() in body for body in house.posts()) == 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [*(Status(status) for status in STATUSES), Redirect(), Silence(done=False)],
+    ids=repr,
+)
+async def test_an_answer_that_did_not_arrive_can_be_given_again(serve: Serve, fault: Fault) -> None:
+    house, session, turn = await play(serve, {("post", 2): fault}, "script: approve")
+    await check_answered_again(session, turn)
+    await check_survives(house, session)

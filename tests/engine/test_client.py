@@ -840,17 +840,38 @@ def test_a_refused_answer_gives_its_claim_back(status: int) -> None:
     assert [e.outcome for e in all_of(session, ev.InputSettled)] == ["taken", "refused", "taken"]
 
 
-def test_an_answer_to_what_nobody_waits_for_shows_that_it_was_answered() -> None:
+@pytest.mark.parametrize("pending", [{"pending": []}, {}, b"oops", None])
+def test_an_answer_to_what_nobody_waits_for_shows_that_it_was_answered(pending: Any) -> None:
     session, _ = running(CALL, ASK)
     _, post = answered(session, decision="allow")
     respond(session, post, 404, {"error": "NOTHING", "message": "nothing pending"})
-    assert types(session.log)[-4:] == [
+    (look,) = session.codec.take_calls()
+    assert (look.request.method, look.request.path) == ("GET", "/hitl/pending")
+    if pending is None:
+        error = DragomanError("connection refused")
+        session.emit(session.codec.failed(look, error, sent=False, now=session.now))
+    else:
+        respond(session, look, 200, pending)
+    assert types(session.log)[-5:] == [
         "input.settled",
         "interaction.answered",
+        "turn.paused",
         "interaction.resolved",
         "turn.resumed",
     ]
     assert only(session, ev.InteractionResolved).outcome == "unknown"
+
+
+def test_a_404_of_something_in_between_leaves_the_request_open() -> None:
+    session, _ = running(CALL, ASK)
+    _, post = answered(session, decision="allow")
+    respond(session, post, 404, {"error": "NOTHING", "message": "nothing pending"})
+    (look,) = session.codec.take_calls()
+    respond(session, look, 200, PENDING)
+    assert not all_of(session, ev.InteractionResolved)
+    _, post = answered(session, decision="deny")
+    respond(session, post, 200, {})
+    assert [e.outcome for e in all_of(session, ev.InputSettled)] == ["taken", "refused", "taken"]
 
 
 def test_an_answer_that_was_not_sent_gives_its_claim_back() -> None:

@@ -171,6 +171,39 @@ async def test_a_backend_that_is_gone_for_good_ends_the_turn(world: World) -> No
     seen = await person.settled()
     assert seen.outcomes == ["failed"]
     assert "tick 1 " in seen.text
+    kinds, message = _end_in_its_words(world)
+    assert kinds == ENDS_FAILED[world.frontend]
+    assert "The backend takes no connection" in message
+
+
+ENDS_FAILED = {
+    "herm": ["session.status_idle", "error"],
+    "eve": ["turn.failed", "session.waiting"],
+    "engine": ["error", "thread_lifecycle", "errored"],
+}
+"""How each dialect says that a turn has failed."""
+
+
+def _end_in_its_words(world: World) -> tuple[list[str], str]:
+    """What the last frames of a failed turn are in the frontend's dialect, and why it failed; its
+    code is where the dialect has one."""
+    frames = world.person.frames
+    match world.frontend:
+        case "herm":
+            reason = frames[-1]["payload"]["stop_reason"]
+            code, _, message = reason["message"].partition(": ")
+            kinds = [frames[-1]["type"], reason["type"]]
+        case "eve":
+            failed, waiting = frames[-2:]
+            code, message = failed["data"]["code"], failed["data"]["message"]
+            assert failed["data"]["terminal"] is False
+            kinds = [failed["type"], waiting["type"]]
+        case _:
+            error, lifecycle = frames[-2:]
+            code, message = error.payload["error"], error.payload["message"]
+            kinds = [error.event, lifecycle.event, lifecycle.payload["phase"]]
+    assert code == "backend_session_lost"
+    return kinds, message
 
 
 # Children.

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from adapters import events as ev
 from tests.support.dragoman import Dragoman
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.waiting import until
 
-__all__ = ["SAID", "SCRIPT", "check_survives", "failure", "rested", "told"]
+__all__ = [
+    "LETTERS",
+    "SAID",
+    "SCRIPT",
+    "STATUSES",
+    "check_answered_again",
+    "check_said_once",
+    "check_survives",
+    "failure",
+    "rested",
+    "told",
+]
 
 SCRIPT = "script: tool"
+STATUSES = (401, 403, 404, 409, 410, 425, 429, 500, 502, 503, 504)
+"""The statuses with which a backend may refuse what it would take at another time."""
 SAID = "so 19.99 becomes 1998."
 """How the answer to it ends, but for the number of the turn."""
+LETTERS = "Žižkov, naïve — 茶 and 🜁"
+"""A message with characters of two, three and four bytes, which the answer quotes."""
 
 
 def failure(turn: TurnResult) -> dict[str, Any]:
@@ -20,6 +36,36 @@ def failure(turn: TurnResult) -> dict[str, Any]:
     (failed,) = turn.data("turn.failed")
     assert turn.records[-1]["type"] == "session.waiting"
     return failed
+
+
+async def check_answered_again(session: EveSession, turn: TurnResult) -> None:
+    """The open request of `script: approve` is shown again after an answer, and takes another."""
+    request = turn.requests[0]["requestId"]
+    await session.respond(request, "approve")
+    # The agent waits again: a boundary tells it (law 6).
+    again = await session.read_turn()
+    assert again.status == "waiting"
+    assert "message.completed" not in again.types
+    await session.respond(request, "approve")
+    last = await session.read_turn()
+    assert last.text is not None
+    assert "4.1 GB freed" in last.text
+
+
+async def check_said_once(dragoman: Dragoman, session: EveSession) -> list[str]:
+    """Each text of `SCRIPT` is in the log once, whatever its words, and so is its call; no gap.
+
+    Returns:
+        The texts.
+    """
+    await rested(dragoman, session)
+    events = await dragoman.log(session.session_id)
+    kinds = [event.TYPE for event in events]
+    assert [kinds.count(kind) for kind in ("tool.called", "tool.returned", "turn.ended")] == [1] * 3
+    assert "gap" not in kinds
+    texts = [event.text for event in events if isinstance(event, ev.TextCompleted)]
+    assert len(texts) == 2
+    return texts
 
 
 async def rested(dragoman: Dragoman, session: EveSession) -> None:

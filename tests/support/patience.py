@@ -18,7 +18,7 @@ SILENCE_S = 0.3
 HASTE = 60 / (SILENCE_S * 1.8)
 """The speed of a clock with which two silences fit into the patience of a minute."""
 
-ROUTES = {"events": "post", "prewarm": "create"}
+ROUTES = {"events": "post", "prewarm": "create", "answer": "message"}
 """The routes of scripted backends that calls go to, where they have another name."""
 
 

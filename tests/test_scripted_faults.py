@@ -1,0 +1,249 @@
+"""What every scripted backend does wrong: at the socket, from a seed, and from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from proxy.scripted import BACKENDS, Options
+from proxy.scripted.__main__ import parse
+from proxy.scripted.faults import KINDS, Cut, Fault, Faults, HalfClose, Reset
+from tests.support.serving import served
+
+Http = aiohttp.ClientSession
+
+
+async def ask_engine(_: Http, __: str) -> tuple[bytes, bytes]:
+    return b"POST /execute", b'{"message":"script: tool","task_id":"t"}'
+
+
+async def ask_eve(http: Http, url: str) -> tuple[bytes, bytes]:
+    async with http.post(f"{url}/eve/v1/session", json={"message": "script: tool"}) as response:
+        session = (await response.json())["sessionId"]
+    return f"GET /eve/v1/session/{session}/stream".encode(), b""
+
+
+async def ask_herm(http: Http, url: str) -> tuple[bytes, bytes]:
+    async with http.post(f"{url}/v1/agents/agent_K4/sessions", json={}) as response:
+        session = (await response.json())["id"]
+    return f"GET /v1/sessions/{session}/events/stream".encode(), b""
+
+
+async def say_to_herm(http: Http, url: str, line: bytes) -> None:
+    path = line.decode().removeprefix("GET ").removesuffix("/stream")
+    event = {"type": "user.message", "content": [{"type": "text", "text": "script: tool"}]}
+    async with http.post(f"{url}{path}", json={"events": [event]}) as response:
+        assert response.status < 300, await response.text()
+
+
+ASK: dict[str, Callable[[Http, str], Awaitable[tuple[bytes, bytes]]]] = {
+    "engine": ask_engine,
+    "eve": ask_eve,
+    "herm": ask_herm,
+}
+
+
+class Line:
+    """One connection to a backend, as the operating system shows it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self._sock, data)
+
+    async def rest(self) -> tuple[bytes, bool]:
+        """All that still comes, and whether a reset ended it."""
+        got = b""
+        try:
+            while data := await self._loop.sock_recv(self._sock, 65_536):
+                got += data
+        except ConnectionResetError:
+            return got, True
+        return got, False
+
+    async def heard(self) -> bool:
+        """Whether the other side still listens: what is sent to a closed socket is reset."""
+        try:
+            for _ in range(20):
+                await self.send(b"\r\n")
+                await asyncio.sleep(0.005)
+        except (ConnectionResetError, BrokenPipeError):
+            return False
+        return True
+
+
+@asynccontextmanager
+async def opened(dialect: str, fault: Fault | None) -> AsyncIterator[Line]:
+    """A stream of a backend whose streams have a fault, behind its request."""
+    route = "execute" if dialect == "engine" else "stream"
+    plan = {} if fault is None else {(route, 1): fault}
+    app = BACKENDS[dialect](Options(pace=0.0, faults=Faults(plan)))
+    async with served(app) as url, aiohttp.ClientSession() as http:
+        line, body = await ASK[dialect](http, url)
+        port = int(url.rpartition(":")[2])
+        with socket.socket() as sock:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+            connection = Line(sock)
+            head = [line + b" HTTP/1.1", b"Host: x", b"Content-Type: application/json"]
+            head.append(b"Content-Length: %d" % len(body))
+            await connection.send(b"\r\n".join(head) + b"\r\n\r\n" + body)
+            if dialect == "herm":
+                await say_to_herm(http, url, line)
+            yield connection
+
+
+def unchunked(answer: bytes) -> bytes:
+    """The body of an answer that may end anywhere."""
+    rest = answer.partition(b"\r\n\r\n")[2]
+    body = b""
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        body += rest[: int(size, 16)]
+        rest = rest[int(size, 16) + 2 :]
+    return body
+
+
+@pytest.mark.parametrize("dialect", sorted(BACKENDS))
+@pytest.mark.parametrize(
+    ("kind", "resets", "listens"),
+    [(Cut, False, False), (Reset, True, False), (HalfClose, False, True)],
+)
+async def test_a_body_ends_at_the_socket_as_its_fault_says(
+    dialect: str, kind: type[Cut | Reset | HalfClose], resets: bool, listens: bool
+) -> None:
+    async with opened(dialect, kind(at_byte=333)) as line:
+        answer, reset = await line.rest()
+        assert len(unchunked(answer)) == 333
+        assert not answer.endswith(b"0\r\n\r\n")
+        assert reset is resets
+        assert await line.heard() is listens
+
+
+@pytest.mark.parametrize("kind", [Reset, HalfClose])
+async def test_a_body_that_ends_after_an_event_has_that_many(
+    kind: type[Cut | Reset | HalfClose],
+) -> None:
+    async with opened("engine", kind(after_event=3)) as line:
+        answer, _ = await line.rest()
+        assert unchunked(answer).count(b"\n\n") == 3
+
+
+# From a seed.
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_kind_can_be_drawn(kind: type[Fault]) -> None:
+    faults = Faults.seeded(3, 1.0, (kind,))
+    drawn = [faults.take("stream", stream=True) for _ in range(30)]
+    assert {type(fault) for fault in drawn} == {kind}
+
+
+def drawn_in(order: Sequence[str], **options: int) -> dict[str, list[str]]:
+    """What the streams of each conversation get, in that order of requests."""
+    faults = Faults.seeded(7, 0.5, tuple(KINDS.values()), **options)
+    found: dict[str, list[str]] = {}
+    for talk in order:
+        found.setdefault(talk, []).append(repr(faults.take("stream", stream=True, talk=talk)))
+    return found
+
+
+def test_the_faults_of_a_conversation_do_not_hang_on_the_others() -> None:
+    apart = drawn_in(["a"] * 30 + ["b"] * 30)
+    rest = ["a", "b"] * 29
+    random.Random(1).shuffle(rest)
+    assert drawn_in(["a", "b", *rest]) == apart
+    assert apart["a"] != apart["b"]
+    # Ids are other ones in each run, and the second one can be repeated alone.
+    assert drawn_in(["z"] * 30, first=2)["z"] == apart["b"]
+    assert len({fault.partition("(")[0] for fault in apart["a"] + apart["b"]}) >= 8
+
+
+# From the command line.
+
+
+@asynccontextmanager
+async def command(*words: str) -> AsyncIterator[tuple[str, list[str]]]:
+    """A backend of the command line; gives its address, and at the end what it told on stderr."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "proxy.scripted", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    told: list[str] = []
+    try:
+        async with asyncio.timeout(30):
+            line = (await process.stdout.readline()).decode()
+        yield line.split()[-1], told
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = await process.communicate()
+        told += errors.decode().splitlines()
+
+
+async def read(http: Http, url: str, task: str) -> int:
+    """Execute in a task; return how much of the answer came."""
+    got = 0
+    try:
+        async with http.post(
+            f"{url}/execute", json={"message": "script: tool", "task_id": task}
+        ) as response:
+            async for data in response.content.iter_any():
+                got += len(data)
+    except aiohttp.ClientError:
+        pass
+    return got
+
+
+BREAKS = ("engine", "--pace", "0", "--rate", "0.8", "--kinds", "Cut", "HalfClose", "Status")
+
+
+async def test_the_command_breaks_the_same_streams_for_the_same_seed() -> None:
+    runs: list[list[str]] = []
+    for seed, order in (("5", "aaabbb"), ("5", "abbaba"), ("6", "aaabbb")):
+        async with (
+            command(*BREAKS, "--faults", seed) as (url, told),
+            aiohttp.ClientSession() as http,
+        ):
+            for task in order:
+                await read(http, url, task)
+        runs.append(told)
+    one, other, third = runs
+    assert sorted(one) == sorted(other)
+    assert one != third
+    assert all(line.startswith("conversation ") for line in one)
+    # One conversation alone, as the log names it.
+    again = (*BREAKS, "--faults", "5", "--first", "2")
+    async with command(*again) as (url, told), aiohttp.ClientSession() as http:
+        for _ in range(3):
+            await read(http, url, "elsewhere")
+    assert told == [line for line in one if line.startswith("conversation 2")]
+    assert told
+
+
+async def test_the_command_breaks_nothing_without_a_seed() -> None:
+    async with command("engine", "--pace", "0") as (url, told), aiohttp.ClientSession() as http:
+        sizes = {await read(http, url, "a") for _ in range(3)}
+    assert len(sizes) == 1
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--rate", "1.5"], ["--kinds", "Fire"], ["--faults", "x"], ["--rate", "much"]]
+)
+def test_the_command_refuses_what_it_does_not_know(words: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["engine", *words])
