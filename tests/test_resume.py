@@ -15,6 +15,7 @@ from typing import Any
 
 import apsw
 import pytest
+from aiohttp import web
 
 from adapters import events as ev
 from adapters.herm.server import HermEncoder
@@ -165,6 +166,37 @@ async def test_all_pages_together_are_the_list(path: Path) -> None:
         assert found == wanted
 
 
+async def test_a_session_shows_all_its_messages_and_holds_few_of_them_at_a_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [one for one in await listed(path) if one["type"] in ("user.message", "agent.message")]
+    sizes: list[int] = []
+    write = web.StreamResponse.write
+
+    async def noted(response: web.StreamResponse, data: bytes) -> None:
+        sizes.append(len(data))
+        await write(response, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", noted)
+    async with (
+        started(path) as house,
+        house.http.get(house.base + LIST.removesuffix("/events")) as response,
+    ):
+        found = await response.json()
+    assert found["id"] == "dgs_long"
+    assert found["messages"] == [
+        {
+            "role": one["type"].split(".")[0],
+            "content": one["payload"]["content"],
+            "createdAt": one["createdAt"],
+        }
+        for one in said
+    ]
+    assert len(sizes) >= 2
+    # A turn's answer is below 4 kB here.
+    assert max(sizes) < hub.WRITE_BYTES + 4096
+
+
 async def test_a_list_of_sessions_reads_only_what_says_what_they_are(path: Path) -> None:
     async with started(path) as house:
         async with house.http.get(f"{house.base}/as/herm/to/bench/v1/sessions") as response:
@@ -248,9 +280,11 @@ async def test_a_version_that_is_gone_is_refused_and_not_shown_otherwise(small: 
     connection = apsw.Connection(str(small))
     connection.execute("UPDATE codecs SET version = 99 WHERE dialect = 'herm'")
     connection.close()
-    async with started(small) as house, house.http.get(f"{house.base}{LIST}") as response:
-        assert response.status >= 400
-        assert "version 99" in await response.text()
+    async with started(small) as house:
+        for address in (LIST, LIST.removesuffix("/events")):
+            async with house.http.get(house.base + address) as response:
+                assert response.status >= 400, address
+                assert "version 99" in await response.text()
 
 
 async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_path: Path) -> None:
