@@ -38,12 +38,13 @@ SNAPSHOT_ENTRIES = 64
 """Entries between two snapshots of an encoder: what a reader with an older cursor decodes and
 encodes in vain, about 1 ms. They take 3 % of what these entries take on disk."""
 
-SNAPSHOT_BYTES = 8 * 1024
-"""A snapshot that is larger, by a long open block, waits for as many times the entries: so that
-snapshots never take more than the log."""
+SNAPSHOT_BYTES = 256 * 1024
+"""A snapshot that is larger, by a long open block, waits for as many times the entries. Eve's has
+the text of the open block, as each of its records has; this is one of some 50,000 tokens."""
 
-FIRST_ROWS = 32
-"""Rows of the first look at history; each look is twice as long as the one before."""
+FIRST_ROWS = SNAPSHOT_ENTRIES
+"""Rows of the first look at history: what a cursor asks for is within. Each look is twice as long
+as the one before."""
 
 WORK_BYTES = 64 * 1024
 """Bytes of a long log that are decoded and encoded at once, about 5 ms: others want to work too."""

@@ -40,7 +40,7 @@ UNREAD = 60
 """Entries after the last snapshot: fewer than lie between two of them."""
 
 MOST_ROWS = 2 * session.SNAPSHOT_ENTRIES
-"""Twice the snapshot interval, over all that one request reads."""
+"""Twice the snapshot interval, over all that a start and one request read."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ async def test_the_first_frame_after_a_cursor_is_right_and_costs_few_rows(
         last = visible[place - 1][0]
         async with started(path) as house:
             assert await first_frame(house, cursor, "dgs_long", last, end) == expected[1]
-            assert house.journal.rows_read <= MOST_ROWS, (place, house.journal.rows_read)
+            assert house.rows <= MOST_ROWS, (place, house.rows)
 
 
 async def test_a_tail_is_read_from_the_end(path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_a_tail_is_read_from_the_end(path: Path) -> None:
     async with started(path) as house:
         found = await first_frame(house, cursor, "dgs_long", 0, 0)
         assert found == frames[-1][1]
-        assert house.journal.rows_read <= MOST_ROWS
+        assert house.rows <= MOST_ROWS
 
 
 STREAM = "/as/eve/to/bench/eve/v1/session/{}/stream?{}"
@@ -228,6 +228,94 @@ async def test_nothing_of_it_scans_a_table(path: Path) -> None:
     ]
     assert any("snapshots_by_cursor" in detail for _, detail in plans)
     assert [plan for plan in plans if plan[1].startswith("SCAN")] == []
+
+
+# Long blocks: what is open is in each snapshot.
+
+BLOCK = 6_000
+
+
+@pytest.fixture(scope="module")
+def long_built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("block") / "journal.db"
+
+
+@pytest.fixture
+async def long_block(long_built: Path) -> Path:
+    """A turn that runs, with 150 kB of text in its one block, as it came from a backend while
+    every face was read."""
+    if not long_built.exists():
+        await say_a_long_block(long_built)
+    return long_built
+
+
+async def say_a_long_block(path: Path) -> None:
+    await write_log(path, "dgs_long", 1)
+    await read_once(path, "dgs_long")
+    async with started(path) as house:
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        main: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "turn-block"}
+        block = {"message_id": "m-block", "block_id": "b-block"}
+        live._emit([ev.TurnStarted(**main, cause="message")])
+        for number in range(BLOCK):
+            text = f"piece {number} of the answer, "
+            stored = live._emit([ev.TextDelta(**main, **block, text=text)])
+            if number % 64 == 0:
+                assert stored is not None
+                await stored
+                for face in FACES:
+                    await live.feed(face).catch_up()
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_in_a_long_block_a_cursor_costs_no_more_rows(long_block: Path, name: str) -> None:
+    cursor = STREAMS[name]
+    visible = shown(await all_frames(long_block, cursor.face))
+    for part in (0.2, 0.5, 0.77, 0.99):
+        place = int(len(visible) * part)
+        async with started(long_block) as house:
+            # With an open turn the state is loaded at the start, with the text of its block.
+            live = await house.sessions.get("dgs_long", owner=None, route=None)
+            assert live.state.busy
+            feed = live.feed(cursor.face)
+            await feed.catch_up()
+            end = feed.next_cursor
+        async with started(long_block) as house:
+            last = visible[place - 1][0]
+            found = await first_frame(house, cursor, "dgs_long", last, end)
+            assert found == visible[place][1]
+            assert house.rows <= MOST_ROWS, (place, house.rows)
+
+
+async def test_snapshots_of_a_long_block_are_of_a_size_with_the_log(long_block: Path) -> None:
+    connection = apsw.Connection(str(long_block), flags=apsw.SQLITE_OPEN_READONLY)
+    log = int(connection.execute("SELECT sum(length(body)) FROM events").get)
+    for kind, size in connection.execute(
+        "SELECT kind, sum(length(data)) FROM snapshots GROUP BY kind"
+    ):
+        assert size <= log, kind
+
+
+async def test_above_their_size_snapshots_are_rarer_in_proportion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As of a block of 1 MB.
+    times = 6
+    monkeypatch.setattr(hub, "SNAPSHOT_BYTES", BLOCK * 27 // times)
+    monkeypatch.setattr(session, "SNAPSHOT_SHARE", BLOCK * 27 // times // session.SNAPSHOT_ENTRIES)
+    path = tmp_path / "journal.db"
+    await say_a_long_block(path)
+    cursor = STREAMS["eve startIndex"]
+    visible = await all_frames(path, "eve")
+    most = 0
+    for part in (0.5, 0.9, 0.95, 0.99):
+        place = int(len(visible) * part)
+        async with started(path) as house:
+            last = visible[place - 1][0]
+            found = await first_frame(house, cursor, "dgs_long", last, 0)
+            assert found == visible[place][1]
+            most = max(most, house.rows)
+    assert MOST_ROWS < most <= times * MOST_ROWS
 
 
 # What is fixed.
