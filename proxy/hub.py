@@ -333,8 +333,10 @@ class Feed:
                     if position >= self._ring_start:
                         return
                     if enough == 1:
-                        # Whoever comes back at the same time gets a first frame before the rest.
-                        await asyncio.sleep(0)
+                        # Whoever comes back at the same time gets a first frame before the rest: in
+                        # one turn of the loop it is seen, in the next one heard, then answered.
+                        for _ in range(3):
+                            await asyncio.sleep(0)
                     piece, size, enough = [], 0, WRITE_BYTES
             if after >= self._seq:
                 break
