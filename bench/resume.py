@@ -310,10 +310,10 @@ CURSORS: dict[str, Cursor] = {
     "herm Last-Event-ID": Cursor("herm", _herm("header")),
     "herm after, an id": Cursor("herm", _herm("after={name}")),
     "herm after, a sequence": Cursor("herm", _herm("after={last}")),
-    "herm list, ascending": Cursor("herm", _herm("after={last}&limit=3", stream=False), page=3),
-    "herm list, next page": Cursor("herm", _herm("cursor={next}&limit=3", stream=False), page=3),
+    "herm list, ascending": Cursor("herm", _herm("after={last}&limit=1", stream=False), page=1),
+    "herm list, next page": Cursor("herm", _herm("cursor={next}&limit=1", stream=False), page=1),
     "herm list, descending": Cursor(
-        "herm", _herm("order=desc&cursor={next}&limit=3", stream=False), page=-3
+        "herm", _herm("order=desc&cursor={next}&limit=1", stream=False), page=-1
     ),
 }
 """What a reader shows that comes back, by name."""

@@ -99,6 +99,23 @@ async def test_the_first_frame_after_a_cursor_is_right_and_costs_few_rows(
             assert house.rows <= MOST_ROWS, (place, house.rows)
 
 
+async def test_the_first_frame_does_not_wait_behind_one_that_shows_nothing(path: Path) -> None:
+    frames = await all_frames(path, "herm")
+    hidden = next(
+        index for index, (_, data) in enumerate(frames) if index > 900 and data.startswith(b":")
+    )
+    async with started(path) as house:
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        feed = live.feed("herm")
+        await feed.catch_up()
+        pieces = []
+        async for piece in feed.read(frames[hidden][0]):
+            pieces.append([frame.cursor for frame in piece])
+            if len(pieces) == 2:
+                break
+    assert pieces == [[frames[hidden][0]], [frames[hidden + 1][0]]]
+
+
 STREAM = "/as/eve/to/bench/eve/v1/session/{}/stream?{}"
 LIST = "/as/herm/to/bench/v1/sessions/dgs_long/events"
 
