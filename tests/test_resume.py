@@ -8,6 +8,7 @@ reads, so that no snapshot is at its end; then each cursor comes after a restart
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -18,7 +19,8 @@ import pytest
 from aiohttp import web
 
 from adapters import events as ev
-from adapters.herm.server import HermEncoder
+from adapters.herm.server import Envelope, HermEncoder
+from adapters.registry import DIALECTS
 from bench.resume import (
     CURSORS,
     FACES,
@@ -332,6 +334,10 @@ async def test_above_their_size_snapshots_are_rarer_in_proportion(
 # What is fixed.
 
 
+TURNS = 3
+"""Turns in the small log."""
+
+
 @pytest.fixture
 async def small(tmp_path: Path) -> Path:
     path = tmp_path / "journal.db"
@@ -384,6 +390,53 @@ async def test_a_version_that_is_gone_is_refused_and_not_shown_otherwise(small: 
             async with house.http.get(house.base + address) as response:
                 assert response.status >= 400, address
                 assert "version 99" in await response.text()
+
+
+class NextHerm(HermEncoder):
+    """A later version: it has one more envelope at the end of a turn."""
+
+    version = HermEncoder.version + 1
+
+    def envelopes(self, entry: ev.Entry) -> list[Envelope]:
+        made = super().envelopes(entry)
+        if entry.event.TYPE == "turn.ended":
+            self._write(entry.event, "agent.note", {"text": "over"})
+        return made
+
+
+async def test_a_session_stays_with_the_version_it_was_first_read_in(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = await all_frames(small, "herm")
+    before = await listed(small)
+    older = {HermEncoder.version: HermEncoder}
+    known = dataclasses.replace(DIALECTS["herm"], encoder=NextHerm, older=older)
+    monkeypatch.setitem(DIALECTS, "herm", known)
+    await write_log(small, "dgs_new", 300)
+    cursor = CURSORS["herm after, a sequence"]
+    visible = shown(frames)
+    for place in (1, len(visible) // 2, len(visible) - 1):
+        async with started(small) as house:
+            last = visible[place - 1][0]
+            assert await first_frame(house, cursor, "dgs_long", last, 0) == visible[place][1]
+    async with started(small) as house:
+        assert [frame async for frame in encoded(house, "dgs_long", "herm")] == frames
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        feed = live.feed("herm")
+        await feed.catch_up()
+        # What is said next, and the snapshots, are of the older version too.
+        assert type(feed.encoder) is HermEncoder
+        assert type((await feed.encoder_at(100))[0]) is HermEncoder
+        assert (await get(house, "limit=100"))["data"] == before[:100]
+        async with house.http.get(house.base + LIST.removesuffix("/events")) as response:
+            assert len((await response.json())["messages"]) == 2 * TURNS
+        new = [data async for _, data in encoded(house, "dgs_new", "herm")]
+        assert sum(b"agent.note" in data for data in new) == TURNS
+        assert not any(b"agent.note" in data for _, data in frames)
+        address = LIST.replace("dgs_long", "dgs_new") + "?limit=100"
+        async with house.http.get(house.base + address) as response:
+            kinds = [one["type"] for one in (await response.json())["data"]]
+        assert kinds.count("agent.note") == TURNS
 
 
 async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_path: Path) -> None:
