@@ -25,7 +25,8 @@ from bench.wire import BadResponse
 ROUNDS = 5
 STAGES = "stages"
 RESUME = "resume"
-"""Only where asked for: it writes a journal of a million events, about three minutes."""
+"""In a short run, else only where asked for: it writes a journal of a million events, some ten
+minutes."""
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 
 
@@ -56,7 +57,7 @@ def main() -> int:
         folder = Path(name)
         rounds = options.rounds or (1 if options.quick else ROUNDS)
         results = Results(describe(folder), quick=options.quick, rounds=rounds)
-        chosen = options.only or [*PARTS, STAGES]
+        chosen = options.only or [*PARTS, STAGES, *([RESUME] if options.quick else [])]
         parts = {name: part for name, part in PARTS.items() if name in chosen}
         if parts:
             uvloop.run(_run(results, parts, shlex.split(options.dragoman), folder))

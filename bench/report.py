@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
 from bench.origin import BLOCK_DELTAS, EVENT_SIZES
 from bench.parts import FULL_SIZES
 from bench.results import GOALS, Goal, Results, Verdict, judge
@@ -211,3 +215,39 @@ def _busy(results: Results) -> list[str]:
                     "the proxy could perhaps do more."
                 )
     return lines
+
+
+RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
+
+
+def documented(
+    text: str, module: str, arguments: Sequence[str], machine: Mapping[str, str], lines: list[str]
+) -> str:
+    """Return a page with the part made by `module` replaced: `lines`, and when, where and by which
+    command they were found.
+
+    Raises:
+        ValueError: the page has no such part.
+    """
+    begin = f"<!-- made by `python -m {module} --docs`; do not edit -->"
+    end = f"<!-- end of what {module} made -->"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"there is no place for {module} in the page")
+    command = shlex.join(["python", "-m", module, *arguments])
+    head = (
+        f"Measured on {machine['date']} at commit {machine['commit']} by `{command}`: "
+        f"{machine['cores']} cores of {machine['cpu']}, {machine['system']}, CPython "
+        f"{machine['python']}."
+    )
+    made = "\n".join([head, "", *lines])
+    return f"{before}{begin}\n\n{made}\n\n{end}{after}"
+
+
+def document(
+    module: str, arguments: Sequence[str], machine: Mapping[str, str], lines: list[str]
+) -> None:
+    """Write what a module of the benchmark has found into `docs/reliability.md`."""
+    page = RELIABILITY.read_text()
+    RELIABILITY.write_text(documented(page, module, arguments, machine, lines))

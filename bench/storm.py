@@ -1,4 +1,5 @@
-"""Measures what many clients at once cost: `python -m bench.storm [--only PART] [--quick]`.
+"""Measures what many clients at once cost: `python -m bench.storm`; `--docs` writes its table into
+`docs/reliability.md`.
 
 `storm`: 1,000 clients come within a second, each with a cursor of its own in a session of its own
 that is in the journal only, while 50 others read running turns. `idle`: 5,000 streams that wait, 20
@@ -27,8 +28,17 @@ from aiohttp import web
 
 from adapters import events as ev
 from bench.load import Connection, EveFace, Meter, Reader, open_many, percentile, until
-from bench.machine import alone, cpu_ns, pick_cores, pinned, private_kb, raise_file_limit
+from bench.machine import (
+    alone,
+    cpu_ns,
+    describe,
+    pick_cores,
+    pinned,
+    private_kb,
+    raise_file_limit,
+)
 from bench.parts import FULL_SIZES, Lab
+from bench.report import document
 from bench.resume import OWNER, events_of
 from bench.target import DURABLE, ROUTE, Process, Target, start_origin, start_target
 from bench.wire import BadResponse, eve_stamps
@@ -73,8 +83,13 @@ FULL = Sizes()
 QUICK = Sizes(clients=50, outside=5, idle=100, idle_seconds=11.0, sessions=1_000, open_turns=5)
 
 
+_said: list[str] = []
+"""What the part that runs has printed."""
+
+
 def say(text: str) -> None:
     """Print a line at once."""
+    _said.append(text)
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -399,6 +414,7 @@ async def start(folder: Path, sizes: Sizes) -> bool:
                 all_there
                 and listening < START_SECONDS
                 and asked("replay") == sizes.open_turns
+                and not others
                 and loaded <= sizes.open_turns + 1
             )
     finally:
@@ -413,16 +429,32 @@ PARTS: dict[str, Callable[[Path, Sizes], Coroutine[Any, Any, bool]]] = {
 """By the name that `--only` takes."""
 
 
-async def _all(folder: Path, parts: Sequence[str], sizes: Sizes) -> bool:
+GOALS = {
+    "storm": f"all served from their cursors within {SERVED_SECONDS:.0f} s, none refused; readers "
+    f"outside p99 below {OUTSIDE_MS:.0f} ms, nothing lost or doubled",
+    "idle": f"no silence above {BEAT_SECONDS} s; after SIGTERM all end in order, exit status 0 "
+    "within 10 s",
+    "start": f"listens in less than {START_SECONDS:.0f} s; a backend stream for each open turn, no "
+    "other request",
+}
+"""What each part is judged by."""
+
+
+async def _all(folder: Path, parts: Sequence[str], sizes: Sizes) -> tuple[bool, list[str]]:
+    """Run parts; return whether all goals are reached, and a table."""
     good = True
+    rows = ["| part | found | goal | |", "|---|---|---|---|"]
     for name in parts:
         place = folder / name
         place.mkdir()
+        _said.clear()
         with pinned(pick_cores()[1]):
             reached = await PARTS[name](place, sizes)
+        found = "; ".join(line.removeprefix(f"{name}: ") for line in _said)
+        rows.append(f"| {name} | {found} | {GOALS[name]} | {'✓' if reached else '✗'} |")
         say(f"{name}: {'reached' if reached else 'MISSED'}")
         good = good and reached
-    return good
+    return good, rows
 
 
 def main() -> int:
@@ -431,6 +463,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[*PARTS], help="only this part")
     parser.add_argument("--quick", action="store_true", help="small loads")
     parser.add_argument("--folder", type=Path, help="where journals are made, a temporary one")
+    parser.add_argument("--docs", action="store_true", help="write docs/reliability.md")
     options = parser.parse_args()
     raise_file_limit()
     with (
@@ -438,7 +471,11 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="dragoman-storm-", dir=options.folder) as name,
     ):
         sizes = QUICK if options.quick else FULL
-        return 0 if uvloop.run(_all(Path(name), options.only or [*PARTS], sizes)) else 1
+        machine = describe(Path(name))
+        good, rows = uvloop.run(_all(Path(name), options.only or [*PARTS], sizes))
+    if options.docs:
+        document("bench.storm", sys.argv[1:], machine, rows)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -34,19 +34,23 @@ WARM_ENTRIES = 16
 """Entries of a new session that are encoded though nobody reads yet: whoever made it reads next,
 and then needs nothing from the journal."""
 
-SNAPSHOT_ENTRIES = 64
+SNAPSHOT_ENTRIES = 56
 """Entries between two snapshots of an encoder: what a reader with an older cursor decodes and
 encodes in vain, about 1 ms. They take 3 % of what these entries take on disk."""
 
-SNAPSHOT_BYTES = 8 * 1024
-"""A snapshot that is larger, by a long open block, waits for as many times the entries: so that
-snapshots never take more than the log."""
+SNAPSHOT_BYTES = 256 * 1024
+"""A snapshot that is larger, by a long open block, waits for as many times the entries. Eve's has
+the text of the open block, as each of its records has; this is one of some 50,000 tokens."""
 
-FIRST_ROWS = 32
-"""Rows of the first look at history; each look is twice as long as the one before."""
+FIRST_ROWS = SNAPSHOT_ENTRIES + 8
+"""Rows of the first look at history: what a cursor asks for is within, and is not behind more than
+some entries that show nothing. Each look is twice as long as the one before."""
 
 WORK_BYTES = 64 * 1024
 """Bytes of a long log that are decoded and encoded at once, about 5 ms: others want to work too."""
+
+FRAME_BYTES = 512
+"""What is less than this may be a comment only, and the first frame is still to come."""
 
 WRITE_BYTES = 32 * 1024
 """Frames of a backlog are joined into writes of about this size (libraries: 16 to 64 kB)."""
@@ -310,7 +314,8 @@ class Feed:
     async def _encoded(self, position: int) -> AsyncGenerator[list[Frame]]:
         encoder, after = await self.encoder_at(position)
         piece: list[Frame] = []
-        # The first frames go out at once, later ones in writes of a good size.
+        # The first frame goes out at once, also where it is behind one that shows nothing (a
+        # comment), later ones in writes of a good size.
         size, work, enough = 0, 0, 1
         async for chunk in self._journal.scan(self._key, after=after, rows=FIRST_ROWS):
             for line in chunk.body.split(b"\n"):
@@ -331,10 +336,12 @@ class Feed:
                     position = piece[-1].cursor + 1
                     if position >= self._ring_start:
                         return
-                    if enough == 1:
-                        # Whoever comes back at the same time gets a first frame before the rest.
-                        await asyncio.sleep(0)
-                    piece, size, enough = [], 0, WRITE_BYTES
+                    if enough < FRAME_BYTES:
+                        # Whoever comes back at the same time gets a first frame before the rest: in
+                        # one turn of the loop it is seen, in the next one heard, then answered.
+                        for _ in range(3):
+                            await asyncio.sleep(0)
+                    piece, size, enough = [], 0, min(2 * size, WRITE_BYTES)
             if after >= self._seq:
                 break
             work += len(chunk.body)

@@ -75,9 +75,9 @@ SNAPSHOT_ENTRIES = 128
 """Entries between two snapshots of a session's state: loading folds at most about as many, 1.5
 ms."""
 
-SNAPSHOT_SHARE = 128
-"""Bytes of a snapshot of the state for each entry since the one before: a larger one, of a log that
-has used very many ids or has a long open block, is rarer. A log takes about 200 on disk."""
+SNAPSHOT_SHARE = 2048
+"""Bytes of a snapshot of the state for each entry since the one before: a larger one, above 256 KiB
+by a long open block, is rarer. Only the newest is kept."""
 
 STATE = "state"
 """The kind of the snapshots of a session's state."""

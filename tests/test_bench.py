@@ -7,8 +7,9 @@ import re
 import pytest
 
 from bench.origin import BLOCK_DELTAS, EVENT_SIZES, Connection, Origin, Turn
-from bench.report import MISSED, NOT_MEASURED, REACHED, page, summary
+from bench.report import MISSED, NOT_MEASURED, REACHED, RELIABILITY, documented, page, summary
 from bench.results import GOALS, Results, judge
+from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
 from bench.target import BARE, DURABLE, MEMORY
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
 
@@ -136,3 +137,44 @@ def test_a_quick_run_claims_nothing_about_its_goals() -> None:
     results = results_with({"fanout.cpu_us": {DURABLE: [1.0]}})
     results.quick = True
     assert "goals reached" not in summary(results)
+
+
+def test_resuming_is_judged_by_every_figure() -> None:
+    stream, listed = CURSORS["eve startIndex"], CURSORS["herm list, ascending"]
+    good = figures_of([(10.0, 5.0, MOST_ROWS, True)] * 100)
+    assert complaints(stream, good, good, timed=True) == []
+    # One of 101 is no 99th of a hundred, two are.
+    assert (
+        complaints(
+            stream,
+            good,
+            figures_of([(10.0, 5.0, 9, True)] * 100 + [(99.0, 5.0, 9, True)]),
+            timed=True,
+        )
+        == []
+    )
+    for samples, said in (
+        ([(10.0, 5.0, MOST_ROWS + 1, True)], "257 rows, not 256"),
+        ([(10.0, 5.0, 9, True)] * 99 + [(10.0, 5.0, 9, False)], "1 answers are wrong"),
+        ([(10.0, 10.0, 9, True)], "2.00 times the CPU"),
+        ([(10.0, 5.0, 9, True)] * 98 + [(61.0, 5.0, 9, True)] * 2, "p99 61.0 ms"),
+    ):
+        assert complaints(stream, good, figures_of(samples), timed=True) == [said]
+    slow = figures_of([(20.5, 5.0, 9, True)])
+    assert complaints(stream, good, slow, timed=True) == ["2.05 times as long", "p50 20.5 ms"]
+    assert complaints(stream, good, slow, timed=False) == []
+    page_of = figures_of([(10.0, 5.0, MOST_ROWS + PAGE_ROWS, True)])
+    assert complaints(listed, good, page_of, timed=True) == []
+
+
+@pytest.mark.parametrize("module", ["bench.resume", "bench.storm"])
+def test_figures_replace_those_before_in_their_part_of_the_page(module: str) -> None:
+    before = RELIABILITY.read_text()
+    once = documented(before, module, ["--docs"], MACHINE, ["| a |", "one"])
+    twice = documented(once, module, ["--docs"], MACHINE, ["| b |"])
+    assert f"Measured on 2026-01-02 at commit abc1234 by `python -m {module} --docs`" in twice
+    assert "| b |" in twice
+    assert "| a |" not in twice
+    assert documented(twice, module, ["--docs"], MACHINE, ["| a |", "one"]) == once
+    assert twice.startswith(before[: before.index("made by `python -m bench.resume")])
+    assert twice.endswith(before[before.rindex("<!-- end of the made part") :])

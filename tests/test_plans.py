@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from adapters.base import EncoderContext, Frame
-from adapters.events import Entry
+from adapters.eve.server import EveEncoder
+from adapters.events import MAIN, Entry
 from adapters.herm.server import HermEncoder
 from adapters.registry import DIALECTS
 from tests import plans
@@ -56,7 +57,42 @@ def test_one_frame_more_is_a_change_unless_the_version_is_another(
     assert plans.changed(plans.plans(), plans.stored()) == []
 
 
-def test_older_versions_say_which_they_are() -> None:
+def test_the_stream_of_a_child_has_a_plan_of_its_own() -> None:
+    children = {
+        face.split("/")[0]: {log.split()[0] for log in of_face if "@" in log}
+        for face, of_face in plans.stored().items()
+    }
+    assert children["eve-all"] == children["eve-tokens"] == children["eve-newest"]
+    assert len(children["eve-all"]) >= 2
+    assert children["herm"] == children["engine"] == set()
+    stored = plans.stored()["eve-all/1"]
+    for child in children["eve-all"]:
+        (key,) = (log for log in stored if log.split()[0] == child)
+        assert stored[key] != stored[key.replace(child, child.split("@")[0])]
+
+
+def test_one_frame_more_in_a_childs_stream_is_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(EveEncoder):
+        def feed(self, entry: Entry) -> list[Frame]:
+            frames = super().feed(entry)
+            return frames if self._thread_id == MAIN else frames + frames[-1:]
+
+    monkeypatch.setitem(DIALECTS, "eve", dataclasses.replace(DIALECTS["eve"], encoder=Other))
+    assert plans.changed(plans.plans(), plans.stored())
+
+
+def test_versions_say_which_they_are_and_the_older_ones_are_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Newest(HermEncoder):
+        version = 2
+
+    known = dataclasses.replace(DIALECTS["herm"], encoder=Newest, older={1: HermEncoder})
+    monkeypatch.setitem(DIALECTS, "herm", known)
     for dialect in DIALECTS.values():
         for version, make in dialect.older.items():
             assert make(EncoderContext("s", b"")).version == version
+            assert dialect.encoder is not None
+            assert version < dialect.encoder.version
+    made = plans.plans()
+    assert made["herm/1"] == made["herm/2"] == plans.stored()["herm/1"]

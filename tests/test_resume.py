@@ -8,6 +8,7 @@ reads, so that no snapshot is at its end; then each cursor comes after a restart
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -15,13 +16,15 @@ from typing import Any
 
 import apsw
 import pytest
+from aiohttp import web
 
 from adapters import events as ev
-from adapters.herm.server import HermEncoder
+from adapters.herm.server import Envelope, HermEncoder
+from adapters.registry import DIALECTS
 from bench.resume import (
     CURSORS,
     FACES,
-    Cursor,
+    MOST_ROWS,
     House,
     encoded,
     first_frame,
@@ -37,9 +40,6 @@ from proxy.journal.sqlite import READERS, SqliteJournal
 ENTRIES = 4_000
 UNREAD = 60
 """Entries after the last snapshot: fewer than lie between two of them."""
-
-MOST_ROWS = 2 * session.SNAPSHOT_ENTRIES
-"""Twice the snapshot interval, over all that one request reads."""
 
 
 @pytest.fixture(scope="module")
@@ -91,21 +91,31 @@ async def test_the_first_frame_after_a_cursor_is_right_and_costs_few_rows(
     frames = await all_frames(path, cursor.face)
     visible = shown(frames)
     end = frames[-1][0] + 1
-    for place in (1, len(visible) // 3, len(visible) // 2 + 17, len(visible) - 1):
+    newest = len(visible) - 1
+    for place in (1, len(visible) // 3, len(visible) // 2 + 17, newest):
+        place = newest if cursor.tail else place
         expected = visible[place]
         last = visible[place - 1][0]
         async with started(path) as house:
             assert await first_frame(house, cursor, "dgs_long", last, end) == expected[1]
-            assert house.journal.rows_read <= MOST_ROWS, (place, house.journal.rows_read)
+            assert house.rows <= MOST_ROWS, (place, house.rows)
 
 
-async def test_a_tail_is_read_from_the_end(path: Path) -> None:
-    frames = await all_frames(path, "eve")
-    cursor = Cursor("eve", lambda s, last, end: (STREAM.format(s, "startIndex=-1"), {}))
+async def test_the_first_frame_does_not_wait_behind_one_that_shows_nothing(path: Path) -> None:
+    frames = await all_frames(path, "herm")
+    hidden = next(
+        index for index, (_, data) in enumerate(frames) if index > 900 and data.startswith(b":")
+    )
     async with started(path) as house:
-        found = await first_frame(house, cursor, "dgs_long", 0, 0)
-        assert found == frames[-1][1]
-        assert house.journal.rows_read <= MOST_ROWS
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        feed = live.feed("herm")
+        await feed.catch_up()
+        pieces = []
+        async for piece in feed.read(frames[hidden][0]):
+            pieces.append([frame.cursor for frame in piece])
+            if len(pieces) == 2:
+                break
+    assert pieces == [[frames[hidden][0]], [frames[hidden + 1][0]]]
 
 
 STREAM = "/as/eve/to/bench/eve/v1/session/{}/stream?{}"
@@ -165,6 +175,37 @@ async def test_all_pages_together_are_the_list(path: Path) -> None:
         assert found == wanted
 
 
+async def test_a_session_shows_all_its_messages_and_holds_few_of_them_at_a_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [one for one in await listed(path) if one["type"] in ("user.message", "agent.message")]
+    sizes: list[int] = []
+    write = web.StreamResponse.write
+
+    async def noted(response: web.StreamResponse, data: bytes) -> None:
+        sizes.append(len(data))
+        await write(response, data)
+
+    monkeypatch.setattr(web.StreamResponse, "write", noted)
+    async with (
+        started(path) as house,
+        house.http.get(house.base + LIST.removesuffix("/events")) as response,
+    ):
+        found = await response.json()
+    assert found["id"] == "dgs_long"
+    assert found["messages"] == [
+        {
+            "role": one["type"].split(".")[0],
+            "content": one["payload"]["content"],
+            "createdAt": one["createdAt"],
+        }
+        for one in said
+    ]
+    assert len(sizes) >= 2
+    # A turn's answer is below 4 kB here.
+    assert max(sizes) < hub.WRITE_BYTES + 4096
+
+
 async def test_a_list_of_sessions_reads_only_what_says_what_they_are(path: Path) -> None:
     async with started(path) as house:
         async with house.http.get(f"{house.base}/as/herm/to/bench/v1/sessions") as response:
@@ -186,8 +227,12 @@ async def test_nothing_of_it_scans_a_table(path: Path) -> None:
         for reader in readers:
             reader.exec_trace = note
             house.journal._readers.put(reader)
-        for cursor in (CURSORS["eve startIndex"], CURSORS["herm list, ascending"]):
-            await first_frame(house, cursor, "dgs_long", 700, 2000)
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        for cursor in CURSORS.values():
+            feed = live.feed(cursor.face)
+            await feed.catch_up()
+            end = feed.next_cursor
+            await first_frame(house, cursor, "dgs_long", end - 3300, end)
     plans = [
         (question, row[3])
         for question, bindings in questions.items()
@@ -198,7 +243,99 @@ async def test_nothing_of_it_scans_a_table(path: Path) -> None:
     assert [plan for plan in plans if plan[1].startswith("SCAN")] == []
 
 
+# Long blocks: what is open is in each snapshot.
+
+BLOCK = 6_000
+
+
+@pytest.fixture(scope="module")
+def long_built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("block") / "journal.db"
+
+
+@pytest.fixture
+async def long_block(long_built: Path) -> Path:
+    """A turn that runs, with 150 kB of text in its one block, as it came from a backend while
+    every face was read."""
+    if not long_built.exists():
+        await say_a_long_block(long_built)
+    return long_built
+
+
+async def say_a_long_block(path: Path) -> None:
+    await write_log(path, "dgs_long", 1)
+    await read_once(path, "dgs_long")
+    async with started(path) as house:
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        main: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "turn-block"}
+        block: dict[str, Any] = {"message_id": "m-block", "block_id": "b-block"}
+        live._emit([ev.TurnStarted(**main, cause="message")])
+        for number in range(BLOCK):
+            text = f"piece {number} of the answer, "
+            stored = live._emit([ev.TextDelta(**main, **block, text=text)])
+            if number % 64 == 0:
+                assert stored is not None
+                await stored
+                for face in FACES:
+                    await live.feed(face).catch_up()
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_in_a_long_block_a_cursor_costs_no_more_rows(long_block: Path, name: str) -> None:
+    cursor = STREAMS[name]
+    visible = shown(await all_frames(long_block, cursor.face))
+    for part in (0.2, 0.5, 0.77, 0.99):
+        place = len(visible) - 1 if cursor.tail else int(len(visible) * part)
+        async with started(long_block) as house:
+            # With an open turn the state is loaded at the start, with the text of its block.
+            live = await house.sessions.get("dgs_long", owner=None, route=None)
+            assert live.state.busy
+            feed = live.feed(cursor.face)
+            await feed.catch_up()
+            end = feed.next_cursor
+        async with started(long_block) as house:
+            last = visible[place - 1][0]
+            found = await first_frame(house, cursor, "dgs_long", last, end)
+            assert found == visible[place][1]
+            assert house.rows <= MOST_ROWS, (place, house.rows)
+
+
+async def test_snapshots_of_a_long_block_are_of_a_size_with_the_log(long_block: Path) -> None:
+    connection = apsw.Connection(str(long_block), flags=apsw.SQLITE_OPEN_READONLY)
+    log = int(connection.execute("SELECT sum(length(body)) FROM events").get)
+    for kind, size in connection.execute(
+        "SELECT kind, sum(length(data)) FROM snapshots GROUP BY kind"
+    ):
+        assert size <= log, kind
+
+
+async def test_above_their_size_snapshots_are_rarer_in_proportion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As of a block of 1 MB.
+    times = 6
+    monkeypatch.setattr(hub, "SNAPSHOT_BYTES", BLOCK * 27 // times)
+    monkeypatch.setattr(session, "SNAPSHOT_SHARE", BLOCK * 27 // times // session.SNAPSHOT_ENTRIES)
+    path = tmp_path / "journal.db"
+    await say_a_long_block(path)
+    cursor = STREAMS["eve startIndex"]
+    visible = await all_frames(path, "eve")
+    most = 0
+    for part in (0.5, 0.9, 0.95, 0.99):
+        place = int(len(visible) * part)
+        async with started(path) as house:
+            last = visible[place - 1][0]
+            found = await first_frame(house, cursor, "dgs_long", last, 0)
+            assert found == visible[place][1]
+            most = max(most, house.rows)
+    assert MOST_ROWS < most <= times * MOST_ROWS
+
+
 # What is fixed.
+
+
+TURNS = 3
+"""Turns in the small log."""
 
 
 @pytest.fixture
@@ -248,9 +385,58 @@ async def test_a_version_that_is_gone_is_refused_and_not_shown_otherwise(small: 
     connection = apsw.Connection(str(small))
     connection.execute("UPDATE codecs SET version = 99 WHERE dialect = 'herm'")
     connection.close()
-    async with started(small) as house, house.http.get(f"{house.base}{LIST}") as response:
-        assert response.status >= 400
-        assert "version 99" in await response.text()
+    async with started(small) as house:
+        for address in (LIST, LIST.removesuffix("/events")):
+            async with house.http.get(house.base + address) as response:
+                assert response.status >= 400, address
+                assert "version 99" in await response.text()
+
+
+class NextHerm(HermEncoder):
+    """A later version: it has one more envelope at the end of a turn."""
+
+    version = HermEncoder.version + 1
+
+    def envelopes(self, entry: ev.Entry) -> list[Envelope]:
+        made = super().envelopes(entry)
+        if entry.event.TYPE == "turn.ended":
+            self._write(entry.event, "agent.note", {"text": "over"})
+        return made
+
+
+async def test_a_session_stays_with_the_version_it_was_first_read_in(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = await all_frames(small, "herm")
+    before = await listed(small)
+    older = {HermEncoder.version: HermEncoder}
+    known = dataclasses.replace(DIALECTS["herm"], encoder=NextHerm, older=older)
+    monkeypatch.setitem(DIALECTS, "herm", known)
+    await write_log(small, "dgs_new", 300)
+    cursor = CURSORS["herm after, a sequence"]
+    visible = shown(frames)
+    for place in (1, len(visible) // 2, len(visible) - 1):
+        async with started(small) as house:
+            last = visible[place - 1][0]
+            assert await first_frame(house, cursor, "dgs_long", last, 0) == visible[place][1]
+    async with started(small) as house:
+        assert [frame async for frame in encoded(house, "dgs_long", "herm")] == frames
+        live = await house.sessions.get("dgs_long", owner=None, route=None)
+        feed = live.feed("herm")
+        await feed.catch_up()
+        # What is said next, and the snapshots, are of the older version too.
+        assert type(feed.encoder) is HermEncoder
+        assert type((await feed.encoder_at(100))[0]) is HermEncoder
+        assert (await get(house, "limit=100"))["data"] == before[:100]
+        async with house.http.get(house.base + LIST.removesuffix("/events")) as response:
+            assert len((await response.json())["messages"]) == 2 * TURNS
+        new = [data async for _, data in encoded(house, "dgs_new", "herm")]
+        assert sum(b"agent.note" in data for data in new) == TURNS
+        assert not any(b"agent.note" in data for _, data in frames)
+        address = LIST.replace("dgs_long", "dgs_new") + "?limit=100"
+        async with house.http.get(house.base + address) as response:
+            kinds = [one["type"] for one in (await response.json())["data"]]
+        assert kinds.count("agent.note") == TURNS
 
 
 async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_path: Path) -> None:

@@ -14,26 +14,25 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from adapters import events as ev
-from adapters.base import EncoderContext
 from adapters.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
 from adapters.errors import DragomanError, ErrorCode
 from adapters.herm import requests, wire
 from adapters.herm.server import (
     IDEMPOTENCY_KEY,
     USER_ID,
-    Envelope,
     HermEncoder,
     SessionFacts,
     messages_of,
 )
+from adapters.jsonvalue import format_json
 from proxy.auth import Action, Principal
 from proxy.errors import CursorExpired, SequenceConflict
-from proxy.hub import FIRST_ROWS, entries_of
+from proxy.hub import FIRST_ROWS, WORK_BYTES, WRITE_BYTES
 from proxy.journal.base import SessionRow
 from proxy.keys import SESSIONS, SETTINGS
 from proxy.routes.entry import Handler, entered, owned, route_of, to_web
 from proxy.session import Session, told
-from proxy.streams import StreamPlan, write_stream
+from proxy.streams import StreamPlan, send_head, write_stream
 
 IDEMPOTENT = "idempotent"
 """The kind of alias under which a create with an `Idempotency-Key` is found again."""
@@ -117,22 +116,18 @@ async def _log_of(
     request: web.Request, key: int, session_id: str, *, after: int = 0
 ) -> AsyncIterator[ev.Entry]:
     journal = request.app[SESSIONS].journal
+    work = 0
     async for chunk in journal.scan(key, after=after, rows=FIRST_ROWS):
-        for entry in entries_of(chunk.body, session_id):
-            if entry.seq > after:
-                yield entry
-        # A long log must not hold up everybody else.
-        await asyncio.sleep(0)
-
-
-async def _envelopes(request: web.Request, session: Session) -> AsyncIterator[list[Envelope]]:
-    """Yield what each entry of the log gives: lists are made anew, nothing of them is kept."""
-    context = EncoderContext(session_id=session.id, secret=session.row.secret)
-    encoder = HermEncoder(context)
-    async for entry in _log_of(request, session.row.key, session.id):
-        made = encoder.envelopes(entry)
-        if made:
-            yield made
+        for line in chunk.body.split(b"\n"):
+            if line:
+                entry = ev.Entry.decode(line, session_id=session_id)
+                if entry.seq > after:
+                    yield entry
+            work += len(line)
+            if work >= WORK_BYTES:
+                # A long log must not hold up everybody else.
+                work = 0
+                await asyncio.sleep(0)
 
 
 # Agents (sections 2 and 2.1): a route has one.
@@ -290,13 +285,41 @@ def _wanted(query: requests.SessionQuery, value: dict[str, object]) -> bool:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """GET /v1/sessions/{session}: the object and the history of its messages."""
+    """GET /v1/sessions/{session}: the object and the history of its messages, which goes out while
+    it is read: it is as long as the session."""
     _, session = await _found(request, Action.READ)
-    kept: dict[int, Envelope] = {}
-    async for made in _envelopes(request, session):
-        kept.update((envelope.sequence, envelope) for envelope in made if envelope.listed)
-    body = {**await _object(request, session), "messages": messages_of(kept.values())}
-    return to_web(requests.json_response(200, body))
+    feed = session.feed(wire.DIALECT)
+    await feed.catch_up()
+    encoder, after = await feed.encoder_at(HermEncoder.next_cursor)
+    assert isinstance(encoder, HermEncoder)
+    body = format_json(await _object(request, session))[:-1] + b',"messages":['
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    timeout = request.app[SETTINGS].server.write_timeout_seconds
+    comma = b""
+    try:
+        async for entry in _log_of(request, session.row.key, session.id, after=after):
+            # What becomes of an input later changes none of its words.
+            made = [one for one in encoder.envelopes(entry) if not one.update]
+            for message in messages_of(made):
+                body += comma + format_json(message)
+                comma = b","
+            if len(body) >= WRITE_BYTES:
+                await send_head(request, response)
+                async with asyncio.timeout(timeout):
+                    await response.write(body)
+                body = b""
+        body += b"]}"
+        if not response.prepared:
+            return web.Response(body=body, content_type="application/json")
+        async with asyncio.timeout(timeout):
+            await response.write_eof(body)
+    except Exception as error:
+        # Where the head is sent a body that breaks off says that something went wrong.
+        if response.prepared and request.transport is not None:
+            request.transport.abort()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            raise
+    return response
 
 
 async def update(request: web.Request) -> web.StreamResponse:

@@ -1,8 +1,9 @@
 """The plans of the encoders: how many frames each entry of a log gives, which and in what order.
 
 A plan is what a codec version freezes: readers come back with cursors that count frames. There is
-in `plans.json` a digest of the plan of every golden log, by face and version. A log is known by its
-own digest too, so that a log that was recorded anew is no change of an encoder.
+in `plans.json` a digest of the plan of every golden log, by face and version, and of the stream of
+each child thread in it, which counts by itself. A log is known by its own digest too, so that a log
+that was recorded anew is no change of an encoder.
 
 `python -m tests.plans --write` adds what is not there. It refuses to replace a plan of a version:
 raise the encoder's `version`, and keep the old encoder in `Dialect.older`. `--unreleased` replaces
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.base import Encoder, EncoderContext, Frame
-from adapters.events import Entry
+from adapters.events import MAIN, Entry, ThreadStarted
 from adapters.registry import DIALECTS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -34,12 +35,16 @@ FACES: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Face -> dialect and the settings that shape its frames."""
 
+CHILD_STREAMS = frozenset({"eve"})
+"""The dialects in which a child thread has a stream of its own."""
+
 SESSION = "dgs_plan"
 
 _SSE_EVENT = re.compile(rb"^event: (.+)$", re.MULTILINE)
 
 Plans = dict[str, dict[str, str]]
-"""Face and version, such as `herm/1` -> name and digest of a log -> digest of the plan."""
+"""Face and version, such as `herm/1` -> name (with the child thread) and digest of a log -> digest
+of the plan."""
 
 
 def logs() -> Iterator[tuple[str, bytes]]:
@@ -50,12 +55,22 @@ def logs() -> Iterator[tuple[str, bytes]]:
         yield path.stem, path.read_bytes()
 
 
-def encoders() -> Iterator[tuple[str, Encoder]]:
-    """Yield a fresh encoder of every face and version, with its name."""
+def threads(log: bytes) -> list[str]:
+    """Return the threads of a log, the main one first."""
+    entries = (Entry.decode(line, session_id=SESSION) for line in log.splitlines())
+    children = {e.event.thread_id: None for e in entries if isinstance(e.event, ThreadStarted)}
+    return [MAIN, *children]
+
+
+def encoders(thread_id: str = MAIN) -> Iterator[tuple[str, Encoder]]:
+    """Yield a fresh encoder of every face and version that has a stream for a thread, with its
+    name."""
     for face, (dialect, settings) in FACES.items():
         known = DIALECTS[dialect]
         assert known.encoder is not None
-        context = EncoderContext(SESSION, b"plan", settings=settings)
+        if thread_id != MAIN and dialect not in CHILD_STREAMS:
+            continue
+        context = EncoderContext(SESSION, b"plan", thread_id, settings=settings)
         for make in (known.encoder, *known.older.values()):
             encoder = make(context)
             yield f"{face}/{encoder.version}", encoder
@@ -79,10 +94,12 @@ def plans() -> Plans:
     """Return the plans as the encoders are now."""
     made: Plans = {}
     for name, log in logs():
-        key = f"{name} {digest(log)}"
-        for face, encoder in encoders():
-            plan = json.dumps(plan_of(encoder, log)).encode()
-            made.setdefault(face, {})[key] = digest(plan)
+        for thread_id in threads(log):
+            stream = name if thread_id == MAIN else f"{name}@{thread_id}"
+            key = f"{stream} {digest(log)}"
+            for face, encoder in encoders(thread_id):
+                plan = json.dumps(plan_of(encoder, log)).encode()
+                made.setdefault(face, {})[key] = digest(plan)
     return made
 
 
