@@ -37,6 +37,7 @@ from adapters.jsonvalue import compact, format_json, parse_json
 from adapters.normalizer import Normalizer, Rule
 from adapters.registry import DIALECTS
 from adapters.state import SNAPSHOT_SHAPE, LogState
+from proxy import metrics
 from proxy.clock import Clock, Ids
 from proxy.errors import (
     InteractionConflict,
@@ -232,7 +233,7 @@ class Session:
         self._patience = patience
         self._face_settings = face_settings
         self._gate = gate
-        self._normalizer = Normalizer(LogState())
+        self._normalizer = self._normalizer_of(LogState())
         self._codecs: dict[str, CodecRow] = {}
         self._told: list[int] = []
         self._snapshot_seq = 0
@@ -286,6 +287,11 @@ class Session:
     def repairs(self) -> Mapping[Rule, int]:
         """Return how often each rule of the normalizer was used."""
         return self._normalizer.repairs
+
+    @property
+    def readers(self) -> int:
+        """Return how many streams of frontends are open."""
+        return sum([len(feed.readers) for feed in self._feeds.values()])
 
     @property
     def last_seq(self) -> int:
@@ -422,7 +428,7 @@ class Session:
 
         Raises:
             DragomanError: as `submit`.
-            SequenceConflict: a name is taken.
+            NameTaken: a name is taken.
         """
         if new.codec is not None:
             self._codecs[new.codec.dialect] = new.codec
@@ -432,6 +438,9 @@ class Session:
         return await self._submit(
             commands, by=by, face=self.row.dialect, blobs=blobs, first=first, new=new
         )
+
+    def _normalizer_of(self, state: LogState) -> Normalizer:
+        return Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
 
     def _hear_of(self, event: ev.Event) -> None:
         if isinstance(event, ev.SessionStarted):
@@ -501,9 +510,10 @@ class Session:
             owed, told = set(value["owed"]), list(value["told"])
         except (ValueError, TypeError, KeyError) as error:
             _log.warning("session `%s`: a snapshot is of no use: %s", self.id, error)
+            metrics.count_unusable_snapshot(STATE)
             return
         self._hear_of(entries_of(begin[0].body, self.id)[0].event)
-        self._normalizer = Normalizer(state)
+        self._normalizer = self._normalizer_of(state)
         self._owed, self._told = owed, told
 
     def _snapshot(self) -> Snapshot | None:
@@ -597,6 +607,8 @@ class Session:
                 plain = False
                 self._watch(event)
                 self._hear_told(seq, event)
+                if event.TYPE in metrics.COUNTED:
+                    metrics.count_event(event, self._codec.dialect)
                 if isinstance(event, ev.InputSettled):
                     changes += self._settle(event, now)
         self.state.seq, self.state.at = seq, now
