@@ -125,12 +125,15 @@ async def test_while_the_journal_cannot_store_every_face_says_503_and_then_goes_
         wanted = {"task_id": name, "message": FILLING}
         status, body = await ask(running, "POST", f"{engine}/execute", json=wanted)
         assert status == 503, body
+        # What is stored can be read all the while, and nothing else is shown.
+        assert await running.lines(name) == before
         status, body = await ask(running, "DELETE", f"/api/v1/sessions/{name}?local=1")
-        if fault is not full:
+        if fault is full and status == 200:
+            # Its few bytes may find room in a page that is not full, and then it makes more.
+            assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 404
+        else:
             assert (status, body["error"]["code"]) == (503, "journal_unavailable")
             assert str(path) in body["error"]["message"]
-        # What is stored can be read all the while, and nothing else is shown.
-        if fault is not full:
             assert await running.lines(name) == before
     assert len(running.requests("execute")) == 1
 
