@@ -5,8 +5,9 @@ entries into frames, and the dialect's `requests` module turns requests into com
 into answers. The **client codec** lets us drive a backend of it: `ClientCodec` turns commands into
 calls and frames into events.
 
-Both are deterministic state machines. Time comes in as a value (`now`, Unix milliseconds), ids come
-in as arguments, and the whole state can be taken out with `snapshot` and put back with `restore`.
+Both are deterministic state machines. Time comes in as a value (`now`: Unix milliseconds that no
+step of a clock moves, so that waits can be measured by it), ids come in as arguments, and the whole
+state can be taken out with `snapshot` and put back with `restore`.
 """
 
 from __future__ import annotations

@@ -86,9 +86,13 @@ _OUTCOME_OF_THREAD = {"completed": "completed", "failed": "failed", "cancelled":
 class Normalizer:
     """Repairs the events of one session. `state` is the fold of what it let through."""
 
-    def __init__(self, state: LogState | None = None) -> None:
+    def __init__(
+        self, state: LogState | None = None, *, totals: collections.Counter[Rule] | None = None
+    ) -> None:
+        """Begin after what `state` is the fold of. `totals` counts for others too."""
         self.state = state if state is not None else LogState()
         self.repairs: collections.Counter[Rule] = collections.Counter()
+        self._totals = totals if totals is not None else collections.Counter()
         self.late: list[ev.Event] = []
         self._out: list[ev.Event] = []
         self._asked = False
@@ -123,17 +127,21 @@ class Normalizer:
         self.state.apply(event)
         self._out.append(event)
 
-    def _add(self, rule: Rule, event: ev.Event) -> None:
+    def _count(self, rule: Rule) -> None:
         self.repairs[rule] += 1
+        self._totals[rule] += 1
+
+    def _add(self, rule: Rule, event: ev.Event) -> None:
+        self._count(rule)
         self._pass(event)
 
     def _drop(self, rule: Rule, event: ev.Event) -> None:
-        self.repairs[rule] += 1
+        self._count(rule)
         self.late.append(event)
         del self.late[:-LATE_LIMIT]
 
     def _keep(self, event: ev.Event, broken: LawBroken) -> None:
-        self.repairs[Rule.UNREPAIRED] += 1
+        self._count(Rule.UNREPAIRED)
         dialect = event.native.dialect if event.native is not None else "canonical"
         if self.state.ended is None:
             self._pass(
@@ -201,7 +209,7 @@ class Normalizer:
             return event
         turn_id = turn.turn_id if turn is not None and _is_of(event.turn_id, turn) else None
         if turn_id is None and event.turn_id:
-            self.repairs[Rule.OUTSIDE_TURN] += 1
+            self._count(Rule.OUTSIDE_TURN)
         return event.model_copy(update={"turn_id": turn_id})
 
     def _turn_id(self, thread_id: str) -> str:
@@ -212,7 +220,7 @@ class Normalizer:
         return turn_id
 
     def _end_previous(self, event: ev.Event) -> None:
-        self.repairs[Rule.END_PREVIOUS_TURN] += 1
+        self._count(Rule.END_PREVIOUS_TURN)
         self._turn_ended(
             ev.TurnEnded(
                 thread_id=event.thread_id,
@@ -337,7 +345,7 @@ class Normalizer:
         self._pass(self._anywhere(event))
 
     def _end_open(self, thread_id: str, outcome: Any, error: ev.ErrorInfo | None) -> None:
-        self.repairs[Rule.END_OPEN_TURN] += 1
+        self._count(Rule.END_OPEN_TURN)
         self._turn_ended(
             ev.TurnEnded(thread_id=thread_id, outcome=outcome, error=error, synthetic=True)
         )
@@ -347,13 +355,13 @@ class Normalizer:
         turn = thread.turn
         if turn is not None:
             if _is_of(event.turn_id, turn):
-                self.repairs[Rule.SAME_TURN] += 1
+                self._count(Rule.SAME_TURN)
                 return
             self._end_previous(event)
         if not event.turn_id:
             event = event.model_copy(update={"turn_id": self._turn_id(event.thread_id)})
         elif event.turn_id in self.state.turn_ids:
-            self.repairs[Rule.RENAME_TURN] += 1
+            self._count(Rule.RENAME_TURN)
             ours = _unused(event.turn_id, self.state.turn_ids)
             event = event.model_copy(update={"turn_id": ours})
         self._pass(event)
@@ -372,10 +380,10 @@ class Normalizer:
         assert turn is not None
         if set(event.request_ids) != set(open_):
             if event.request_ids:
-                self.repairs[Rule.PAUSE_NAMES] += 1
+                self._count(Rule.PAUSE_NAMES)
             event = event.model_copy(update={"request_ids": open_})
         if turn.fresh and turn.paused_on == event.on and set(turn.named) == set(open_):
-            self.repairs[Rule.SAME_PAUSE] += 1
+            self._count(Rule.SAME_PAUSE)
             return
         self._pass(event)
 
@@ -383,7 +391,7 @@ class Normalizer:
         thread = self.state.thread(event.thread_id)
         if thread.state is not Turn.PAUSED:
             # Working already: nothing to say.
-            self.repairs[Rule.RESUME] += 1
+            self._count(Rule.RESUME)
             return
         resumed = self._in_turn(event)
         if resumed is not None and thread.state is Turn.PAUSED:
@@ -494,7 +502,7 @@ class Normalizer:
                     ),
                 )
             else:
-                self.repairs[Rule.TEXT_DIFFERS] += 1
+                self._count(Rule.TEXT_DIFFERS)
                 event = event.model_copy(update={"extra": {**(event.extra or {}), REPAIRED: True}})
         self._pass(event)
 
@@ -530,7 +538,7 @@ class Normalizer:
         if event is None:
             return
         if event.call_id in self.state.call_ids:
-            self.repairs[Rule.RENAME_CALL] += 1
+            self._count(Rule.RENAME_CALL)
             ours = _unused(event.call_id, self.state.call_ids)
             event = event.model_copy(update={"call_id": ours})
         self._pass(event)
@@ -667,7 +675,7 @@ class Normalizer:
             if input_.kind in RECEIVED_KINDS:
                 return event
         # Said, but not by an input that is known as a message: the words stay.
-        self.repairs[Rule.FOREIGN_RECEIPT] += 1
+        self._count(Rule.FOREIGN_RECEIPT)
         return event.model_copy(update={"command_id": None})
 
 

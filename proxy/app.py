@@ -1,8 +1,8 @@
 """Builds the aiohttp application: which path is served by whom.
 
 `/as/{dialect}/to/{route}` is the base URL of a frontend, below it come exactly the paths of its
-dialect. Beside it there are `/healthz`, `/readyz` and `/api/v1`, and nothing else. A listener
-serves one dialect and route at the root of its own port.
+dialect. Beside it there are `/healthz`, `/readyz`, `/metrics` and `/api/v1`, and nothing else. A
+listener serves one dialect and route at the root of its own port.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from adapters.registry import DIALECTS
 from proxy.auth import Key
 from proxy.errors import ConfigError
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
-from proxy.routes import control, engine, eve, health, herm
+from proxy.routes import control, engine, eve, health, herm, metrics
 from proxy.sessions import Sessions
 from proxy.settings import ListenerSettings, Settings
 
@@ -86,6 +86,7 @@ def create_app(settings: Settings, sessions: Sessions) -> web.Application:
     """Return the main application."""
     app = _base(settings, sessions)
     health.add_routes(app)
+    metrics.add_routes(app)
     control.add_routes(app)
     for dialect, add in FACES.items():
         add(app, f"/as/{dialect}/to/{{route}}")

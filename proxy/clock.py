@@ -28,6 +28,8 @@ class Clock:
 
     # How far Unix time has been ahead of the monotonic time at most, in milliseconds.
     _ahead: int | None = None
+    # Unix time less the monotonic time when `steady` was first asked, in milliseconds.
+    _origin: int | None = None
 
     def now(self) -> int:
         """Return the time as Unix milliseconds. When somebody sets the clock back it goes on from
@@ -38,6 +40,14 @@ class Clock:
         if self._ahead is None or ahead > self._ahead:
             self._ahead = ahead
         return passed + self._ahead
+
+    def steady(self) -> int:
+        """Return Unix milliseconds by which waits are measured: they go on at their pace from the
+        first call on, however the clock is set meanwhile. So they may differ from `now`."""
+        passed = round(self.monotonic() * 1000)
+        if self._origin is None:
+            self._origin = self.now() - passed
+        return self._origin + passed
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment; never steps back."""

@@ -78,6 +78,10 @@ class SequenceConflict(JournalError):
     code = ErrorCode.INTERNAL
 
 
+class NameTaken(SequenceConflict):
+    """The id or an alias of a session is another one's: two asked for it at the same time."""
+
+
 class CursorExpired(JournalError):
     """The events at the cursor were pruned."""
 

@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 
 from adapters.base import Encoder, Frame
 from adapters.events import Entry
+from proxy import metrics
 from proxy.errors import JournalUnavailable
 from proxy.journal.base import Journal, Snapshot
 
@@ -185,6 +186,7 @@ class Feed:
                 encoder.restore(found.data)
             except (ValueError, TypeError, KeyError) as error:
                 _log.warning("session `%s`: a snapshot is of no use: %s", self._session_id, error)
+                metrics.count_unusable_snapshot(self._kind)
                 return self._make_encoder(), 0
             return encoder, found.seq
         return encoder, 0
@@ -284,6 +286,7 @@ class Feed:
                     yield frames
                     position = frames[-1].cursor + 1
                 if position == before:
+                    metrics.HOLES.inc()
                     raise JournalUnavailable(f"the journal lacks the frame at cursor {position}")
                 continue
             piece: list[Frame] = []
@@ -295,6 +298,7 @@ class Feed:
                 if size >= WRITE_BYTES:
                     break
             if not piece:
+                metrics.HOLES.inc()
                 raise JournalUnavailable(f"no frame is at cursor {position} or after")
             yield piece
             position = piece[-1].cursor + 1

@@ -37,6 +37,7 @@ from adapters.jsonvalue import compact, format_json, parse_json
 from adapters.normalizer import Normalizer, Rule
 from adapters.registry import DIALECTS
 from adapters.state import SNAPSHOT_SHAPE, LogState
+from proxy import metrics
 from proxy.clock import Clock, Ids
 from proxy.errors import (
     InteractionConflict,
@@ -167,6 +168,7 @@ class Session:
         "_ids",
         "_journal",
         "_keep_frames",
+        "_lead",
         "_loaded",
         "_name_stored",
         "_native_id",
@@ -232,7 +234,7 @@ class Session:
         self._patience = patience
         self._face_settings = face_settings
         self._gate = gate
-        self._normalizer = Normalizer(LogState())
+        self._normalizer = self._normalizer_of(LogState())
         self._codecs: dict[str, CodecRow] = {}
         self._told: list[int] = []
         self._snapshot_seq = 0
@@ -240,6 +242,7 @@ class Session:
         self._snapshot_due = SNAPSHOT_ENTRIES - row.key % SNAPSHOT_ENTRIES // 2
         self._seq = 0
         self._at = 0
+        self._lead = 0
         self._stored_seq = 0
         self._status: str = row.state
         self._feeds: dict[FeedKey, Feed] = {}
@@ -286,6 +289,11 @@ class Session:
     def repairs(self) -> Mapping[Rule, int]:
         """Return how often each rule of the normalizer was used."""
         return self._normalizer.repairs
+
+    @property
+    def readers(self) -> int:
+        """Return how many streams of frontends are open."""
+        return sum([len(feed.readers) for feed in self._feeds.values()])
 
     @property
     def last_seq(self) -> int:
@@ -422,7 +430,7 @@ class Session:
 
         Raises:
             DragomanError: as `submit`.
-            SequenceConflict: a name is taken.
+            NameTaken: a name is taken.
         """
         if new.codec is not None:
             self._codecs[new.codec.dialect] = new.codec
@@ -432,6 +440,9 @@ class Session:
         return await self._submit(
             commands, by=by, face=self.row.dialect, blobs=blobs, first=first, new=new
         )
+
+    def _normalizer_of(self, state: LogState) -> Normalizer:
+        return Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
 
     def _hear_of(self, event: ev.Event) -> None:
         if isinstance(event, ev.SessionStarted):
@@ -460,6 +471,8 @@ class Session:
         if (snapshot := self._snapshot()) is not None:
             self._journal.add_snapshot(self.row.key, snapshot)
         self._at = self.state.at
+        # What the codec has noted is not to come in an hour because the clock was set back.
+        self._lead = max(self._at - self._clock.now(), 0)
         self._codec.restore(self.leg.state, self.leg.position)
         for row in await self._journal.commands(self.row.key):
             value = parse_json(row.body)
@@ -501,9 +514,10 @@ class Session:
             owed, told = set(value["owed"]), list(value["told"])
         except (ValueError, TypeError, KeyError) as error:
             _log.warning("session `%s`: a snapshot is of no use: %s", self.id, error)
+            metrics.count_unusable_snapshot(STATE)
             return
         self._hear_of(entries_of(begin[0].body, self.id)[0].event)
-        self._normalizer = Normalizer(state)
+        self._normalizer = self._normalizer_of(state)
         self._owed, self._told = owed, told
 
     def _snapshot(self) -> Snapshot | None:
@@ -554,9 +568,14 @@ class Session:
             self._sending[command_id] = getattr(command, "policy", "")
             # A stream that is read to its end and does not tell of it is evidence of all the time
             # since then, not of this start's only.
-            self._doubt_since = row.at
+            self._doubt_since = self._time() - max(self._clock.now() + self._lead - row.at, 0)
         else:
             self._emit([_unknown(command_id)])
+
+    def _time(self) -> int:
+        """Return the time that waits are measured by, the codec's too: no step of the system's
+        clock moves it."""
+        return self._clock.steady() + self._lead
 
     # The way of an event.
 
@@ -597,6 +616,8 @@ class Session:
                 plain = False
                 self._watch(event)
                 self._hear_told(seq, event)
+                if event.TYPE in metrics.COUNTED:
+                    metrics.count_event(event, self._codec.dialect)
                 if isinstance(event, ev.InputSettled):
                     changes += self._settle(event, now)
         self.state.seq, self.state.at = seq, now
@@ -753,7 +774,7 @@ class Session:
             _log.exception("session `%s`: `%s` failed", self.id, name)
             text = f"Dragoman failed in `{name}`: {type(error).__name__}."
             internal = DragomanError(text, code=ErrorCode.INTERNAL)
-            self._from_backend(self._codec.give_up(internal, self._clock.now()))
+            self._from_backend(self._codec.give_up(internal, self._time()))
 
     def _alarm(self) -> None:
         """Call the codec's `tick` when it wants."""
@@ -766,10 +787,10 @@ class Session:
         self._timer = self._tasks.start(self._tick_at(at), name=f"{self.id}: tick")
 
     async def _tick_at(self, at: int) -> None:
-        await self._clock.sleep(max(at - self._clock.now(), 0) / 1000)
+        await self._clock.sleep(max(at - self._time(), 0) / 1000)
         self._timer = None
         if not self.closed:
-            self._from_backend(self._codec.tick(self._clock.now()))
+            self._from_backend(self._codec.tick(self._time()))
             self._go_on()
             self._alarm()
 
@@ -1201,10 +1222,10 @@ class Session:
             if _sent(error) and (look := self._codec.recover(command_id, command)) is not None:
                 await self._look_up(look, command_id)
                 return
-            now = self._clock.now()
+            now = self._time()
             self._from_backend(self._codec.failed(call, error, sent=_sent(error), now=now))
         else:
-            self._from_backend(self._codec.respond(call, response, self._clock.now()))
+            self._from_backend(self._codec.respond(call, response, self._time()))
         # The answer may be a step only, which says nothing yet and asks for the next one.
         self._go_on()
 
@@ -1215,12 +1236,12 @@ class Session:
             with contextlib.suppress(UpstreamError):
                 response = await self._upstream.call(call)
                 if response.status < 500 or attempt == RECOVER_ATTEMPTS - 1:
-                    self._from_backend(self._codec.respond(call, response, self._clock.now()))
+                    self._from_backend(self._codec.respond(call, response, self._time()))
                     self._go_on()
                     return
-            await self._clock.sleep(backoff.next_wait(self._clock.now()) / 1000)
+            await self._clock.sleep(backoff.next_wait(self._time()) / 1000)
         error = UpstreamUnavailable("The backend gives no evidence of the command.", sent=True)
-        self._from_backend(self._codec.failed(call, error, sent=True, now=self._clock.now()))
+        self._from_backend(self._codec.failed(call, error, sent=True, now=self._time()))
         self._go_on()
 
     # Reading.
@@ -1246,10 +1267,10 @@ class Session:
         try:
             response = await self._upstream.call(call)
         except UpstreamError as error:
-            now = self._clock.now()
+            now = self._time()
             self._from_backend(self._codec.failed(call, error, sent=_sent(error), now=now))
         else:
-            self._from_backend(self._codec.respond(call, response, self._clock.now()))
+            self._from_backend(self._codec.respond(call, response, self._time()))
         self._go_on()
 
     def _wanted(self, thread_id: str) -> Call | None:
@@ -1267,12 +1288,12 @@ class Session:
             await self._name_stored
             self._name_stored = None
         while not self.closed and (call := self._wanted(thread_id)) is not None:
-            before, opened_at = self._codec.position, self._clock.now()
+            before, opened_at = self._codec.position, self._time()
             heard = (self._codec.frames, self._seq)
             error = await self._run_stream(call)
             if self._wanted(thread_id) is None:
                 return
-            now = self._clock.now()
+            now = self._time()
             because = error or because
             # A lease that ended is no fault: the dialect expects its reader back soon.
             leased = error is None and now - opened_at >= LEASE_MS
@@ -1299,24 +1320,24 @@ class Session:
         try:
             async with self._upstream.stream(call, codec.framing) as answer:
                 if isinstance(answer, Response):
-                    self._from_backend(codec.respond(call, answer, self._clock.now()))
+                    self._from_backend(codec.respond(call, answer, self._time()))
                     return UpstreamUnavailable(
                         f"The backend answered {answer.status} where a stream was asked for.",
                         sent=True,
                     )
                 opened = True
-                self._from_backend(codec.opened(call, answer.head, self._clock.now()))
+                self._from_backend(codec.opened(call, answer.head, self._time()))
                 # What waited for the stream may go now.
                 self._go_on()
                 await self._read(call, answer)
         except UpstreamError as error:
-            now = self._clock.now()
+            now = self._time()
             if opened:
                 self._from_backend(codec.closed(call, CloseReason.LOST, now))
             else:
                 self._from_backend(codec.failed(call, error, sent=_sent(error), now=now))
             return error
-        self._from_backend(codec.closed(call, CloseReason.ENDED, self._clock.now()))
+        self._from_backend(codec.closed(call, CloseReason.ENDED, self._time()))
         return None
 
     async def _read(self, call: Call, stream: Stream) -> None:
@@ -1329,7 +1350,7 @@ class Session:
 
         await stream.read(take)
         if stream.tail:
-            now = self._clock.now()
+            now = self._time()
             reason = "the body ended in the middle of a frame"
             self._from_backend(self._codec.garbage(call, stream.tail, reason, now))
 
@@ -1347,7 +1368,7 @@ class Session:
         if self.closed:
             return
         codec = self._codec
-        now = self._clock.now()
+        at, now = self._clock.now(), self._time()
         raw: list[ev.Event] = []
         kept: list[bytes] = []
         first = number = codec.frames
@@ -1359,9 +1380,9 @@ class Session:
             if number != (number := codec.frames):
                 kept.append(_source(frame))
         if self._keep_frames and kept:
-            self._journal.add_frames(self.row.key, self.leg.number, first + 1, kept, now)
+            self._journal.add_frames(self.row.key, self.leg.number, first + 1, kept, at)
         if raw:
-            self._from_backend(raw, now)
+            self._from_backend(raw, at)
         elif codec.wake_at is not None:
             self._alarm()
 

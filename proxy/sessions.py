@@ -18,6 +18,7 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.registry import DIALECTS
+from proxy import metrics
 from proxy.clock import Clock, Ids
 from proxy.errors import CursorExpired, JournalError, SessionExpired, SessionNotFound
 from proxy.hub import entries_of
@@ -588,6 +589,7 @@ class Sessions:
         work."""
         if self._live.get(session.id) is session:
             del self._live[session.id]
+            metrics.LOST.inc()
         # One that was being made is not there.
         stored = session.last_seq > 0
         if stored and not self.stopping and (session.state.busy or not session.quiet):
@@ -706,6 +708,11 @@ class Sessions:
             except JournalError as error:
                 _log.warning("source frames were not pruned: %s", error.message)
             await self.clock.sleep(PRUNE_SECONDS)
+
+    @property
+    def readers(self) -> int:
+        """Return how many streams of frontends are open."""
+        return sum([session.readers for session in self._live.values()])
 
     def __len__(self) -> int:
         """Return how many sessions are in memory."""

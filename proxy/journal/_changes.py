@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 import apsw
 
-from proxy.errors import SequenceConflict, SessionClosed, SessionNotFound
+from proxy.errors import NameTaken, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
 from proxy.journal.base import CodecRow, NewSession, Snapshot, Write
@@ -166,7 +166,7 @@ def insert_session(transaction: Transaction, new: NewSession) -> Tail:
     """Store a session with its first leg, and return its tail.
 
     Raises:
-        SequenceConflict: the id or an alias is taken.
+        NameTaken: the id or an alias is taken.
     """
     connection = transaction.connection
     row = new.row
@@ -187,7 +187,7 @@ def insert_session(transaction: Transaction, new: NewSession) -> Tail:
             ),
         )
     except apsw.ConstraintError as error:
-        raise SequenceConflict(f"there is a session `{row.id}` already") from error
+        raise NameTaken(f"there is a session `{row.id}` already") from error
     connection.execute(
         "INSERT INTO legs (session, number, backend, native_id) VALUES (?, 0, ?, ?)",
         (key, new.backend, new.native_id),
@@ -212,7 +212,7 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
     """Store the parts of a write that few writes have.
 
     Raises:
-        SequenceConflict: an alias is another session's.
+        NameTaken: an alias is another session's.
         SessionNotFound: the leg does not exist.
     """
     session = write.session
@@ -286,7 +286,7 @@ def add_alias(
     """Give a session a name; having it already is no fault.
 
     Raises:
-        SequenceConflict: the name is another session's.
+        NameTaken: the name is another session's.
     """
     connection.execute(
         "INSERT INTO aliases (owner, route, kind, name, session) VALUES (?, ?, ?, ?, ?)"
@@ -294,7 +294,7 @@ def add_alias(
         (owner, route, kind, name, session),
     )
     if not connection.changes():
-        raise SequenceConflict(f"the {kind} `{name}` is another session's on route `{route}`")
+        raise NameTaken(f"the {kind} `{name}` is another session's on route `{route}`")
 
 
 def insert_frames(connection: apsw.Connection, batch: FrameBatch) -> None:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import apsw
 
+from proxy import metrics
 from proxy.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.journal._frames import unpack_frames
 from proxy.journal._tail import Tail, recover_tails
@@ -274,6 +275,7 @@ def read_snapshot(
     try:
         return Snapshot(kind, version, found, seq, zlib.decompress(data))
     except zlib.error:
+        metrics.count_unusable_snapshot(kind)
         return None
 
 

@@ -27,6 +27,7 @@ from typing import Any, cast
 
 import apsw
 
+from proxy import metrics
 from proxy.errors import (
     JournalError,
     JournalUnavailable,
@@ -162,6 +163,7 @@ class Writer:
         index_seconds: float,
     ) -> None:
         self.tails: dict[int, Tail] = {}
+        self.stored = 0
         self._row = 0
         self._path = path
         self._lock = WriterLock(path)
@@ -471,6 +473,7 @@ class Writer:
                 self._dirty.append(session)
             tail.rows.append((first, row))
             tail.last = last
+            self.stored += last - first + 1
             tail.size += size
             if at > tail.at:
                 tail.at = at
@@ -520,6 +523,7 @@ class Writer:
                 self._give_back_some()
         except apsw.Error as error:
             logger.warning("the journal puts off its index and source frames: %s", error)
+            metrics.POSTPONED.inc()
             self._rest_until = now + RETRY_SECONDS
             self._roll_back()
 

@@ -242,7 +242,7 @@ class Journal(abc.ABC):
         see `NewSession`.
 
         Raises:
-            SequenceConflict: the id or an alias is taken.
+            NameTaken: the id or an alias is taken.
             JournalUnavailable: it could not be stored.
         """
         row = SessionRow(self.new_key(), id, owner, route, dialect, at, secret, updated_at=at)
@@ -262,6 +262,11 @@ class Journal(abc.ABC):
         """Bytes submitted and not yet stored: readers of upstreams pause while it is above their
         limit.
         """
+
+    @property
+    @abc.abstractmethod
+    def stored(self) -> int:
+        """Entries that were stored since the journal was opened."""
 
     @abc.abstractmethod
     async def session(self, id: str) -> SessionRow:

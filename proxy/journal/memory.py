@@ -11,10 +11,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from proxy import metrics
 from proxy.errors import (
     CursorExpired,
     JournalError,
     JournalUnavailable,
+    NameTaken,
     SequenceConflict,
     SessionClosed,
     SessionNotFound,
@@ -80,6 +82,7 @@ class MemoryJournal(Journal):
         self._aliases: dict[tuple[str, str, str, str], _Session] = {}
         self._blobs: dict[str, bytes] = {}
         self._fresh_blobs: set[str] = set()
+        self._stored = 0
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
 
@@ -117,7 +120,7 @@ class MemoryJournal(Journal):
                 if self._aliases.get(name) is older:
                     del self._aliases[name]
         if row.id in self._by_id or any(name in self._aliases for name in names):
-            raise SequenceConflict(f"the id or an alias of session `{row.id}` is taken")
+            raise NameTaken(f"the id or an alias of session `{row.id}` is taken")
         session = _Session(row, [LegRow(row.key, 0, new.backend, new.native_id)], last=0, at=at)
         if new.codec is not None:
             session.codecs[new.codec.dialect] = new.codec
@@ -137,6 +140,7 @@ class MemoryJournal(Journal):
             self._store(write)
         except JournalError as refused:
             error = refused
+            metrics.count_failed_write(error)
         if write.done is not None:
             self._loop.call_soon(write.done, error)
 
@@ -156,6 +160,7 @@ class MemoryJournal(Journal):
             session.firsts.append(write.first)
             session.bodies.append((write.count, write.body))
             session.last += write.count
+            self._stored += write.count
             session.at = max(session.at, write.at)
 
     def _store_rest(self, session: _Session, write: Write) -> None:
@@ -168,7 +173,7 @@ class MemoryJournal(Journal):
             for kind, name in write.aliases
         }
         if any(self._aliases.get(name, session) is not session for name in names):
-            raise SequenceConflict("an alias is another session's")
+            raise NameTaken("an alias is another session's")
         of_leg: dict[str, Any] = {"state": write.leg_state, "native_id": write.native_id}
         if write.leg >= len(session.legs):
             if any(value is not None for value in of_leg.values()):
@@ -196,6 +201,11 @@ class MemoryJournal(Journal):
     def backlog(self) -> int:
         """Nothing ever waits."""
         return 0
+
+    @property
+    def stored(self) -> int:
+        """Entries stored since the journal was made."""
+        return self._stored
 
     async def session(self, id: str) -> SessionRow:
         """Return the session with this public id, deleted ones included.

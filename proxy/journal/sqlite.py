@@ -18,7 +18,8 @@ from typing import TypeVar
 
 import apsw
 
-from proxy.errors import JournalError, JournalUnavailable
+from proxy import metrics
+from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.journal import _reader
 from proxy.journal._changes import (
     Transaction,
@@ -175,8 +176,10 @@ class SqliteJournal(Journal):
         """
         write.check()
         if self._writer is None or not self._is_open:
+            refusal = self._refusal()
+            metrics.count_failed_write(refusal)
             if write.done is not None:
-                self._loop.call_soon(write.done, self._refusal())
+                self._loop.call_soon(write.done, refusal)
             return
         self._backlog += len(write.body)
         if write.blobs:
@@ -193,6 +196,8 @@ class SqliteJournal(Journal):
         transaction.
         """
         self._backlog -= size
+        for error in errors.values():
+            metrics.count_failed_write(error)
         for index, item in enumerate(batch):
             done = item.done
             if done is None:
@@ -208,6 +213,11 @@ class SqliteJournal(Journal):
     def backlog(self) -> int:
         """Bytes of events submitted and not yet stored."""
         return self._backlog
+
+    @property
+    def stored(self) -> int:
+        """Entries that were stored since the journal was opened."""
+        return 0 if self._writer is None else self._writer.stored
 
     async def _job(self, run: Callable[[Transaction], T]) -> T:
         """Run something in the writer's next transaction and return its result once that is on
@@ -229,7 +239,12 @@ class SqliteJournal(Journal):
             try:
                 return question(connection)
             except apsw.Error as error:
-                raise translate(error, self._path) from error
+                failure = translate(error, self._path)
+                metrics.count_failed_read(failure)
+                raise failure from error
+            except JournalCorrupt as error:
+                metrics.count_failed_read(error)
+                raise
             finally:
                 self._readers.put(connection)
 

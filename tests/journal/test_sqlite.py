@@ -23,6 +23,7 @@ from proxy.errors import (
     JournalCorrupt,
     JournalError,
     JournalUnavailable,
+    NameTaken,
     SequenceConflict,
 )
 from proxy.journal import _database, _writer, open_journal, sqlite
@@ -291,7 +292,7 @@ async def test_a_batch_with_bad_parts_stores_the_good_ones(path: Path) -> None:
 
     assert [type(result) for result in results] == [
         type(None),
-        SequenceConflict,
+        NameTaken,
         type(None),
         type(None),
         JournalUnavailable,

@@ -27,15 +27,19 @@ class ShortWaits(Clock):
 
 
 class HurriedClock(ShortWaits):
-    """Real time, run faster: waits are shorter and `now` moves on in step with them."""
+    """Real time, run faster: waits are shorter and `now` moves on in step with them.
+
+    `ahead` is how far somebody has set the clock, in milliseconds.
+    """
 
     def __init__(self, speed: float = SPEED) -> None:
         super().__init__(speed)
+        self.ahead = 0
         self._start = super().now()
         self._zero = time.monotonic()
 
     def now(self) -> int:
-        return self._start + int((time.monotonic() - self._zero) * self._speed * 1000)
+        return self._start + self.ahead + int((time.monotonic() - self._zero) * self._speed * 1000)
 
     def monotonic(self) -> float:
         return (time.monotonic() - self._zero) * self._speed

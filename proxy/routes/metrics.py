@@ -1,0 +1,34 @@
+"""`/metrics`: what the process has counted, as Prometheus reads it. It needs a key where there are
+some: how much is going on is not everybody's business."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+
+from adapters.errors import DragomanError
+from proxy.auth import authenticate
+from proxy.keys import KEYS, SESSIONS
+from proxy.metrics import exposition
+from proxy.routes.control import error_response
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Return the numbers of the whole process, the same for every key."""
+    try:
+        authenticate(request.headers, request.app[KEYS])
+    except DragomanError as error:
+        return error_response(error)
+    sessions = request.app[SESSIONS]
+    body = exposition(
+        sessions=len(sessions),
+        readers=sessions.readers,
+        stored=sessions.journal.stored,
+        backlog=sessions.journal.backlog,
+    )
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+def add_routes(app: web.Application) -> None:
+    """Add the route."""
+    app.router.add_get("/metrics", metrics)

@@ -1,0 +1,344 @@
+"""What the process counts: each number moves when what it counts happens, and says no names."""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters import events as ev
+from adapters.normalizer import Normalizer, Rule
+from adapters.state import SNAPSHOT_SHAPE, LogState
+from proxy import metrics, session
+from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
+from proxy.hub import Feed
+from proxy.journal import _writer
+from proxy.journal.base import Journal, Snapshot, Write
+from proxy.journal.sqlite import SqliteJournal
+from proxy.scripted.faults import Faults, Garbage
+from tests.e2e.conftest import Run, run
+from tests.journal.conftest import create, journal, line, path, store, until
+from tests.journal.test_sqlite import empty_disk, execute, fill_disk
+from tests.support.keys import key_of
+from tests.support.proxied import proxied
+from tests.support.waiting import settled
+from tests.test_hub import Log, Step, log
+
+__all__ = ["journal", "log", "path", "run"]
+
+OPERATIONS = Path(__file__).parents[1] / "docs" / "operations.md"
+
+
+def number(name: str, **labels: str) -> float:
+    """Return what a series stands at."""
+    found = metrics.REGISTRY.get_sample_value(name, labels)
+    assert found is not None, f"there is no series {name} {labels}"
+    return found
+
+
+@pytest.fixture
+def counted() -> Callable[..., float]:
+    """How far a series has moved since the test first asked for it; ask once before."""
+    begin: dict[str, float] = {}
+
+    def moved(name: str, **labels: str) -> float:
+        now = number(name, **labels)
+        return now - begin.setdefault(f"{name} {labels}", now)
+
+    return moved
+
+
+def exposed(text: str) -> dict[str, float]:
+    """Return the series of an answer."""
+    lines = [one for one in text.splitlines() if not one.startswith("#")]
+    pairs = [one.rpartition(" ") for one in lines]
+    return {name: float(value) for name, _, value in pairs}
+
+
+# The route.
+
+
+async def test_the_numbers_need_a_key_and_say_no_names() -> None:
+    keys = (key_of("carlotta"),)
+    async with proxied(backends=("quarry",), keys=keys) as dragoman:
+        assert (await dragoman.request("GET", "/metrics"))[0] == 401
+        assert (await dragoman.request("GET", "/metrics", key="k-other"))[0] == 401
+        name = await dragoman.say("hello", route="quarry", key="k-carlotta")
+        await dragoman.until_idle(name)
+        url = f"{dragoman.url}/metrics"
+        async with dragoman.http.get(url, headers={"x-api-key": "k-carlotta"}) as response:
+            assert response.status == 200
+            assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            text = await response.text()
+    assert exposed(text)
+    for secret in ("carlotta", "quarry", name, "hello"):
+        assert secret not in text
+
+
+async def test_without_keys_the_numbers_are_for_this_machine_only() -> None:
+    async with proxied() as dragoman:
+        assert (await dragoman.request("GET", "/metrics"))[0] == 200
+        foreign = {"Origin": "http://evil.example"}
+        assert (await dragoman.request("GET", "/metrics", headers=foreign))[0] == 403
+
+
+async def test_what_is_open_now_is_told_when_it_is_asked_for() -> None:
+    async with proxied() as dragoman:
+        empty = exposed((await dragoman.request("GET", "/metrics"))[1])
+        name = await dragoman.say("hello")
+        await dragoman.until_idle(name)
+        live = await dragoman.session(name)
+        stream = f"{dragoman.url}/as/eve/to/engine/eve/v1/session/{name}/stream"
+        async with dragoman.http.get(stream) as response:
+            await response.content.readany()
+            full = exposed((await dragoman.request("GET", "/metrics"))[1])
+        await until(lambda: dragoman.sessions.readers == 0)
+        left = exposed((await dragoman.request("GET", "/metrics"))[1])
+    names = ("dragoman_sessions_in_memory", "dragoman_readers_open", "dragoman_events_stored_total")
+    assert [empty[name] for name in names] == [0, 0, 0]
+    assert [full[name] for name in names] == [1, 1, live.last_seq]
+    assert [left[name] for name in names] == [1, 0, live.last_seq]
+    assert full["dragoman_journal_backlog_bytes"] == 0
+
+
+def test_the_documentation_has_every_number_and_no_other() -> None:
+    text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode()
+    shown = {re.split(r"[{ ]", name)[0] for name in exposed(text)}
+    page = OPERATIONS.read_text()
+    documented = set(re.findall(r"^\| `(dragoman_\w+)", page, re.MULTILINE))
+    assert documented == shown
+    labels = {
+        found[1]: set(re.findall(r"(\w+)=", found[2]))
+        for found in re.finditer(r"^(dragoman_\w+)\{(.*)\}", text, re.MULTILINE)
+    }
+    for name, those in labels.items():
+        row = re.search(rf"^\| `{name}` \|.*", page, re.MULTILINE)
+        assert row, name
+        assert those == set(re.findall(r"`(\w+)`", row[0].split("|")[2])), name
+
+
+# What backends say.
+
+
+async def test_what_is_wrong_with_a_backends_frames_is_counted(
+    run: Run, counted: Callable[..., float]
+) -> None:
+    names = ("native_events", "backend_faults", "gaps")
+    for name in names:
+        counted(f"dragoman_{name}_total", dialect="engine")
+    rule = Rule.SECOND_SETTLEMENT.value
+    counted("dragoman_repairs_total", dialect="engine", rule=rule)
+    future = b'event: from_the_future\ndata: {"a":1}\n\n'
+    plan = Faults({("execute", 1): Garbage(3, future), ("execute", 2): Garbage(3)})
+    running = await run(engine={"faults": plan})
+    client = await running.eve().create("hello")
+    await client.read_turn()
+    assert [counted(f"dragoman_{name}_total", dialect="engine") for name in names] == [1, 0, 0]
+    second = await running.eve().create("hello")
+    await second.read_turn()
+    assert [counted(f"dragoman_{name}_total", dialect="engine") for name in names] == [1, 1, 0]
+
+    live = await running.live(second.session_id)
+    await settled(live)
+    settlement = ev.InputSettled(thread_id=ev.MAIN, command_id="c-nobody", outcome="taken")
+    await live.tell([ev.Gap(thread_id=ev.MAIN, reason="a test"), settlement, settlement])
+    assert [counted(f"dragoman_{name}_total", dialect="engine") for name in names] == [1, 1, 1]
+    repaired = live.repairs[Rule.SECOND_SETTLEMENT]
+    assert repaired > 0
+    assert counted("dragoman_repairs_total", dialect="engine", rule=rule) == repaired
+
+
+def test_repairs_are_counted_for_the_session_and_for_the_process() -> None:
+    one, other = (Normalizer(LogState(), totals=metrics.REPAIRS["herm"]) for _ in range(2))
+    before = number("dragoman_repairs_total", dialect="herm", rule="open-turn")
+    for normalizer in (one, other, other):
+        turn = f"t{normalizer.repairs[Rule.OPEN_TURN]}"
+        normalizer.feed([ev.StepStarted(thread_id=ev.MAIN, turn_id=turn, step_index=0)])
+    assert (one.repairs[Rule.OPEN_TURN], other.repairs[Rule.OPEN_TURN]) == (1, 2)
+    assert number("dragoman_repairs_total", dialect="herm", rule="open-turn") == before + 3
+
+
+# The journal.
+
+
+async def test_writes_that_are_not_stored_are_counted_by_kind(
+    journal: Journal, counted: Callable[..., float]
+) -> None:
+    kinds = ("sequence_conflict", "name_taken", "session_not_found", "session_closed")
+
+    def found() -> list[float]:
+        return [counted("dragoman_journal_failed_writes_total", kind=kind) for kind in kinds]
+
+    found()
+    one, two = await create(journal, "s1"), await create(journal, "s2")
+    assert await store(journal, Write(one.key, 2, 1, line(2), aliases=[("task", "t")])) is None
+    assert journal.stored == 3
+    assert found() == [0, 0, 0, 0]
+    await store(journal, Write(one.key, 2, 1, line(2)))
+    assert found() == [1, 0, 0, 0]
+    await store(journal, Write(two.key, 2, 1, line(2), aliases=[("task", "t")]))
+    assert found() == [1, 1, 0, 0]
+    await store(journal, Write(99, 1, 1, line(1)))
+    assert found() == [1, 1, 1, 0]
+    await journal.delete(one.key, at=2)
+    await store(journal, Write(one.key, 3, 1, line(3)))
+    assert found() == [1, 1, 1, 1]
+    assert journal.stored == 3
+
+
+async def test_a_disk_that_is_full_is_counted(
+    path: Path, counted: Callable[..., float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_writer, "RETRY_SECONDS", 0.01)
+    names = ("journal_failed_writes_total", "journal_postponed_total")
+
+    def found() -> list[float]:
+        return [
+            counted(f"dragoman_{names[0]}", kind="unavailable"),
+            counted(f"dragoman_{names[1]}"),
+        ]
+
+    found()
+    journal = SqliteJournal(path, frame_seconds=0.001)
+    await journal.open()
+    row = await create(journal)
+    assert found() == [0, 0]
+    await journal._job(fill_disk)
+    assert isinstance(
+        await store(journal, Write(row.key, 2, 1, line(2, "y" * 50_000))), JournalError
+    )
+    assert found()[0] == 1
+    journal.add_frames(row.key, 0, 0, [bytes(range(256)) * 4096], 1)
+    journal.add_snapshot(row.key, Snapshot("big", 1, 0, 1, random_bytes(60_000)))
+    await until(lambda: found()[1] > 0)
+    await journal._job(empty_disk)
+    await journal.aclose()
+    await store(journal, Write(row.key, 2, 1, line(2)))
+    assert found()[0] == 2
+
+
+def random_bytes(count: int) -> bytes:
+    """Return bytes that do not compress."""
+    return random.Random(1).randbytes(count)
+
+
+async def test_questions_that_a_damaged_journal_cannot_answer_are_counted(
+    path: Path, counted: Callable[..., float]
+) -> None:
+    kinds = ("corrupt", "unavailable")
+
+    def found() -> list[float]:
+        return [counted("dragoman_journal_failed_reads_total", kind=kind) for kind in kinds]
+
+    found()
+    journal = SqliteJournal(path)
+    await journal.open()
+    row = await create(journal)
+    for seq in range(2, 6):
+        await store(journal, Write(row.key, seq, 1, line(seq)))
+    await journal.aclose()
+    execute(path, "DELETE FROM events WHERE first = 3")
+    execute(path, "ALTER TABLE blobs RENAME TO elsewhere")
+    await journal.open()
+    with pytest.raises(JournalCorrupt):
+        await journal.read(row.key)
+    assert found() == [1, 0]
+    with pytest.raises(JournalUnavailable):
+        await journal.blob("0" * 64)
+    assert found() == [1, 1]
+    await journal.aclose()
+
+
+async def test_a_session_that_loses_its_place_in_the_journal_is_counted(
+    counted: Callable[..., float],
+) -> None:
+    counted("dragoman_sessions_lost_total")
+    async with proxied() as dragoman:
+        name = await dragoman.say("hello")
+        await dragoman.until_idle(name)
+        live = await dragoman.session(name)
+        stranger = ev.Notice(thread_id=ev.MAIN, text="a second writer")
+        body = ev.Entry(live.last_seq + 1, live.state.at, name, stranger).encode_row() + b"\n"
+        await dragoman.sessions.journal.append(Write(live.row.key, live.last_seq + 1, 1, body))
+        status, _ = await dragoman.request(
+            "POST", f"/as/eve/to/engine/eve/v1/session/{name}", json={"message": "again"}
+        )
+        assert status >= 500
+        assert counted("dragoman_sessions_lost_total") == 1
+        await dragoman.say("once more", name)
+        await dragoman.until_idle(name, turns=2)
+    assert counted("dragoman_sessions_lost_total") == 1
+
+
+# Snapshots and feeds.
+
+
+async def test_snapshots_of_no_use_are_counted(
+    path: Path, log: Log, counted: Callable[..., float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> list[float]:
+        kinds = ("state", "frames")
+        return [counted("dragoman_snapshots_unusable_total", kind=kind) for kind in kinds]
+
+    found()
+    # Of a face's frames.
+    feed = log.feed
+    version = Feed._version(feed.encoder)
+    log.journal.add_snapshot(log._key, Snapshot(feed._kind, version, 0, 1, b"no number"))
+    _, after = await feed.encoder_at()
+    assert (after, found()) == (0, [0, 1])
+    # Of a session's state.
+    monkeypatch.setattr(session, "SNAPSHOT_ENTRIES", 2)
+    async with proxied() as dragoman:
+        name = await dragoman.say("hello")
+        await dragoman.until_idle(name)
+        live = await dragoman.session(name)
+        bad = Snapshot(session.STATE, SNAPSHOT_SHAPE, 0, live.last_seq, b"{}")
+        dragoman.sessions.journal.add_snapshot(live.row.key, bad)
+        dragoman.sessions._forget(name)
+        assert (await dragoman.session(name)).last_seq == live.last_seq
+    assert found() == [1, 1]
+    # One whose bytes are damaged on the disk.
+    journal = SqliteJournal(path)
+    await journal.open()
+    row = await create(journal)
+    await journal.aclose()
+    execute(
+        path,
+        "INSERT INTO snapshots (session, kind, version, cursor, seq, data)"
+        " VALUES (?, 'frames/eve/main', 1, 0, 1, ?)",
+        (row.key, zlib.compress(b"x")[:-3]),
+    )
+    await journal.open()
+    assert await journal.snapshot(row.key, "frames/eve/main", 1) is None
+    await journal.aclose()
+    assert found() == [1, 2]
+
+
+async def test_a_feed_that_lacks_a_frame_is_counted(
+    log: Log, counted: Callable[..., float]
+) -> None:
+    counted("dragoman_feed_holes_total")
+    feed = log.feed
+    await feed.catch_up()
+    log.say(Step(1))
+
+    async def nothing(*_: Any, **__: Any) -> Any:
+        for chunk in list[Any]():
+            yield chunk
+
+    feed._ring_start = feed.encoder.next_cursor = 5
+    log.journal.scan = nothing  # type: ignore[method-assign]
+    with pytest.raises(JournalUnavailable, match="lacks the frame at cursor 0"):
+        await anext(feed.read(0))
+    assert counted("dragoman_feed_holes_total") == 1
+    feed._ring_start = 0
+    feed.encoder.next_cursor = 9
+    with pytest.raises(JournalUnavailable, match="no frame"):
+        await anext(feed.read(7))
+    assert counted("dragoman_feed_holes_total") == 2
