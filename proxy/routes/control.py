@@ -30,8 +30,11 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_of
 from proxy.journal.base import LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Asked
 from proxy.retention import Doomed, Limits
+from proxy.routes.entry import asked_by
 from proxy.session import Session
+from proxy.sessions import HANDLE
 
 VERSION = 1
 """The version of this API's JSON."""
@@ -64,6 +67,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_ACTIVE: 409,
     ErrorCode.STALE_TOKEN: 409,
     ErrorCode.ALREADY_ANSWERED: 409,
+    ErrorCode.KEY_REUSED: 409,
     ErrorCode.UNKNOWN_INTERACTION: 404,
     ErrorCode.CURSOR_EXPIRED: 410,
     ErrorCode.BACKEND_PROTOCOL: 502,
@@ -428,9 +432,13 @@ def detail_out(
         legs=[
             LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
         ],
-        aliases=[name for kind, name in names if kind != "handle"],
+        aliases=[name for kind, name in names if kind not in _INTERNAL],
         repairs={str(rule): count for rule, count in repairs.items()},
     )
+
+
+_INTERNAL = frozenset({HANDLE, REQUEST, IDEMPOTENT, LOST, REPEATED})
+"""Kinds of alias that are no names for anybody."""
 
 
 def _open(session_id: str, state: LogState) -> list[InteractionOut]:
@@ -569,7 +577,29 @@ async def answer(request: web.Request) -> web.StreamResponse:
     principal, session = await _session(request, Action.ANSWER)
     _check_running(request)
     request_id = request.match_info["request"]
-    given = _body(AnswerIn, await request.read())
+    body = await request.read()
+    given, asked = _body(AnswerIn, body), asked_by(request, body)
+    work = _answer(request, principal, session, request_id, given, asked)
+    return _json(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
+
+
+async def _answer(
+    request: web.Request,
+    principal: Principal,
+    session: Session,
+    request_id: str,
+    given: AnswerIn,
+    asked: Asked,
+) -> str:
+    async with request.app[SESSIONS].in_order.turn(principal.name, session.row.route, asked):
+        ids = session.repeated(asked)
+        if ids is None:
+            command = _answer_of(session, request_id, given)
+            ids = await session.submit([command], by=principal.name, face="control", asked=asked)
+        return ids[0]
+
+
+def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInteraction:
     command = AnswerInteraction(
         request_id=request_id,
         decision=given.decision,
@@ -584,9 +614,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
     # One that is claimed is not matched: the conflict says more than a word that does not fit.
     if open_ is not None and open_.claimed_by is None:
         command = decide(command, open_.event, dialect="control")
-    work = session.submit([command], by=principal.name, face="control")
-    (command_id,) = await request.app[SESSIONS].keep(work)
-    return _json(AcceptedOut(command_id=command_id), 202)
+    return command
 
 
 def _body(model: type[B], body: bytes) -> B:

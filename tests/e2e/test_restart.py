@@ -354,6 +354,8 @@ async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(r
     async with running.http.post(f"{running.base}/eve/v1/session", data=b"") as response:
         body = await response.json()
     session = running.eve().attach(body["sessionId"], token=body.get("continuationToken"))
+    # The session, and that the reply about it was written.
+    await until(lambda: journal.writes == 2)
     journal.crash_at(1, confirmed=False)
     said = asyncio.create_task(session.send("hello"))
     await journal.crashed.wait()
