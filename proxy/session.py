@@ -346,6 +346,10 @@ class Session:
         """Return the open interactions, oldest first."""
         return [open_.event for open_ in self.state.interactions.values()]
 
+    def queued(self) -> list[CommandRow]:
+        """Return the messages that wait here for their turn, in order."""
+        return [self._outbox[command_id] for command_id, _ in self._queue]
+
     def webhook(self, request_id: str) -> str | None:
         """Return where the provider of an open sign-in returns to at the backend, or None."""
         return self._codec.webhook(request_id)
@@ -827,6 +831,39 @@ class Session:
         return await self._submit(
             commands, by=by, face=face, details=details, blobs=blobs, asked=asked
         )
+
+    async def withdraw(self, command_id: str, *, by: str) -> None:
+        """Take a message out of the queue, so that it never goes to the backend; durable on return.
+
+        Raises:
+            DragomanError: it is on its way to the backend, or nothing waits under this id.
+            JournalError: it could not be stored, and waits as before.
+        """
+        if self.closed:
+            raise JournalUnavailable(f"Session `{self.id}` is being loaded anew; try again.")
+        at = next((n for n, queued in enumerate(self._queue) if queued[0] == command_id), None)
+        if at is None and command_id in self.state.inputs:
+            raise DragomanError(
+                f"Input `{command_id}` is on its way to the backend and cannot be withdrawn.",
+                code=ErrorCode.NOT_ACTIVE,
+            )
+        if at is None:
+            raise DragomanError(f"No input `{command_id}` waits here.", code=ErrorCode.NOT_FOUND)
+        del self._queue[at]
+        stored = self._emit(
+            [
+                ev.InputSettled(
+                    thread_id=ev.MAIN,
+                    command_id=command_id,
+                    outcome="withdrawn",
+                    reason=f"Withdrawn by `{by}` before it was sent.",
+                    synthetic=True,
+                )
+            ]
+        )
+        if stored is not None:
+            await stored
+        self._go_on()
 
     def repeated(self, asked: Asked) -> list[str] | None:
         """Return the ids of the commands that a request gave which this one repeats, or None: then

@@ -28,7 +28,7 @@ from proxy import __version__
 from proxy.auth import Action, Principal, authenticate, authorize, may_use
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_of
-from proxy.journal.base import LegRow, SessionRow
+from proxy.journal.base import CommandRow, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Asked
 from proxy.retention import Doomed, Limits
@@ -143,6 +143,15 @@ class InteractionOut(Body):
     claimed: bool
 
 
+class QueuedOut(Body):
+    """A message that waits here until its turn comes; `content` is as in its `input.accepted`."""
+
+    command_id: str
+    policy: str
+    content: list[dict[str, Any]]
+    accepted_at: int
+
+
 class LegOut(Body):
     """One backend's part in a session."""
 
@@ -156,6 +165,7 @@ class SessionDetailOut(SessionOut):
 
     version: int = VERSION
     open_interactions: list[InteractionOut]
+    queue: list[QueuedOut]
     legs: list[LegOut]
     aliases: list[str]
     repairs: dict[str, int]
@@ -195,6 +205,14 @@ class AcceptedOut(Body):
     version: int = VERSION
     command_id: str
     status: Literal["accepted"] = "accepted"
+
+
+class WithdrawnOut(Body):
+    """The message is withdrawn: it never goes to the backend."""
+
+    version: int = VERSION
+    command_id: str
+    status: Literal["withdrawn"] = "withdrawn"
 
 
 class DeletedOut(Body):
@@ -415,25 +433,41 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    return _json(detail_out(row, session.state, legs, names, session.repairs))
+    detail = detail_out(row, session.state, session.queued(), legs, names, session.repairs)
+    return _json(detail)
 
 
 def detail_out(
     row: SessionRow,
     state: LogState,
+    queued: Sequence[CommandRow],
     legs: Sequence[LegRow],
     names: Sequence[tuple[str, str]],
     repairs: Mapping[Rule, int],
 ) -> SessionDetailOut:
-    """Return a session with all that is known of it."""
+    """Return a session with all that is known of it; `queued` are the messages that wait."""
     return SessionDetailOut(
         **row_out(row).model_dump(),
         open_interactions=_open(row.id, state),
+        queue=[_queued(command) for command in queued],
         legs=[
             LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
         ],
         aliases=[name for kind, name in names if kind not in _INTERNAL],
         repairs={str(rule): count for rule, count in repairs.items()},
+    )
+
+
+def _queued(row: CommandRow) -> QueuedOut:
+    value: Any = parse_json(row.body)
+    return QueuedOut(
+        command_id=row.command_id,
+        policy=value["policy"],
+        content=[
+            {name: part for name, part in block.items() if part is not None}
+            for block in value["content"]
+        ],
+        accepted_at=row.at,
     )
 
 
@@ -617,6 +651,15 @@ def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInte
     return command
 
 
+async def withdraw(request: web.Request) -> web.StreamResponse:
+    """Withdraw a message that waits for its turn; one that is on its way to the backend is not."""
+    principal, session = await _session(request, Action.WRITE)
+    _check_running(request)
+    command_id = request.match_info["input"]
+    await request.app[SESSIONS].keep(session.withdraw(command_id, by=principal.name))
+    return _json(WithdrawnOut(command_id=command_id))
+
+
 def _body(model: type[B], body: bytes) -> B:
     """Read a body. Nothing of it is quoted: it may hold a secret."""
     try:
@@ -790,6 +833,7 @@ ENDPOINTS = (
         None,
         query={"after": {**_COUNT, "default": 0}, "follow": _YES},
     ),
+    Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
     Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(
