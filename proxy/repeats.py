@@ -110,24 +110,23 @@ class Asked:
     def accept(self, accepted: Accepted, tell: Callable[[Accepted, bool], None]) -> None:
         """Hear as what the request was accepted; `tell` hears whether its reply was written to its
         end."""
-        self._accepted, self._tell = accepted, tell
-        accepted.asked = self
+        self._accepted = accepted
         if self._lost:
             tell(accepted, False)
+            return
+        self._tell = tell
+        accepted.asked = self
 
     def over(self, *, whole: bool) -> None:
         """Hear that the reply is over, and whether it was written to its end."""
         if self._done or self._lost:
             return
         self._done, self._lost = whole, not whole
-        # It may be remembered for longer than the connection.
-        self._reachable = _yes
-        if self._accepted is not None and self._tell is not None:
-            self._tell(self._accepted, whole)
-
-
-def _yes() -> bool:
-    return True
+        accepted, tell = self._accepted, self._tell
+        if accepted is not None and tell is not None:
+            # The session goes on remembering it, and is to leave memory without a collection.
+            self._tell = accepted.asked = None
+            tell(accepted, whole)
 
 
 def _digest(text: str) -> str:
