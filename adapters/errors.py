@@ -33,6 +33,7 @@ class ErrorCode(enum.StrEnum):
     NOT_ACTIVE = "not_active"
     STALE_TOKEN = "stale_token"
     ALREADY_ANSWERED = "already_answered"
+    KEY_REUSED = "idempotency_key_conflict"
     UNKNOWN_INTERACTION = "unknown_interaction"
     CURSOR_EXPIRED = "cursor_expired"
     BACKEND_PROTOCOL = "backend_protocol"

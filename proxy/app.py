@@ -7,6 +7,7 @@ listener serves one dialect and route at the root of its own port.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import ipaddress
 from collections.abc import Awaitable, Callable
@@ -18,7 +19,8 @@ from adapters.errors import DragomanError, ErrorCode
 from adapters.registry import DIALECTS
 from proxy.auth import Key
 from proxy.errors import ConfigError
-from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import ASKED, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.repeats import Asked
 from proxy.routes import control, engine, eve, health, herm, metrics
 from proxy.sessions import Sessions
 from proxy.settings import ListenerSettings, Settings
@@ -51,8 +53,25 @@ async def _entrance(
     # One for both: what a middleware costs in memory an open stream keeps.
     if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
         return refusal
-    with request.app[SESSIONS].holding():
-        return await handler(request)
+    try:
+        with request.app[SESSIONS].holding():
+            response = await handler(request)
+            asked = request.get(ASKED)
+            if asked is not None and asked.taken and not response.prepared:
+                await _reply(request, response, asked)
+            return response
+    finally:
+        if (asked := request.get(ASKED)) is not None:
+            asked.over(whole=False)
+
+
+async def _reply(request: web.Request, response: web.StreamResponse, asked: Asked) -> None:
+    """Write a reply here, so that it is known whether it was written to its end."""
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write_eof()
+        transport = request.transport
+        asked.over(whole=transport is not None and not transport.is_closing())
 
 
 def _foreign(request: web.Request) -> web.Response | None:

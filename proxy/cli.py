@@ -625,7 +625,12 @@ def sessions_show(source: _Server | _File, session: str) -> None:
     if source.as_json:
         _print_json(answer)
         return
-    lists = {"open_interactions": "waits for", "legs": "backend", "aliases": "also called"}
+    lists = {
+        "open_interactions": "waits for",
+        "queue": "queued",
+        "legs": "backend",
+        "aliases": "also called",
+    }
     rows: list[list[object]] = []
     for name, value in answer.items():
         if name in lists:
@@ -719,6 +724,20 @@ def sessions_delete(
             _print_rows(("session", "status"), [[given.get("id"), given.get("status")]])
     if source.as_json:
         _print_json({"deleted": [given.get("id") for given in answers]})
+
+
+@sessions.command("withdraw")
+@click.argument("session")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@_of_a_server
+def sessions_withdraw(server: _Server, session: str, inputs: tuple[str, ...]) -> None:
+    """Withdraw messages that wait for their turn, as `sessions show` prints them."""
+    for name in inputs:
+        given = server.ask("DELETE", f"{_session_path(session)}/inputs/{quote(name, safe='')}")
+        if not server.as_json:
+            _print_rows(("input", "status"), [[given.get("command_id"), given.get("status")]])
+    if server.as_json:
+        _print_json({"withdrawn": list(inputs)})
 
 
 @sessions.command("prune")

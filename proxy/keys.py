@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from proxy.auth import Key
+from proxy.repeats import Asked
 from proxy.sessions import Sessions
 from proxy.settings import Settings
 
@@ -15,3 +16,6 @@ SESSIONS = web.AppKey("sessions", Sessions)
 KEYS: web.AppKey[Sequence[Key]] = web.AppKey("keys", tuple)
 LISTENER_ROUTE = web.AppKey("listener_route", str)
 """The route of a listener, whose paths do not name one."""
+
+ASKED = web.RequestKey("asked", Asked)
+"""What identifies a request that gives commands, whose repeats are to be recognised."""

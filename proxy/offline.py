@@ -11,12 +11,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
+from adapters.commands import SendMessage
+from adapters.jsonvalue import parse_json
 from adapters.state import LogState
 from proxy.clock import Clock
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_of
 from proxy.journal import open_journal
-from proxy.journal.base import Journal, SessionRow
+from proxy.journal.base import CommandRow, Journal, SessionRow
 from proxy.retention import Limits, choose
 from proxy.routes.control import (
     DeletedOut,
@@ -97,7 +99,14 @@ async def shown(journal: Journal, name: str) -> JsonObject:
         for entry in entries_of(chunk.body, row.id):
             state.apply_entry(entry)
     legs, names = await journal.legs(row.key), await journal.aliases(row.key)
-    return detail_out(row, state, legs, names, {}).model_dump(mode="json")
+    waiting = await journal.commands(row.key, statuses=("accepted",))
+    queued = [command for command in waiting if _is_message(command)]
+    return detail_out(row, state, queued, legs, names, {}).model_dump(mode="json")
+
+
+def _is_message(command: CommandRow) -> bool:
+    value: Any = parse_json(command.body)
+    return bool(value["type"] == SendMessage.TYPE)
 
 
 async def exported(journal: Journal, name: str) -> AsyncIterator[bytes]:

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from adapters import commands as cmd
@@ -60,6 +60,7 @@ from proxy.journal.base import (
     Snapshot,
     Write,
 )
+from proxy.repeats import LOST, REPEATED, REQUEST, Accepted, Asked, Requests, identity
 from proxy.tasks import Tasks
 from proxy.upstream.body import Work
 from proxy.upstream.client import Frames, Stream, Upstream
@@ -93,6 +94,10 @@ about 10 s."""
 
 THREAD = "thread"
 """The kind of alias under which a child thread's session is found."""
+
+ANSWERED_SECONDS = 0.05
+"""How long after a reply was written it is looked whether anything else was stored: nearly always
+the backend has said something, and that shows it as well."""
 
 SAID_AS_MESSAGE = "said_as_message"
 """The key in an answer's `options` under which a face keeps the plain message that was taken as the
@@ -180,6 +185,7 @@ class Session:
         "_owed",
         "_patience",
         "_queue",
+        "_requests",
         "_running",
         "_sealed",
         "_sending",
@@ -247,6 +253,7 @@ class Session:
         self._status: str = row.state
         self._feeds: dict[FeedKey, Feed] = {}
         self._queue: list[tuple[str, cmd.AnyCommand]] = []
+        self._requests = Requests()
         self._outbox: dict[str, CommandRow] = {}
         self._next_number = 1
         self._sending: dict[str, str] = {}
@@ -347,6 +354,10 @@ class Session:
         """Return the open interactions, oldest first."""
         return [open_.event for open_ in self.state.interactions.values()]
 
+    def queued(self) -> list[CommandRow]:
+        """Return the messages that wait here for their turn, in order."""
+        return [self._outbox[command_id] for command_id, _ in self._queue]
+
     def webhook(self, request_id: str) -> str | None:
         """Return where the provider of an open sign-in returns to at the backend, or None."""
         return self._codec.webhook(request_id)
@@ -424,6 +435,7 @@ class Session:
         *,
         by: str,
         blobs: Mapping[str, bytes] | None = None,
+        asked: Asked | None = None,
     ) -> list[str]:
         """Store a session that is being made, with its first events and commands, and return the
         ids of these; durable on return. Its own face reads it next.
@@ -438,7 +450,7 @@ class Session:
             self._hear_of(event)
         self.feed(self.row.dialect)
         return await self._submit(
-            commands, by=by, face=self.row.dialect, blobs=blobs, first=first, new=new
+            commands, by=by, face=self.row.dialect, blobs=blobs, asked=asked, first=first, new=new
         )
 
     def _normalizer_of(self, state: LogState) -> Normalizer:
@@ -448,9 +460,9 @@ class Session:
         if isinstance(event, ev.SessionStarted):
             self._codec.started(event)
 
-    async def load(self) -> None:
+    async def load(self, names: Collection[tuple[str, str]] = ()) -> None:
         """Fold the log from its newest snapshot on, put the codec back where it was, take up what
-        was under way."""
+        was under way. `names` are its aliases."""
         self._loaded = True
         if self.row.last_seq > SNAPSHOT_ENTRIES:
             codecs, _ = await asyncio.gather(self._journal.codecs(self.row.key), self._skip())
@@ -465,7 +477,7 @@ class Session:
                 self._hear_of(entry.event)
                 self.state.apply_entry(entry)
                 self._watch(entry.event)
-                self._hear_told(entry.seq, entry.event)
+                self._hear_told(entry.seq, entry.event, entry.at)
         self._seq = self._stored_seq = self.state.seq
         self._snapshot_due += begun
         if (snapshot := self._snapshot()) is not None:
@@ -473,6 +485,11 @@ class Session:
         self._at = self.state.at
         # What the codec has noted is not to come in an hour because the clock was set back.
         self._lead = max(self._at - self._clock.now(), 0)
+        self._requests.lose(names)
+        newest = self._requests.newest
+        if newest is not None and max(self._at, self.row.updated_at) <= newest.at:
+            # The stop came right after it was stored, so its reply can hardly have been written.
+            newest.lost_at = newest.at
         self._codec.restore(self.leg.state, self.leg.position)
         for row in await self._journal.commands(self.row.key):
             value = parse_json(row.body)
@@ -512,6 +529,7 @@ class Session:
             value: Any = parse_json(found.data)
             state = LogState.restore(format_json(value["state"]))
             owed, told = set(value["owed"]), list(value["told"])
+            self._requests.restore(value.get("requests", []))
         except (ValueError, TypeError, KeyError) as error:
             _log.warning("session `%s`: a snapshot is of no use: %s", self.id, error)
             metrics.count_unusable_snapshot(STATE)
@@ -525,9 +543,10 @@ class Session:
         are."""
         if self._seq < self._snapshot_due:
             return None
-        data = b'{"owed":%b,"told":%b,"state":%b}' % (
+        data = b'{"owed":%b,"told":%b,"requests":%b,"state":%b}' % (
             format_json(sorted(self._owed)),
             format_json(self._told),
+            format_json(self._requests.dump()),
             self.state.snapshot(),
         )
         due = self._snapshot_seq + len(data) // SNAPSHOT_SHARE
@@ -538,9 +557,10 @@ class Session:
         self._snapshot_due = self._seq + SNAPSHOT_ENTRIES
         return Snapshot(STATE, SNAPSHOT_SHAPE, 0, self._seq, data)
 
-    def _hear_told(self, seq: int, event: ev.Event) -> None:
+    def _hear_told(self, seq: int, event: ev.Event, at: int) -> None:
         if event.TYPE in _TELLS:
             self._told.append(seq)
+        self._requests.hear(event, at)
 
     def _lags(self) -> bool:
         """Say whether the feed of a dialect that somebody has read lacks what is stored."""
@@ -615,7 +635,7 @@ class Session:
             if event.TYPE not in _DELTAS:
                 plain = False
                 self._watch(event)
-                self._hear_told(seq, event)
+                self._hear_told(seq, event, now)
                 if event.TYPE in metrics.COUNTED:
                     metrics.count_event(event, self._codec.dialect)
                 if isinstance(event, ev.InputSettled):
@@ -814,10 +834,12 @@ class Session:
         face: str,
         details: Mapping[str, Any] | None = None,
         blobs: Mapping[str, bytes] | None = None,
+        asked: Asked | None = None,
     ) -> list[str]:
         """Accept a batch of commands and return their ids, one each; durable on return.
 
-        The batch is refused as a whole, before anything is stored.
+        The batch is refused as a whole, before anything is stored. A repeat of the request `asked`
+        is found by `repeated` from then on.
 
         Raises:
             SessionClosed: the session has ended.
@@ -827,7 +849,85 @@ class Session:
             NotSupported: the backend cannot carry a command.
             JournalError: it could not be stored.
         """
-        return await self._submit(commands, by=by, face=face, details=details, blobs=blobs)
+        return await self._submit(
+            commands, by=by, face=face, details=details, blobs=blobs, asked=asked
+        )
+
+    async def withdraw(self, command_id: str, *, by: str) -> None:
+        """Take a message out of the queue, so that it never goes to the backend; durable on return.
+
+        Raises:
+            DragomanError: it is on its way to the backend, or nothing waits under this id.
+            JournalError: it could not be stored, and waits as before.
+        """
+        if self.closed:
+            raise JournalUnavailable(f"Session `{self.id}` is being loaded anew; try again.")
+        at = next((n for n, queued in enumerate(self._queue) if queued[0] == command_id), None)
+        if at is None and command_id in self.state.inputs:
+            raise DragomanError(
+                f"Input `{command_id}` is on its way to the backend and cannot be withdrawn.",
+                code=ErrorCode.NOT_ACTIVE,
+            )
+        if at is None:
+            raise DragomanError(f"No input `{command_id}` waits here.", code=ErrorCode.NOT_FOUND)
+        del self._queue[at]
+        stored = self._emit(
+            [
+                ev.InputSettled(
+                    thread_id=ev.MAIN,
+                    command_id=command_id,
+                    outcome="withdrawn",
+                    reason=f"Withdrawn by `{by}` before it was sent.",
+                    synthetic=True,
+                )
+            ]
+        )
+        if stored is not None:
+            await stored
+        self._go_on()
+
+    def repeated(self, asked: Asked) -> list[str] | None:
+        """Return the ids of the commands that a request gave which this one repeats, or None: then
+        it is new. `proxy.repeats` says what a repeat is.
+
+        Raises:
+            DragomanError: its `Idempotency-Key` is another request's.
+        """
+        known = self._requests.find(asked, self._clock.now())
+        if known is None:
+            return None
+        if known.lost_at is not None:
+            known.lost_at = None
+            self._name(REPEATED, known)
+        known.retry = max(known.retry, asked.retry)
+        asked.accept(known, self._replied)
+        return known.ids
+
+    def _remember(self, asked: Asked | None, request_id: str) -> None:
+        """Let a request that was stored tell what becomes of its reply."""
+        accepted = self._requests.get(request_id)
+        if asked is not None and accepted is not None:
+            asked.accept(accepted, self._replied)
+
+    def _replied(self, request: Accepted, whole: bool) -> None:
+        """Hear whether the reply to a request was written to its end."""
+        if not whole:
+            request.lost_at = self._clock.now()
+            self._name(LOST, request)
+        elif self._at <= request.at and not self.closed:
+            self._tasks.start(self._answered(request), name=f"{self.id}: answered")
+
+    def _name(self, kind: str, request: Accepted) -> None:
+        if self.state.ended != "deleted":
+            self._journal.submit(Write(self.row.key, aliases=[(kind, request.id)], at=self._at))
+
+    async def _answered(self, request: Accepted) -> None:
+        """Store that a reply was written, where nothing else shows it: the session was changed
+        after its last event."""
+        await self._clock.sleep(ANSWERED_SECONDS)
+        if self._at <= request.at and not self.closed and self.state.ended != "deleted":
+            state: Any = self._status
+            self._journal.submit(Write(self.row.key, state=state, at=request.at + 1))
 
     async def _submit(
         self,
@@ -837,6 +937,7 @@ class Session:
         face: str,
         details: Mapping[str, Any] | None = None,
         blobs: Mapping[str, bytes] | None = None,
+        asked: Asked | None = None,
         first: Sequence[ev.Event] = (),
         new: NewSession | None = None,
     ) -> list[str]:
@@ -847,14 +948,14 @@ class Session:
         # Nothing may have changed while blobs were stored.
         if hashes:
             checked = [self._check(command) for command in commands]
-        ids: list[str] = []
+        ids = [self._ids.uuid() for _ in checked]
         events = list(first)
         rows: list[CommandRow] = []
         followups: list[tuple[str, cmd.AnyCommand]] = []
         now = max(self._at, self._clock.now())
-        for command in checked:
-            command_id = self._ids.uuid()
-            ids.append(command_id)
+        request_id = ids[0] if ids else self.id
+        told = {**(details or {}), **_request(asked, request_id, checked)}
+        for command_id, command in zip(ids, checked, strict=True):
             if command is None:
                 continue
             if isinstance(command, cmd.SendMessage) and command.policy == "interrupt":
@@ -865,7 +966,7 @@ class Session:
                     events += self._accepted(stop_id, stop, by, face, details)
                     rows.append(self._row(stop_id, stop, now))
                     followups.append((stop_id, stop))
-            events += self._accepted(command_id, command, by, face, details)
+            events += self._accepted(command_id, command, by, face, told)
             if _local(command, self._codec):
                 events += self._apply_local(command_id, command)
                 continue
@@ -890,6 +991,7 @@ class Session:
         stored = self._emit(events, commands=rows, blobs=hashes, new=new)
         if stored is not None:
             await stored
+        self._remember(asked, request_id)
         if self.closed:
             # What is stored goes out, or is looked for, when the session is loaded again.
             return ids
@@ -1444,6 +1546,16 @@ def _check_batch(commands: Sequence[cmd.AnyCommand]) -> None:
         raise InteractionConflict(
             f"Request `{twice}` is answered twice in one batch.", details={"outcome": "claimed"}
         )
+
+
+def _request(
+    asked: Asked | None, request_id: str, commands: Iterable[cmd.AnyCommand | None]
+) -> dict[str, Any]:
+    """Return what is stored of a request with its commands."""
+    if asked is None:
+        return {}
+    sealed = any(getattr(command, "sealed", None) is not None for command in commands)
+    return {REQUEST: identity(asked, request_id, sealed=sealed)}
 
 
 def _local(command: cmd.AnyCommand, codec: ClientCodec) -> bool:

@@ -23,6 +23,7 @@ from proxy.clock import Clock, Ids
 from proxy.errors import CursorExpired, JournalError, SessionExpired, SessionNotFound
 from proxy.hub import entries_of
 from proxy.journal.base import Journal, LegRow, NewSession, SessionRow
+from proxy.repeats import IDEMPOTENT, REQUEST, Asked, InOrder, identity
 from proxy.retention import Doomed, Limits, choose
 from proxy.session import Session, codec_of
 from proxy.settings import BackendSettings, Settings
@@ -108,6 +109,7 @@ class Sessions:
         self._loading: dict[str, asyncio.Future[Session]] = {}
         self._upstreams: dict[str, Upstream] = {}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
+        self.in_order = InOrder()
         self._requests: set[asyncio.Task[Any]] = set()
         self._gate = asyncio.Semaphore(WORK_AT_ONCE)
         self.stopping = False
@@ -294,6 +296,7 @@ class Sessions:
         secret: bytes | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
+        asked: Asked | None = None,
     ) -> Session:
         """Make a session that nothing is said in yet; for the rest see `create_with`."""
         session, _ = await self.create_with(
@@ -308,6 +311,7 @@ class Sessions:
             secret=secret,
             aliases=aliases,
             succeeds=succeeds,
+            asked=asked,
         )
         return session
 
@@ -326,13 +330,15 @@ class Sessions:
         secret: bytes | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
+        asked: Asked | None = None,
     ) -> tuple[Session, list[str]]:
         """Make a session on a route's backend and submit its first commands, `by` a key through the
         face of `dialect`; return it and their ids. Durable on return, as one: when a command is
         refused there is no session either.
 
         `succeeds` is an expired session whose names it takes over. It begins with a gap, and an
-        Engine goes on with the same task: that has a memory of its own.
+        Engine goes on with the same task: that has a memory of its own. A repeat of the request
+        `asked` is found by `made_by` from then on.
 
         Raises:
             DragomanError: there is no such route, its backend cannot be driven, or a command is
@@ -344,6 +350,9 @@ class Sessions:
             backend, native_id = await self._last_of(succeeds, backend)
         session_id = self.ids.mint("dgs")
         now = self.clock.now()
+        if asked is not None and not commands:
+            # Else the first command has it.
+            options = {**(options or {}), REQUEST: identity(asked, session_id, sealed=False)}
         started = ev.SessionStarted(
             thread_id=ev.MAIN,
             agent={"id": backend.create.agent or backend.name, "name": backend.name},
@@ -357,6 +366,8 @@ class Sessions:
         # Also a session of another dialect is found by the tokens that the eve face shows of it.
         codec = codec_of(dialect, backend.name, self.faces.get(dialect, {}))
         names = [*aliases, (HANDLE, handle_of(secret))]
+        if asked is not None and asked.key is not None:
+            names.append((IDEMPOTENT, asked.key))
         row = SessionRow(
             self.journal.new_key(), session_id, owner, route, dialect, now, secret, updated_at=now
         )
@@ -367,6 +378,7 @@ class Sessions:
             codec,
             names,
             None if succeeds is None else succeeds.key,
+            [] if asked is None else [(REQUEST, asked.body)],
         )
         task_id = native_id or self._task_id(row, backend.name, names)
         session = self._make(row, LegRow(row.key, 0, backend.name, native_id), backend, task_id)
@@ -384,7 +396,7 @@ class Sessions:
         # send its first message twice.
         made = self._loading[row.id] = asyncio.get_running_loop().create_future()
         try:
-            ids = await session.begin(new, first, commands, by=by, blobs=blobs)
+            ids = await session.begin(new, first, commands, by=by, blobs=blobs, asked=asked)
             self._admit(session)
             made.set_result(self._hold(session))
         except DragomanError as error:
@@ -395,6 +407,33 @@ class Sessions:
             del self._loading[row.id]
             made.cancel()
         return session, ids
+
+    async def made_by(
+        self, asked: Asked, *, owner: str, route: str
+    ) -> tuple[Session, list[str]] | None:
+        """Return the session that a create made which `asked` repeats, and the ids of its first
+        commands; None where it is new.
+
+        Raises:
+            DragomanError: its `Idempotency-Key` is another request's, or that session's, which is
+                gone.
+        """
+        kind, name = (REQUEST, asked.body) if asked.key is None else (IDEMPOTENT, asked.key)
+        found = await self.journal.resolve(owner=owner, route=route, kind=kind, name=name)
+        if found is None:
+            return None
+        try:
+            session = await self.get(found, owner=owner, route=route)
+        except DragomanError:
+            if asked.key is None:
+                # Whatever became of it, who asks did not say that it is the same.
+                return None
+            raise
+        ids = session.repeated(asked)
+        if ids is None and asked.key is not None:
+            # The key holds for as long as the session; what else it said, not so long.
+            ids = []
+        return None if ids is None else (session, ids)
 
     async def _last_of(
         self, row: SessionRow, backend: BackendSettings
@@ -536,7 +575,7 @@ class Sessions:
         session = self._make(row, leg, backend, task_id)
         if self.stopping:
             session.drain()
-        await session.load()
+        await session.load(names)
         self._admit(session)
         return session
 

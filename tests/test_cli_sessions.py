@@ -263,3 +263,20 @@ async def test_an_export_that_breaks_off_is_status_1() -> None:
             assert (done.exit_code, done.stdout) == (1, entry.decode())
             assert says in done.stderr
             bodies.pop(0)
+
+
+async def test_queued_messages_are_shown_and_withdrawn(running: Proxied, tmp_path: Path) -> None:
+    name = await running.say("script: approve")
+    await running.asked(name)
+    await running.say("later", name)
+    asked, read = await both(running, tmp_path, "show", name, "--json")
+    (queued,) = json.loads(asked.stdout)["queue"]
+    assert json.loads(read.stdout)["queue"] == [queued]
+    command = queued["command_id"]
+    gone = await dragoman("sessions", "withdraw", name, command, url=running.url)
+    assert (gone.exit_code, gone.stdout) == (0, f"{command}\twithdrawn\n")
+    asked, read = await both(running, tmp_path, "show", name, "--json")
+    assert json.loads(asked.stdout)["queue"] == json.loads(read.stdout)["queue"] == []
+    again = await dragoman("sessions", "withdraw", name, command, url=running.url)
+    assert again.exit_code == 1
+    assert "waits here" in again.stderr

@@ -174,6 +174,7 @@ class Walk:
         names = {
             "session": session,
             "request": request,
+            "input": "c-1",
             "route": route,
             "agent": "engine",
             "tail": "x",

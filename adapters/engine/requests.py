@@ -532,6 +532,8 @@ def _stated(code: ErrorCode) -> tuple[int, str]:  # noqa: C901 - one case for ea
             return 409, "HITL_REQUIRED"
         case ErrorCode.NOT_ACTIVE:
             return 409, "TASK_ENDED"
+        case ErrorCode.KEY_REUSED:
+            return 409, "IDEMPOTENCY_KEY_CONFLICT"
         case ErrorCode.RATE_LIMITED:
             return 429, "LLM_RATE_LIMITED"
         case ErrorCode.BACKEND_PROTOCOL | ErrorCode.BACKEND_REFUSED:

@@ -1143,6 +1143,7 @@ _CONFLICTS = {
     ErrorCode.BUSY: wire.SESSION_BUSY,
     ErrorCode.PAUSED: wire.INPUT_PENDING,
     ErrorCode.ALREADY_ANSWERED: wire.INPUT_ALREADY_RESOLVED,
+    ErrorCode.KEY_REUSED: wire.IDEMPOTENCY_KEY_CONFLICT,
     ErrorCode.UNKNOWN_INTERACTION: wire.INPUT_ALREADY_RESOLVED,
 }
 
@@ -1210,6 +1211,7 @@ def refusal(
             | ErrorCode.BUSY
             | ErrorCode.PAUSED
             | ErrorCode.ALREADY_ANSWERED
+            | ErrorCode.KEY_REUSED
             | ErrorCode.UNKNOWN_INTERACTION
         ):
             return _failed(400 if by_token else 409, error.message, _CONFLICTS[error.code])

@@ -90,9 +90,11 @@ FORBIDDEN = "forbidden"
 
 NOT_SUPPORTED = "not_supported"
 INPUT_ALREADY_RESOLVED = "input_already_resolved"
+IDEMPOTENCY_KEY_CONFLICT = "idempotency_key_conflict"
 SESSION_BUSY = "session_busy"
 INPUT_PENDING = "input_pending"
-"""Codes of ours, for what no eve server says: impossible, answered before, wait, answer first."""
+"""Codes of ours, for what no eve server says: impossible, answered before, one key for two
+requests, wait, answer first."""
 
 DECLINE_ID = "decline"
 """The one option of a request whose answer must not pass this face (secret, sudo)."""

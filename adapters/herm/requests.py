@@ -630,6 +630,7 @@ _CONFLICTS = {
     ErrorCode.PAUSED: (409, "turn_running"),
     ErrorCode.NOT_ACTIVE: (409, "session_ended"),
     ErrorCode.ALREADY_ANSWERED: (409, "already_answered"),
+    ErrorCode.KEY_REUSED: (409, "idempotency_key_conflict"),
     ErrorCode.UNKNOWN_INTERACTION: (400, "unknown_request"),
 }
 
@@ -654,6 +655,7 @@ def _status(code: ErrorCode) -> tuple[int, str]:
             | ErrorCode.PAUSED
             | ErrorCode.NOT_ACTIVE
             | ErrorCode.ALREADY_ANSWERED
+            | ErrorCode.KEY_REUSED
             | ErrorCode.UNKNOWN_INTERACTION
         ):
             return _CONFLICTS[code]

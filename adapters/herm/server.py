@@ -33,12 +33,6 @@ likely to have."""
 REQUESTS_KEPT = 200
 """Interactions that are over and still recognised, so that a late answer gets 409 and not 400."""
 
-KEYS_KEPT = 64
-"""`Idempotency-Key`s remembered: a client repeats its last request, not its hundredth last."""
-
-IDEMPOTENCY_KEY = "herm_key"
-"""The key in an accepted input's `details`: the `Idempotency-Key` of its request."""
-
 USER_ID = "userId"
 METADATA = "metadata"
 """Members of a create (section 2.2); `userId` is kept in the `options` of `session.started`."""
@@ -80,7 +74,6 @@ class _State:
     calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     inputs: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    keys: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     threads: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -164,10 +157,6 @@ class HermEncoder(Encoder):
             for record in self._s.inputs.values()
             if record["sequence"] is not None
         }
-
-    def repeated(self, key: str) -> list[str] | None:
-        """Return the commands of an earlier request with this `Idempotency-Key`, or None."""
-        return self._s.keys.get(key)
 
     # Envelopes.
 
@@ -567,10 +556,6 @@ class HermEncoder(Encoder):
         }
         if event.face == wire.DIALECT:
             self._place_input(event, record)
-            key = (event.details or {}).get(IDEMPOTENCY_KEY)
-            if isinstance(key, str):
-                self._s.keys.setdefault(key, []).append(event.command_id)
-                _forget(self._s.keys, KEYS_KEPT, lambda _: True)
         self._s.inputs[event.command_id] = record
 
     def _input_payload(self, event: ev.InputAccepted) -> dict[str, Any]:

@@ -200,6 +200,12 @@ def insert_session(transaction: Transaction, new: NewSession) -> Tail:
         )
     for kind, name in new.aliases:
         add_alias(connection, row.owner, row.route, kind, name, key)
+    if new.takes:
+        connection.executemany(
+            "INSERT OR REPLACE INTO aliases (owner, route, kind, name, session)"
+            " VALUES (?, ?, ?, ?, ?)",
+            [(row.owner, row.route, kind, name, key) for kind, name in new.takes],
+        )
     if new.codec is not None:
         insert_codec(connection, key, new.codec)
     tails = transaction.tails

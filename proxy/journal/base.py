@@ -119,7 +119,7 @@ class NewSession:
     that made it and its first names, (kind, name) pairs.
 
     An alias is unique in (owner, route, kind), the id at all. `succeeds` is the key of an expired
-    session, whose aliases may be taken.
+    session, whose aliases may be taken. `takes` are names that it takes from whoever has them.
     """
 
     row: SessionRow
@@ -128,6 +128,7 @@ class NewSession:
     codec: CodecRow | None = None
     aliases: Sequence[tuple[str, str]] = ()
     succeeds: int | None = None
+    takes: Sequence[tuple[str, str]] = ()
 
 
 @dataclasses.dataclass(slots=True)

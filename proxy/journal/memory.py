@@ -126,6 +126,7 @@ class MemoryJournal(Journal):
             session.codecs[new.codec.dialect] = new.codec
         self._sessions[row.key] = session
         self._by_id[row.id] = session
+        names += [(row.owner, row.route, kind, name) for kind, name in new.takes]
         self._aliases.update(dict.fromkeys(names, session))
 
     def submit(self, write: Write) -> None:

@@ -28,10 +28,13 @@ from proxy import __version__
 from proxy.auth import Action, Principal, authenticate, authorize, may_use
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_of
-from proxy.journal.base import LegRow, SessionRow
+from proxy.journal.base import CommandRow, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Asked
 from proxy.retention import Doomed, Limits
+from proxy.routes.entry import asked_by
 from proxy.session import Session
+from proxy.sessions import HANDLE
 
 VERSION = 1
 """The version of this API's JSON."""
@@ -64,6 +67,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_ACTIVE: 409,
     ErrorCode.STALE_TOKEN: 409,
     ErrorCode.ALREADY_ANSWERED: 409,
+    ErrorCode.KEY_REUSED: 409,
     ErrorCode.UNKNOWN_INTERACTION: 404,
     ErrorCode.CURSOR_EXPIRED: 410,
     ErrorCode.BACKEND_PROTOCOL: 502,
@@ -139,6 +143,15 @@ class InteractionOut(Body):
     claimed: bool
 
 
+class QueuedOut(Body):
+    """A message that waits here until its turn comes; `content` is as in its `input.accepted`."""
+
+    command_id: str
+    policy: str
+    content: list[dict[str, Any]]
+    accepted_at: int
+
+
 class LegOut(Body):
     """One backend's part in a session."""
 
@@ -152,6 +165,7 @@ class SessionDetailOut(SessionOut):
 
     version: int = VERSION
     open_interactions: list[InteractionOut]
+    queue: list[QueuedOut]
     legs: list[LegOut]
     aliases: list[str]
     repairs: dict[str, int]
@@ -191,6 +205,14 @@ class AcceptedOut(Body):
     version: int = VERSION
     command_id: str
     status: Literal["accepted"] = "accepted"
+
+
+class WithdrawnOut(Body):
+    """The message is withdrawn: it never goes to the backend."""
+
+    version: int = VERSION
+    command_id: str
+    status: Literal["withdrawn"] = "withdrawn"
 
 
 class DeletedOut(Body):
@@ -411,26 +433,46 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    return _json(detail_out(row, session.state, legs, names, session.repairs))
+    detail = detail_out(row, session.state, session.queued(), legs, names, session.repairs)
+    return _json(detail)
 
 
 def detail_out(
     row: SessionRow,
     state: LogState,
+    queued: Sequence[CommandRow],
     legs: Sequence[LegRow],
     names: Sequence[tuple[str, str]],
     repairs: Mapping[Rule, int],
 ) -> SessionDetailOut:
-    """Return a session with all that is known of it."""
+    """Return a session with all that is known of it; `queued` are the messages that wait."""
     return SessionDetailOut(
         **row_out(row).model_dump(),
         open_interactions=_open(row.id, state),
+        queue=[_queued(command) for command in queued],
         legs=[
             LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
         ],
-        aliases=[name for kind, name in names if kind != "handle"],
+        aliases=[name for kind, name in names if kind not in _INTERNAL],
         repairs={str(rule): count for rule, count in repairs.items()},
     )
+
+
+def _queued(row: CommandRow) -> QueuedOut:
+    value: Any = parse_json(row.body)
+    return QueuedOut(
+        command_id=row.command_id,
+        policy=value["policy"],
+        content=[
+            {name: part for name, part in block.items() if part is not None}
+            for block in value["content"]
+        ],
+        accepted_at=row.at,
+    )
+
+
+_INTERNAL = frozenset({HANDLE, REQUEST, IDEMPOTENT, LOST, REPEATED})
+"""Kinds of alias that are no names for anybody."""
 
 
 def _open(session_id: str, state: LogState) -> list[InteractionOut]:
@@ -569,7 +611,29 @@ async def answer(request: web.Request) -> web.StreamResponse:
     principal, session = await _session(request, Action.ANSWER)
     _check_running(request)
     request_id = request.match_info["request"]
-    given = _body(AnswerIn, await request.read())
+    body = await request.read()
+    given, asked = _body(AnswerIn, body), asked_by(request, body)
+    work = _answer(request, principal, session, request_id, given, asked)
+    return _json(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
+
+
+async def _answer(
+    request: web.Request,
+    principal: Principal,
+    session: Session,
+    request_id: str,
+    given: AnswerIn,
+    asked: Asked,
+) -> str:
+    async with request.app[SESSIONS].in_order.turn(principal.name, session.row.route, asked):
+        ids = session.repeated(asked)
+        if ids is None:
+            command = _answer_of(session, request_id, given)
+            ids = await session.submit([command], by=principal.name, face="control", asked=asked)
+        return ids[0]
+
+
+def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInteraction:
     command = AnswerInteraction(
         request_id=request_id,
         decision=given.decision,
@@ -584,9 +648,16 @@ async def answer(request: web.Request) -> web.StreamResponse:
     # One that is claimed is not matched: the conflict says more than a word that does not fit.
     if open_ is not None and open_.claimed_by is None:
         command = decide(command, open_.event, dialect="control")
-    work = session.submit([command], by=principal.name, face="control")
-    (command_id,) = await request.app[SESSIONS].keep(work)
-    return _json(AcceptedOut(command_id=command_id), 202)
+    return command
+
+
+async def withdraw(request: web.Request) -> web.StreamResponse:
+    """Withdraw a message that waits for its turn; one that is on its way to the backend is not."""
+    principal, session = await _session(request, Action.WRITE)
+    _check_running(request)
+    command_id = request.match_info["input"]
+    await request.app[SESSIONS].keep(session.withdraw(command_id, by=principal.name))
+    return _json(WithdrawnOut(command_id=command_id))
 
 
 def _body(model: type[B], body: bytes) -> B:
@@ -762,6 +833,7 @@ ENDPOINTS = (
         None,
         query={"after": {**_COUNT, "default": 0}, "follow": _YES},
     ),
+    Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
     Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(

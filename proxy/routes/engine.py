@@ -10,18 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections.abc import Callable
 
 from aiohttp import web
 
+from adapters import events as ev
 from adapters.engine import requests, wire
 from adapters.engine.server import TASK_OPTION, EngineEncoder
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from proxy.auth import Action, Principal, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
-from proxy.hub import Feed
+from proxy.hub import Feed, entries_of
 from proxy.journal.base import SessionRow
 from proxy.keys import SESSIONS, SETTINGS
-from proxy.routes.entry import Handler, entered, owned, route_of, to_web
+from proxy.repeats import Asked
+from proxy.routes.entry import Handler, asked_by, entered, owned, route_of, to_web
 from proxy.session import Session
 from proxy.sessions import TASK
 from proxy.streams import StreamPlan, send_head, write_stream
@@ -143,8 +146,11 @@ async def _tasks(request: web.Request, principal: Principal, *states: str) -> li
 async def execute(request: web.Request) -> web.StreamResponse:
     """POST /execute: run a turn, and stream it (section 6)."""
     principal = _entered(request, Action.WRITE)
-    wanted = requests.parse_execute(await request.read())
-    session, command_id = await request.app[SESSIONS].keep(_submitted(request, principal, wanted))
+    body = await request.read()
+    wanted, asked = requests.parse_execute(body), asked_by(request, body)
+    session, command_id = await request.app[SESSIONS].keep(
+        _submitted(request, principal, wanted, asked)
+    )
     response = web.StreamResponse(headers=requests.stream_headers())
     await send_head(request, response)
     turn = await _begun(session, command_id)
@@ -153,25 +159,38 @@ async def execute(request: web.Request) -> web.StreamResponse:
         await response.write_eof()
         return response
     turn_id, start = turn
-    plan = _plan(request, turn=turn_id)
+    plan = _plan(request, turn=turn_id, ended=lambda: asked.over(whole=True))
     await write_stream(request, response, session.feed(wire.DIALECT), start, plan)
     return response
 
 
 async def _submitted(
-    request: web.Request, principal: Principal, wanted: requests.Execute
+    request: web.Request, principal: Principal, wanted: requests.Execute, asked: Asked
 ) -> tuple[Session, str]:
-    session, ids = await _task(request, principal, wanted)
-    if not ids:
-        _check_backend(request, wanted, session.leg.backend)
-        ids = await session.submit(
-            [wanted.message], by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
-        )
+    sessions, route = request.app[SESSIONS], route_of(request)
+    async with sessions.in_order.turn(principal.name, route, asked):
+        if asked.key is not None:
+            # The key may be that of a request which made another task.
+            earlier = await sessions.made_by(asked, owner=principal.name, route=route)
+            if earlier is not None and earlier[1]:
+                return earlier[0], earlier[1][0]
+        session, ids = await _task(request, principal, wanted, asked)
+        if not ids:
+            ids = session.repeated(asked) or []
+        if not ids:
+            _check_backend(request, wanted, session.leg.backend)
+            ids = await session.submit(
+                [wanted.message],
+                by=principal.name,
+                face=wire.DIALECT,
+                blobs=wanted.blobs,
+                asked=asked,
+            )
     return session, ids[0]
 
 
 async def _task(
-    request: web.Request, principal: Principal, wanted: requests.Execute
+    request: web.Request, principal: Principal, wanted: requests.Execute, asked: Asked
 ) -> tuple[Session, list[str]]:
     """Return the session of a task; a new name opens a new one, with the message in it, whose id is
     returned then (section 1)."""
@@ -204,6 +223,7 @@ async def _task(
                 options={TASK_OPTION: name},
                 aliases=[(TASK, name)],
                 succeeds=succeeds,
+                asked=asked,
             )
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
@@ -221,20 +241,27 @@ def _check_backend(request: web.Request, wanted: requests.Execute, name: str) ->
 
 
 async def _begun(session: Session, command_id: str) -> tuple[str, int] | None:
-    """Wait for the turn that a message becomes; None when the session leaves memory before."""
+    """Wait for the turn that a message becomes; None when the session leaves memory before, or for
+    a repeat whose turn is long over."""
     while not session.closed:
-        news = session.news()
+        news, idle = session.news(), session.idle
         _, encoder = await _encoder(session)
         turn = encoder.turn_of(command_id)
         if turn is not None:
             return turn
-        if encoder.over:
+        if encoder.over or idle:
             return None
         await news.wait()
     return None
 
 
-def _plan(request: web.Request, *, turn: str | None = None, stop: int | None = None) -> StreamPlan:
+def _plan(
+    request: web.Request,
+    *,
+    turn: str | None = None,
+    stop: int | None = None,
+    ended: Callable[[], None] | None = None,
+) -> StreamPlan:
     server = request.app[SETTINGS].server
     return StreamPlan(
         heartbeat=wire.heartbeat,
@@ -242,6 +269,7 @@ def _plan(request: web.Request, *, turn: str | None = None, stop: int | None = N
         write_timeout=server.write_timeout_seconds,
         turn=turn,
         stop=stop,
+        ended=ended,
     )
 
 
@@ -291,34 +319,60 @@ def _horizon(request: web.Request, session: Session, encoder: EngineEncoder) -> 
 async def respond(request: web.Request) -> web.StreamResponse:
     """POST /hitl/respond: answer what a task waits for (section 10.1)."""
     principal = _entered(request, Action.ANSWER)
-    given = requests.parse_respond(await request.read())
-    return await request.app[SESSIONS].keep(_respond(request, principal, given))
+    body = await request.read()
+    given, asked = requests.parse_respond(body), asked_by(request, body)
+    return await request.app[SESSIONS].keep(_respond(request, principal, given, asked))
 
 
 async def _respond(
-    request: web.Request, principal: Principal, given: requests.Respond
+    request: web.Request, principal: Principal, given: requests.Respond, asked: Asked
 ) -> web.Response:
-    if given.task_id is not None:
-        session = await _found(request, principal, given.task_id, Action.ANSWER)
-    else:
-        session = await _asking(request, principal, given.request_id)
-    _, encoder = await _encoder(session)
-    asked = encoder.request
-    if asked is None or given.request_id not in (None, asked.request_id):
-        raise DragomanError(
-            "This task does not wait for such an answer.", code=ErrorCode.UNKNOWN_INTERACTION
+    sessions = request.app[SESSIONS]
+    async with sessions.in_order.turn(principal.name, route_of(request), asked):
+        if given.task_id is not None:
+            session = await _found(request, principal, given.task_id, Action.ANSWER)
+            ids = session.repeated(asked)
+        else:
+            session, ids = await _asking(request, principal, given.request_id, asked)
+        if ids is not None:
+            answered = given.request_id or await _answered(request, session, ids[0])
+            return to_web(requests.json_response(200, requests.resumed_body(answered)))
+        _, encoder = await _encoder(session)
+        shown = encoder.request
+        if shown is None or given.request_id not in (None, shown.request_id):
+            raise DragomanError(
+                "This task does not wait for such an answer.", code=ErrorCode.UNKNOWN_INTERACTION
+            )
+        command = requests.to_command(given, shown)
+        await session.submit(
+            [command], by=principal.name, face=wire.DIALECT, blobs=given.blobs, asked=asked
         )
-    command = requests.to_command(given, asked)
-    await session.submit([command], by=principal.name, face=wire.DIALECT, blobs=given.blobs)
-    return to_web(requests.json_response(200, requests.resumed_body(asked.request_id)))
+        return to_web(requests.json_response(200, requests.resumed_body(shown.request_id)))
 
 
-async def _asking(request: web.Request, principal: Principal, request_id: str | None) -> Session:
-    """Return the task that shows a request, for answers that do not name the task."""
-    for session in await _waiting(request, principal):
+async def _answered(request: web.Request, session: Session, command_id: str) -> str:
+    """Return the request that a command answered, for a repeat that does not name it."""
+    async for chunk in request.app[SESSIONS].journal.scan(session.row.key):
+        for entry in entries_of(chunk.body, session.id):
+            event = entry.event
+            if isinstance(event, ev.InputAccepted) and event.command_id == command_id:
+                return event.request_id or ""
+    return ""
+
+
+async def _asking(
+    request: web.Request, principal: Principal, request_id: str | None, asked: Asked
+) -> tuple[Session, list[str] | None]:
+    """Return the task that shows a request, for answers that do not name the task; or the one that
+    got this answer before, and the ids of its commands."""
+    for row in await _tasks(request, principal, "running", "paused"):
+        session = await _found(request, principal, row.id, Action.READ)
+        ids = session.repeated(asked)
+        if ids is not None:
+            return session, ids
         _, encoder = await _encoder(session)
         if encoder.request is not None and encoder.request.request_id == request_id:
-            return session
+            return session, None
     raise DragomanError("There is no such request.", code=ErrorCode.UNKNOWN_INTERACTION)
 
 

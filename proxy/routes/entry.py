@@ -10,10 +10,11 @@ from adapters.base import Response
 from adapters.errors import DragomanError, ErrorCode
 from proxy.auth import Action, Principal, authenticate, authorize
 from proxy.errors import SessionNotFound
-from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import ASKED, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.repeats import Asked
 from proxy.session import Session
 
-__all__ = ["Handler", "entered", "owned", "route_of", "to_web"]
+__all__ = ["Handler", "asked_by", "entered", "owned", "route_of", "to_web"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -38,6 +39,19 @@ def entered(
     if action not in to_the_end and request.app[SESSIONS].stopping:
         raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
     return principal
+
+
+def asked_by(request: web.Request, body: bytes) -> Asked:
+    """Return what identifies a request that is to give commands; what becomes of its reply is heard
+    by the application."""
+
+    def reachable() -> bool:
+        transport = request.transport
+        return transport is not None and not transport.is_closing()
+
+    asked = Asked(request.method, request.path, request.headers, body, reachable)
+    request[ASKED] = asked
+    return asked
 
 
 async def owned(

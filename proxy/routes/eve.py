@@ -24,7 +24,8 @@ from adapters.events import MAIN
 from proxy.auth import Action, Principal, authorize
 from proxy.errors import InteractionConflict, SequenceConflict, SessionNotFound
 from proxy.keys import SESSIONS, SETTINGS
-from proxy.routes.entry import Handler, entered, route_of, to_web
+from proxy.repeats import Asked
+from proxy.routes.entry import Handler, asked_by, entered, route_of, to_web
 from proxy.session import SAID_AS_MESSAGE, THREAD, Session
 from proxy.settings import Settings
 from proxy.streams import StreamPlan, write_stream
@@ -211,11 +212,14 @@ async def create(request: web.Request) -> web.StreamResponse:
     """POST /eve/v1/session."""
     principal = entered(request, Action.CREATE)
     face = request.app[FACE]
-    wanted = requests.parse_create(await request.read(), face)
+    body = await request.read()
+    wanted = requests.parse_create(body, face)
     joined = request.headers.get(JOIN_HEADER)
     if joined is not None:
         return await _join(request, face, joined)
-    return await request.app[SESSIONS].keep(_create(request, principal, face, wanted))
+    return await request.app[SESSIONS].keep(
+        _create(request, principal, face, wanted, asked_by(request, body))
+    )
 
 
 async def _join(request: web.Request, face: requests.Face, name: str) -> web.Response:
@@ -232,7 +236,32 @@ async def _join(request: web.Request, face: requests.Face, name: str) -> web.Res
 
 
 async def _create(
-    request: web.Request, principal: Principal, face: requests.Face, wanted: requests.Create
+    request: web.Request,
+    principal: Principal,
+    face: requests.Face,
+    wanted: requests.Create,
+    asked: Asked,
+) -> web.Response:
+    sessions = request.app[SESSIONS]
+    route = route_of(request)
+    async with sessions.in_order.turn(principal.name, route, asked):
+        earlier = await sessions.made_by(asked, owner=principal.name, route=route)
+        if earlier is None:
+            return await _create_new(request, principal, face, wanted, asked)
+        session, ids = earlier
+        delivery = ids[0] if ids else None
+        token = await _token(session)
+        return to_web(
+            requests.create_answer(face.form, session.id, token=token, delivery_id=delivery)
+        )
+
+
+async def _create_new(
+    request: web.Request,
+    principal: Principal,
+    face: requests.Face,
+    wanted: requests.Create,
+    asked: Asked,
 ) -> web.Response:
     sessions = request.app[SESSIONS]
     route = route_of(request)
@@ -263,6 +292,7 @@ async def _create(
             dialect=wire.DIALECT,
             secret=secret,
             aliases=aliases,
+            asked=asked,
         )
     except SequenceConflict:
         if wanted.operation_id is None:
@@ -287,18 +317,43 @@ async def follow_up(request: web.Request) -> web.StreamResponse:
     """POST /eve/v1/session/{session}."""
     entered(request, Action.WRITE)
     face = request.app[FACE]
-    wanted = requests.parse_follow_up(await request.read(), face)
+    body = await request.read()
+    wanted, asked = requests.parse_follow_up(body, face), asked_by(request, body)
     request[TOKEN_STYLE] = wanted.token is not None
-    return await request.app[SESSIONS].keep(_follow_up(request, face, wanted))
+    return await request.app[SESSIONS].keep(_follow_up(request, face, wanted, asked))
 
 
 async def _follow_up(
-    request: web.Request, face: requests.Face, wanted: requests.FollowUp
+    request: web.Request, face: requests.Face, wanted: requests.FollowUp, asked: Asked
 ) -> web.Response:
     action = Action.ANSWER if wanted.answers else Action.WRITE
     principal, session, number = await _addressed(
         request, wanted.token, request.match_info["session"], action
     )
+    async with request.app[SESSIONS].in_order.turn(principal.name, route_of(request), asked):
+        ids = session.repeated(asked)
+        if ids is None:
+            details = None if number is None else {TOKEN_NUMBER: number}
+            ids = await session.submit(
+                _said(session, wanted),
+                by=principal.name,
+                face=wire.DIALECT,
+                details=details,
+                blobs=wanted.blobs,
+                asked=asked,
+            )
+    return to_web(
+        requests.follow_up_answer(
+            face.form,
+            await _shown(request, session),
+            delivery_id=ids[-1],
+            token=await _token(session),
+        )
+    )
+
+
+def _said(session: Session, wanted: requests.FollowUp) -> list[AnyCommand]:
+    """Return the commands of a follow-up, as the session is now."""
     commands: list[AnyCommand] = [_answer(session, response, wanted) for response in wanted.answers]
     if wanted.message is not None:
         # Also beside answers: while a secret is asked for, no other text is taken.
@@ -312,18 +367,7 @@ async def _follow_up(
             paused = bool(session.state.interactions) and not wanted.answers
             policy = wanted.paused_policy if paused else wanted.message.policy
             commands.append(wanted.message.model_copy(update={"policy": policy}))
-    details = None if number is None else {TOKEN_NUMBER: number}
-    ids = await session.submit(
-        commands, by=principal.name, face=wire.DIALECT, details=details, blobs=wanted.blobs
-    )
-    return to_web(
-        requests.follow_up_answer(
-            face.form,
-            await _shown(request, session),
-            delivery_id=ids[-1],
-            token=await _token(session),
-        )
-    )
+    return commands
 
 
 def _answer(
@@ -378,15 +422,20 @@ def _control(kind: requests.ControlKind, *, by_token: bool = False) -> Handler:
         entered(request, action)
         face = request.app[FACE]
         name = None if by_token else request.match_info["session"]
-        wanted = requests.parse_control(kind, await request.read(), face, name)
+        body = await request.read()
+        wanted, asked = requests.parse_control(kind, body, face, name), asked_by(request, body)
         request[TOKEN_STYLE] = wanted.token is not None
-        return await request.app[SESSIONS].keep(_controlled(request, face, wanted, action))
+        return await request.app[SESSIONS].keep(_controlled(request, face, wanted, action, asked))
 
     return control
 
 
 async def _controlled(
-    request: web.Request, face: requests.Face, wanted: requests.Control, action: Action
+    request: web.Request,
+    face: requests.Face,
+    wanted: requests.Control,
+    action: Action,
+    asked: Asked,
 ) -> web.Response:
     principal, session, number = await _addressed(request, wanted.token, wanted.session_id, action)
     applied = session.state.ended is None
@@ -403,8 +452,12 @@ async def _controlled(
         case "reset":
             command = Reset(reason=wanted.reason)
     if applied and command is not None:
-        details = None if number is None else {TOKEN_NUMBER: number}
-        await session.submit([command], by=principal.name, face=wire.DIALECT, details=details)
+        async with request.app[SESSIONS].in_order.turn(principal.name, route_of(request), asked):
+            if session.repeated(asked) is None:
+                details = None if number is None else {TOKEN_NUMBER: number}
+                await session.submit(
+                    [command], by=principal.name, face=wire.DIALECT, details=details, asked=asked
+                )
     shown = await _shown(request, session)
     return to_web(requests.control_answer(wanted.kind, face.form, shown, applied=applied))
 

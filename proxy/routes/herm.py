@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import weakref
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -18,7 +17,6 @@ from adapters.commands import AnyCommand, Archive, CreateSession, Delete, Update
 from adapters.errors import DragomanError, ErrorCode
 from adapters.herm import requests, wire
 from adapters.herm.server import (
-    IDEMPOTENCY_KEY,
     USER_ID,
     HermEncoder,
     SessionFacts,
@@ -26,30 +24,20 @@ from adapters.herm.server import (
 )
 from adapters.jsonvalue import format_json
 from proxy.auth import Action, Principal
-from proxy.errors import CursorExpired, SequenceConflict
+from proxy.errors import CursorExpired
 from proxy.hub import FIRST_ROWS, WORK_BYTES, WRITE_BYTES
 from proxy.journal.base import SessionRow
 from proxy.keys import SESSIONS, SETTINGS
-from proxy.routes.entry import Handler, entered, owned, route_of, to_web
+from proxy.repeats import Asked
+from proxy.routes.entry import Handler, asked_by, entered, owned, route_of, to_web
 from proxy.session import Session, told
 from proxy.streams import StreamPlan, send_head, write_stream
-
-IDEMPOTENT = "idempotent"
-"""The kind of alias under which a create with an `Idempotency-Key` is found again."""
-
-KEY_HEADER = "Idempotency-Key"
-
-SESSION_LOCKS: web.AppKey[weakref.WeakKeyDictionary[Session, asyncio.Lock]] = web.AppKey(
-    "herm_session_locks", weakref.WeakKeyDictionary
-)
-"""One lock for each session that gets repeatable requests: two with one key must be one."""
 
 _log = logging.getLogger(__name__)
 
 
 def add_routes(app: web.Application, prefix: str) -> None:
     """Add the face's routes below `prefix`, which may name the `{route}`."""
-    app[SESSION_LOCKS] = weakref.WeakKeyDictionary()
     v1 = f"{prefix}/v1"
     session = f"{v1}/sessions/{{session}}"
     table: tuple[tuple[str, str, Handler], ...] = (
@@ -176,17 +164,20 @@ async def create(request: web.Request) -> web.StreamResponse:
     """POST /v1/agents/{agent}/sessions."""
     principal = entered(request, Action.CREATE)
     _check_agent(request)
-    wanted = requests.parse_create(await request.read())
-    return await request.app[SESSIONS].keep(_create(request, principal, wanted))
+    body = await request.read()
+    wanted, asked = requests.parse_create(body), asked_by(request, body)
+    return await request.app[SESSIONS].keep(_create(request, principal, wanted, asked))
 
 
 async def _create(
-    request: web.Request, principal: Principal, wanted: requests.Create
+    request: web.Request, principal: Principal, wanted: requests.Create, asked: Asked
 ) -> web.Response:
     sessions, route = request.app[SESSIONS], route_of(request)
     sessions.check(route, CreateSession(user_id=wanted.user_id, title=wanted.title))
-    key = request.headers.get(KEY_HEADER)
-    try:
+    async with sessions.in_order.turn(principal.name, route, asked):
+        earlier = await sessions.made_by(asked, owner=principal.name, route=route)
+        if earlier is not None:
+            return to_web(requests.json_response(201, await _object(request, earlier[0])))
         session = await sessions.create(
             owner=principal.name,
             route=route,
@@ -194,17 +185,8 @@ async def _create(
             title=wanted.title,
             metadata=wanted.metadata,
             options=None if wanted.user_id is None else {USER_ID: wanted.user_id},
-            aliases=[] if key is None else [(IDEMPOTENT, key)],
+            asked=asked,
         )
-    except SequenceConflict:
-        if key is None:
-            raise
-        first = await sessions.journal.resolve(
-            owner=principal.name, route=route, kind=IDEMPOTENT, name=key
-        )
-        if first is None:
-            raise
-        session = await sessions.get(first, owner=principal.name, route=route)
     return to_web(requests.json_response(201, await _object(request, session)))
 
 
@@ -364,12 +346,13 @@ async def _done(
 async def post_events(request: web.Request) -> web.StreamResponse:
     """POST /v1/sessions/{session}/events."""
     entered(request, Action.WRITE)
-    wanted = requests.parse_events(await request.read())
+    body = await request.read()
+    wanted, asked = requests.parse_events(body), asked_by(request, body)
     answers = any(event.request for event in wanted)
     principal, session = await _found(request, Action.ANSWER if answers else Action.WRITE)
     if session.state.archived_at is not None:
         raise requests.HermRefusal(409, "archived", "The session is archived and takes no input.")
-    return await request.app[SESSIONS].keep(_posted(request, principal, session, wanted))
+    return await request.app[SESSIONS].keep(_posted(request, principal, session, wanted, asked))
 
 
 async def _posted(
@@ -377,24 +360,21 @@ async def _posted(
     principal: Principal,
     session: Session,
     wanted: tuple[requests.UserEvent, ...],
+    asked: Asked,
 ) -> web.Response:
-    key = request.headers.get(KEY_HEADER)
-    if key is None:
-        return await _accept(principal, session, wanted, None)
-    lock = request.app[SESSION_LOCKS].setdefault(session, asyncio.Lock())
-    async with lock:
-        repeated = (await _encoder(session)).repeated(key)
-        if repeated is not None:
-            return to_web(requests.events_answer((await _encoder(session)).inputs(repeated)))
-        return await _accept(principal, session, wanted, key)
+    async with request.app[SESSIONS].in_order.turn(principal.name, route_of(request), asked):
+        ids = session.repeated(asked)
+        if ids is None:
+            ids = await _accept(principal, session, wanted, asked)
+    return to_web(requests.events_answer((await _encoder(session)).inputs(ids)))
 
 
 async def _accept(
     principal: Principal,
     session: Session,
     wanted: tuple[requests.UserEvent, ...],
-    key: str | None,
-) -> web.Response:
+    asked: Asked,
+) -> list[str]:
     encoder = await _encoder(session)
 
     def lookup(name: str) -> ev.InteractionRequested | str | None:
@@ -409,9 +389,7 @@ async def _accept(
         text = "No turn is running; send a `user.message`."
         raise requests.HermRefusal(409, "no_turn_running", text)
     commands = requests.to_commands(wanted, lookup)
-    details = None if key is None else {IDEMPOTENCY_KEY: key}
-    ids = await session.submit(commands, by=principal.name, face=wire.DIALECT, details=details)
-    return to_web(requests.events_answer((await _encoder(session)).inputs(ids)))
+    return await session.submit(commands, by=principal.name, face=wire.DIALECT, asked=asked)
 
 
 async def list_events(request: web.Request) -> web.StreamResponse:

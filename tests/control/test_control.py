@@ -752,3 +752,50 @@ def test_the_page_names_every_endpoint_and_every_code() -> None:
         assert f"| `{code}` | {status} |" in page
     for name in AnswerIn.model_fields:
         assert f"`{name}`" in page
+
+
+# Queued messages.
+
+
+async def queue_of(dragoman: Proxied, session_id: str) -> list[dict[str, Any]]:
+    _, body = await dragoman.request("GET", f"{API}/sessions/{session_id}")
+    return [one.model_dump() for one in SessionDetailOut.model_validate(body).queue]
+
+
+async def test_a_queued_message_is_seen_and_withdrawn(dragoman: Proxied) -> None:
+    session = await dragoman.say("script: approve")
+    request = await dragoman.asked(session)
+    for text_ in ("first", "second"):
+        await dragoman.say(text_, session)
+    first, second = await queue_of(dragoman, session)
+    assert first["content"] == [{"type": "text", "text": "first"}]
+    assert first["accepted_at"] <= second["accepted_at"]
+    path = f"/sessions/{session}/inputs/{first['command_id']}"
+    answer = await dragoman.request("DELETE", API + path)
+    gone = {"version": 1, "command_id": first["command_id"], "status": "withdrawn"}
+    assert answer == (200, gone)
+    assert await queue_of(dragoman, session) == [second]
+    settled = (await log_of(dragoman, session))[-1].event
+    assert isinstance(settled, ev.InputSettled)
+    assert (settled.command_id, settled.outcome) == (first["command_id"], "withdrawn")
+    assert (await failed(dragoman, "DELETE", path))[:2] == (404, "not_found")
+    await dragoman.request(
+        "POST",
+        f"{API}/sessions/{session}/interactions/{request.request_id}",
+        json={"decision": "allow"},
+    )
+    await dragoman.until_idle(session, turns=2)
+    bodies = [got.body for got in dragoman.engine.received if got.route == "execute"]
+    said = [json.loads(body)["message"] for body in bodies]
+    assert said == ["script: approve", "second"]
+
+
+async def test_a_message_on_its_way_is_not_withdrawn(dragoman: Proxied) -> None:
+    session = await dragoman.say("hello")
+    live = await dragoman.session(session)
+    await dragoman.until_idle(session)
+    command = ev.InputAccepted(thread_id=MAIN, command_id="c-sent", kind="message", by="local")
+    await live.tell([command])
+    status, code, message = await failed(dragoman, "DELETE", f"/sessions/{session}/inputs/c-sent")
+    assert (status, code) == (409, "not_active")
+    assert "on its way" in message

@@ -354,6 +354,8 @@ async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(r
     async with running.http.post(f"{running.base}/eve/v1/session", data=b"") as response:
         body = await response.json()
     session = running.eve().attach(body["sessionId"], token=body.get("continuationToken"))
+    # The session, and that the reply about it was written.
+    await until(lambda: journal.writes == 2)
     journal.crash_at(1, confirmed=False)
     said = asyncio.create_task(session.send("hello"))
     await journal.crashed.wait()
@@ -361,3 +363,35 @@ async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(r
     with contextlib.suppress(aiohttp.ClientError, Refused, DragomanError):
         await said
     await until(lambda: session.session_id in running.sessions._live)
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bool) -> None:
+    journal = CrashJournal()
+    running = await run(journal)
+    session = await running.eve().create("script: approve")
+    await session.read_turn()
+    await session.send("later")
+    live = await running.live(session.session_id)
+    ((command_id, _),) = live._queue
+    url = f"http://{HOST}:{running.port}/api/v1/sessions/{session.session_id}"
+    # That the reply was written is stored a moment later, as nothing else is.
+    await until(lambda: journal._sessions[live.row.key].at > live.state.at)
+    # Stored or not, nobody hears of it: what is not stored was not withdrawn.
+    journal.crash_at(0 if confirmed else 1, confirmed=confirmed)
+    gone = asyncio.create_task(running.http.delete(f"{url}/inputs/{command_id}"))
+    await journal.crashed.wait()
+    await running.restart()
+    with contextlib.suppress(aiohttp.ClientError):
+        assert (await gone).status == 503
+    live = await running.live(session.session_id)
+    assert [name for name, _ in live._queue] == ([command_id] if confirmed else [])
+    (request,) = live.open_interactions()
+    answer = {"decision": "allow"}
+    async with running.http.post(
+        f"{url}/interactions/{request.request_id}", json=answer
+    ) as response:
+        assert response.status == 202
+    await settled(live)
+    sent = [body["message"] for body in running.requests("execute")]
+    assert sent == ["script: approve", *(["later"] if confirmed else [])]

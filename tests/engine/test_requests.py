@@ -343,6 +343,7 @@ def test_every_error_has_a_body_in_the_dialects_form(code: ErrorCode) -> None:
         (ErrorCode.BUSY, 409, "TASK_BUSY"),
         (ErrorCode.PAUSED, 409, "HITL_REQUIRED"),
         (ErrorCode.ALREADY_ANSWERED, 404, "NOTHING_PENDING"),
+        (ErrorCode.KEY_REUSED, 409, "IDEMPOTENCY_KEY_CONFLICT"),
         (ErrorCode.NOT_SUPPORTED, 400, "NOT_SUPPORTED"),
         (ErrorCode.RATE_LIMITED, 429, "LLM_RATE_LIMITED"),
         (ErrorCode.BACKEND_REFUSED, 502, "LLM_PROVIDER_ERROR"),

@@ -868,6 +868,7 @@ def test_a_stale_token_says_that_it_is_stale() -> None:
     ("code", "named"),
     [
         (ErrorCode.ALREADY_ANSWERED, "input_already_resolved"),
+        (ErrorCode.KEY_REUSED, "idempotency_key_conflict"),
         (ErrorCode.UNKNOWN_INTERACTION, "input_already_resolved"),
         (ErrorCode.NOT_SUPPORTED, "not_supported"),
         (ErrorCode.BUSY, "session_busy"),

@@ -364,6 +364,7 @@ def test_every_error_has_a_status_and_a_code_of_this_dialect(code: ErrorCode) ->
         (ErrorCode.BUSY, 409, "turn_running"),
         (ErrorCode.PAUSED, 409, "turn_running"),
         (ErrorCode.ALREADY_ANSWERED, 409, "already_answered"),
+        (ErrorCode.KEY_REUSED, 409, "idempotency_key_conflict"),
         (ErrorCode.NOT_SUPPORTED, 400, "not_supported"),
         (ErrorCode.RATE_LIMITED, 429, "rate_limited"),
         (ErrorCode.JOURNAL_UNAVAILABLE, 503, "unavailable"),

@@ -1,0 +1,242 @@
+"""Which request is a repeat of an earlier one, and what that one gave.
+
+A repeat is recognised only where its client could not know that the earlier one was accepted, or
+says that it sends it again: the earlier reply was not written to its end, or the request has an
+`Idempotency-Key` (or eve's `operationId`) of an earlier one, or an `x-stainless-retry-count` above
+0. Equal content alone is never a repeat.
+
+What identifies a request is stored with the first command that it gives, or with the session that
+it makes; so a repeat is recognised also after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import weakref
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Any
+
+from multidict import MultiMapping
+
+from adapters import events as ev
+from adapters.errors import DragomanError, ErrorCode
+
+REQUEST = "request"
+"""The key in an accepted input's `details`, and in a new session's `options`: what identifies the
+request that they are of. As a kind of alias: by what a session that a request made is found."""
+
+IDEMPOTENT = "idempotent"
+"""The kind of alias under which a create with an `Idempotency-Key` is found again."""
+
+LOST, REPEATED = "lost", "repeated"
+"""The kinds of alias that say of a request: its reply was not written to its end, and it was sent
+again after that."""
+
+LOST_MS = 5 * 60_000
+"""How long a request whose reply broke off may come again without saying so: a person who has seen
+an error tries again within minutes, and later says it anew."""
+
+RETRY_MS = 15 * 60_000
+"""How long a request that calls itself a retry is one: these SDKs wait 10 minutes for an answer
+before they try again."""
+
+KEY_MS = 24 * 3_600_000
+"""How long an `Idempotency-Key` holds within a session, as is usual for it."""
+
+REQUESTS_KEPT = 64
+"""The newest requests of a session that are remembered: a client repeats its last one."""
+
+_RETRY_DIGITS = 4
+
+
+@dataclasses.dataclass(slots=True)
+class Accepted:
+    """A request that was accepted. `ids` are those of its commands, `id` is its own.
+
+    `body` is None where that must not be compared, not even its hash: it held a secret. `lost_at`
+    is when its reply broke off, `retry` the number of the last try that was answered with it.
+    """
+
+    id: str
+    body: str | None
+    key: str | None
+    at: int
+    ids: list[str]
+    lost_at: int | None = None
+    retry: int = 0
+    asked: Asked | None = None
+
+
+class Asked:
+    """A request that gives commands, from its begin to the end of its reply."""
+
+    __slots__ = ("_accepted", "_done", "_lost", "_reachable", "_tell", "body", "key", "retry")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        headers: MultiMapping[str],
+        body: bytes,
+        reachable: Callable[[], bool],
+    ) -> None:
+        named = hashlib.sha256(f"{method} {path}\n".encode("utf-8", "surrogateescape"))
+        named.update(body)
+        self.body = named.hexdigest()[:32]
+        key = headers.get("Idempotency-Key")
+        self.key = None if key is None else _digest(key)
+        retry = headers.get("x-stainless-retry-count", "")
+        fits = retry.isascii() and retry.isdigit() and len(retry) <= _RETRY_DIGITS
+        self.retry = int(retry) if fits else 0
+        self._reachable = reachable
+        self._accepted: Accepted | None = None
+        self._tell: Callable[[Accepted, bool], None] | None = None
+        self._done = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Say whether the reply broke off, or is about to."""
+        return self._lost or not (self._done or self._reachable())
+
+    @property
+    def taken(self) -> bool:
+        """Say whether the request was accepted: then it matters what becomes of its reply."""
+        return self._accepted is not None
+
+    def accept(self, accepted: Accepted, tell: Callable[[Accepted, bool], None]) -> None:
+        """Hear as what the request was accepted; `tell` hears whether its reply was written to its
+        end."""
+        self._accepted = accepted
+        if self._lost:
+            tell(accepted, False)
+            return
+        self._tell = tell
+        accepted.asked = self
+
+    def over(self, *, whole: bool) -> None:
+        """Hear that the reply is over, and whether it was written to its end."""
+        if self._done or self._lost:
+            return
+        self._done, self._lost = whole, not whole
+        accepted, tell = self._accepted, self._tell
+        if accepted is not None and tell is not None:
+            # The session goes on remembering it, and is to leave memory without a collection.
+            self._tell = accepted.asked = None
+            tell(accepted, whole)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+class Requests:
+    """The newest requests that a session has accepted."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[str, Accepted] = {}
+
+    @property
+    def newest(self) -> Accepted | None:
+        """Return the newest request."""
+        return next(reversed(self._known.values()), None)
+
+    def get(self, request_id: str) -> Accepted | None:
+        """Return the request with this id, if it is remembered."""
+        return self._known.get(request_id)
+
+    def hear(self, event: ev.Event, at: int) -> None:
+        """Hear an event: an input, or that the session was made."""
+        if isinstance(event, ev.InputAccepted):
+            value, ids = (event.details or {}).get(REQUEST), [event.command_id]
+        elif isinstance(event, ev.SessionStarted):
+            value, ids = (event.options or {}).get(REQUEST), []
+        else:
+            return
+        if not isinstance(value, dict):
+            return
+        known = self._known.get(value["id"])
+        if known is not None:
+            known.ids += ids
+            return
+        made = Accepted(value["id"], value.get("body"), value.get("key"), at, ids)
+        self._known[made.id] = made
+        if len(self._known) > REQUESTS_KEPT:
+            del self._known[next(iter(self._known))]
+
+    def find(self, asked: Asked, now: int) -> Accepted | None:
+        """Return the request that another one repeats, or None; what broke off is repeated once.
+
+        Raises:
+            DragomanError: with the code KEY_REUSED, it has the key of another request.
+        """
+        for known in reversed(self._known.values()):
+            if asked.key is not None:
+                if known.key != asked.key or now - known.at > KEY_MS:
+                    continue
+                if known.body not in (None, asked.body):
+                    raise DragomanError(
+                        "This `Idempotency-Key` was sent with another request; "
+                        "each request needs one of its own.",
+                        code=ErrorCode.KEY_REUSED,
+                    )
+                return known
+            if known.body != asked.body:
+                continue
+            if known.asked is not None and known.asked.lost:
+                # Also where nobody has noticed yet that its client is gone.
+                known.asked.over(whole=False)
+            if known.lost_at is not None and now - known.lost_at <= LOST_MS:
+                return known
+            if asked.retry > known.retry and now - known.at <= RETRY_MS:
+                return known
+        return None
+
+    def lose(self, names: Collection[tuple[str, str]]) -> None:
+        """Hear which replies broke off before the session was loaded, from its aliases."""
+        for known in self._known.values():
+            if (LOST, known.id) in names and (REPEATED, known.id) not in names:
+                known.lost_at = known.at
+
+    def dump(self) -> list[list[Any]]:
+        """Return what a snapshot keeps."""
+        return [[k.id, k.body, k.key, k.at, k.ids] for k in self._known.values()]
+
+    def restore(self, value: list[list[Any]]) -> None:
+        """Take up what a snapshot kept."""
+        self._known = {made[0]: Accepted(*made) for made in value}
+
+
+class InOrder:
+    """Lets equal requests wait for each other: two with one key must be one, and one that comes
+    again while its first is still being accepted must find that."""
+
+    def __init__(self) -> None:
+        self._locks: weakref.WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+
+    @contextlib.asynccontextmanager
+    async def turn(self, owner: str, route: str, asked: Asked) -> AsyncIterator[None]:
+        """Wait until no equal request of this owner and route is being accepted."""
+        name = (owner, route, asked.key or asked.body)
+        lock = self._locks.get(name)
+        if lock is None:
+            lock = self._locks[name] = asyncio.Lock()
+        async with lock:
+            yield
+
+
+def identity(asked: Asked, request_id: str, *, sealed: bool) -> Mapping[str, str]:
+    """Return what is stored of a request; of one that holds a secret only its key."""
+    value = {"id": request_id}
+    if not sealed:
+        value["body"] = asked.body
+    if asked.key is not None:
+        value["key"] = asked.key
+    return value
