@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import aiohttp
@@ -135,6 +136,12 @@ class Upstream:
                     allow_redirects=False,
                 )
         except aiohttp.ClientConnectorError as error:
+            if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
+                raise UpstreamUnavailable(
+                    "No file descriptor is left for a connection to the backend; "
+                    "raise the limit (`ulimit -n`).",
+                    sent=False,
+                ) from error
             why = error.os_error.strerror or error.os_error
             raise UpstreamUnavailable(
                 f"The backend takes no connection: {why}", sent=False

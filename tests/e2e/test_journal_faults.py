@@ -13,23 +13,29 @@ import json
 import os
 import resource
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import apsw
 import pytest
+from aiohttp import web
 
+from adapters.base import Call, Request
 from proxy.clock import Clock
-from proxy.errors import JournalCorrupt, JournalUnavailable
+from proxy.errors import JournalCorrupt, JournalUnavailable, SequenceConflict, UpstreamUnavailable
 from proxy.journal._changes import Transaction
+from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Cut, Faults, Silence, Status
+from proxy.upstream.client import Upstream
 from tests.e2e.conftest import Run
 from tests.e2e.test_retention import ask
+from tests.journal.conftest import begin, create, joined, line, lines
 from tests.support.clocks import HurriedClock
 from tests.support.running import BACKEND, Running
+from tests.support.serving import served
 from tests.support.waiting import settled, until
 from tests.test_cli import announced, output, process
 
@@ -284,6 +290,55 @@ async def test_a_server_without_descriptors_says_so_and_serves_again_when_there_
                 assert response.status == 200
             child.terminate()
             assert await output(child) == (0, "", "")
+
+
+@contextlib.contextmanager
+def no_descriptors() -> Iterator[None]:
+    """No file, and no socket, can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(2)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_a_call_that_finds_no_descriptor_says_so_and_the_next_is_done() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="here")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    call = Call("look", Request("GET", "/"))
+    async with served(app) as url, aiohttp.ClientSession() as http:
+        upstream = Upstream(http, url, {})
+        with (
+            no_descriptors(),
+            pytest.raises(UpstreamUnavailable, match="No file descriptor is left") as caught,
+        ):
+            await upstream.call(call)
+        assert caught.value.sent is False
+        assert (await upstream.call(call)).body == b"here"
+
+
+async def test_a_journal_without_descriptors_goes_on(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "own.db", index_rows=4)
+    await journal.open()
+    with no_descriptors():
+        rows = [await create(journal, f"s{number}") for number in range(20)]
+        for row in rows:
+            await journal.append(Write(row.key, 2, 3, lines(2, 3, "y" * 50_000)))
+        # A batch with a wrong part is stored in steps that can be taken back one by one.
+        wrong = begin(journal, Write(rows[0].key, 9, 1, line(9)))
+        right = begin(journal, Write(rows[0].key, 5, 1, line(5), aliases=[("task", "t")]))
+        assert isinstance(await wrong, SequenceConflict)
+        assert await right is None
+        assert len(joined(await journal.read(rows[0].key))) == 5
+        await journal.delete(rows[1].key, at=2)
+        assert len(await journal.oldest(limit=50)) == 19
+    await journal.aclose()
 
 
 @pytest.fixture
