@@ -124,14 +124,14 @@ async def test_those_who_come_back_together_are_served_a_few_at_a_time(
     loading = most = 0
     load = Session.load
 
-    async def watched(session: Session) -> None:
+    async def watched(session: Session, names: Any) -> None:
         nonlocal loading, most
         loading += 1
         most = max(most, loading)
         # Whoever may would come here by now.
         for _ in range(20):
             await asyncio.sleep(0)
-        await load(session)
+        await load(session, names)
         loading -= 1
 
     monkeypatch.setattr(Session, "load", watched)
