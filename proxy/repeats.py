@@ -1,9 +1,10 @@
 """Which request is a repeat of an earlier one, and what that one gave.
 
 A repeat is recognised only where its client could not know that the earlier one was accepted, or
-says that it sends it again: the earlier reply was not written to its end, or the request has an
+says that it sends it again: the earlier reply was seen to break off, or the request has an
 `Idempotency-Key` (or eve's `operationId`) of an earlier one, or an `x-stainless-retry-count` above
-0. Equal content alone is never a repeat.
+0. Equal content alone is never a repeat, and neither is it after a crash: nobody knows then whether
+the reply was written.
 
 What identifies a request is stored with the first command that it gives, or with the session that
 it makes; so a repeat is recognised also after a restart.
@@ -56,8 +57,9 @@ _RETRY_DIGITS = 4
 class Accepted:
     """A request that was accepted. `ids` are those of its commands, `id` is its own.
 
-    `body` is None where that must not be compared, not even its hash: it held a secret. `lost_at`
-    is when its reply broke off, `retry` the number of the last try that was answered with it.
+    `body` is None where it is not compared: it held a secret, of which not even a hash is kept, or
+    it was not done. `lost_at` is when its reply broke off, `retry` the number of the last try that
+    was answered with it.
     """
 
     id: str
@@ -141,17 +143,16 @@ class Requests:
     def __init__(self) -> None:
         self._known: dict[str, Accepted] = {}
 
-    @property
-    def newest(self) -> Accepted | None:
-        """Return the newest request."""
-        return next(reversed(self._known.values()), None)
-
     def get(self, request_id: str) -> Accepted | None:
         """Return the request with this id, if it is remembered."""
         return self._known.get(request_id)
 
     def hear(self, event: ev.Event, at: int) -> None:
-        """Hear an event: an input, or that the session was made."""
+        """Hear an event: an input, what became of one, or that the session was made."""
+        if isinstance(event, ev.InputSettled):
+            if event.outcome != "taken":
+                self._was_not_done(event.command_id)
+            return
         if isinstance(event, ev.InputAccepted):
             value, ids = (event.details or {}).get(REQUEST), [event.command_id]
         elif isinstance(event, ev.SessionStarted):
@@ -168,6 +169,13 @@ class Requests:
         self._known[made.id] = made
         if len(self._known) > REQUESTS_KEPT:
             del self._known[next(iter(self._known))]
+
+    def _was_not_done(self, command_id: str) -> None:
+        """Hear that a command was not done, in sight of everybody: who asks for it again, without a
+        key of the first time, asks anew."""
+        for known in self._known.values():
+            if command_id in known.ids:
+                known.body = None
 
     def find(self, asked: Asked, now: int) -> Accepted | None:
         """Return the request that another one repeats, or None; what broke off is repeated once.

@@ -95,10 +95,6 @@ about 10 s."""
 THREAD = "thread"
 """The kind of alias under which a child thread's session is found."""
 
-ANSWERED_SECONDS = 0.05
-"""How long after a reply was written it is looked whether anything else was stored: nearly always
-the backend has said something, and that shows it as well."""
-
 SAID_AS_MESSAGE = "said_as_message"
 """The key in an answer's `options` under which a face keeps the plain message that was taken as the
 answer."""
@@ -486,10 +482,6 @@ class Session:
         # What the codec has noted is not to come in an hour because the clock was set back.
         self._lead = max(self._at - self._clock.now(), 0)
         self._requests.lose(names)
-        newest = self._requests.newest
-        if newest is not None and max(self._at, self.row.updated_at) <= newest.at:
-            # The stop came right after it was stored, so its reply can hardly have been written.
-            newest.lost_at = newest.at
         self._codec.restore(self.leg.state, self.leg.position)
         for row in await self._journal.commands(self.row.key):
             value = parse_json(row.body)
@@ -914,20 +906,10 @@ class Session:
         if not whole:
             request.lost_at = self._clock.now()
             self._name(LOST, request)
-        elif self._at <= request.at and not self.closed:
-            self._tasks.start(self._answered(request), name=f"{self.id}: answered")
 
     def _name(self, kind: str, request: Accepted) -> None:
         if self.state.ended != "deleted":
             self._journal.submit(Write(self.row.key, aliases=[(kind, request.id)], at=self._at))
-
-    async def _answered(self, request: Accepted) -> None:
-        """Store that a reply was written, where nothing else shows it: the session was changed
-        after its last event."""
-        await self._clock.sleep(ANSWERED_SECONDS)
-        if self._at <= request.at and not self.closed and self.state.ended != "deleted":
-            state: Any = self._status
-            self._journal.submit(Write(self.row.key, state=state, at=request.at + 1))
 
     async def _submit(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from multidict import CIMultiDict
 
@@ -53,6 +55,20 @@ def test_what_broke_off_may_come_again_for_a_while() -> None:
     assert requests.find(asked(b"stop"), 1000) is None
     assert requests.find(asked(), 1000 + LOST_MS + 1) is None
     assert requests.find(asked(), 1000 + LOST_MS) is requests.get("c1")
+
+
+@pytest.mark.parametrize("outcome", ["refused", "unknown", "withdrawn"])
+def test_what_was_not_done_may_be_asked_for_anew(outcome: Any) -> None:
+    requests = Requests()
+    heard(requests, asked(idempotency_key="k"), "c1").lost_at = 1000
+    settled = ev.InputSettled(thread_id=ev.MAIN, command_id="c1", outcome=outcome)
+    requests.hear(settled.model_copy(update={"outcome": "taken"}), 1001)
+    assert requests.find(asked(), 1002) is requests.get("c1")
+    requests.hear(settled, 1003)
+    assert requests.find(asked(), 1004) is None
+    assert requests.find(asked(x_stainless_retry_count="1"), 1004) is None
+    # A key says that it is the same request: it gets what that gave.
+    assert requests.find(asked(idempotency_key="k"), 1004) is requests.get("c1")
 
 
 def test_a_client_that_is_gone_is_noticed_when_it_comes_again() -> None:
