@@ -24,7 +24,7 @@ class StreamPlan:
     at cursor `stop` (exclusive) where given, after `lease_seconds` with `lease_end` written, or at
     a frame that ends the session (or the turn `turn`, where given). A heartbeat that depends on the
     position is a function from the cursor of the last frame. `write_timeout` is how long one write
-    may take before the reader is given up. `ended` hears that such a frame was written.
+    may take before the reader is given up.
     """
 
     heartbeat: bytes | Callable[[int], bytes] | None
@@ -34,7 +34,6 @@ class StreamPlan:
     lease_seconds: float | None = None
     lease_end: bytes = b""
     turn: str | None = None
-    ended: Callable[[], None] | None = None
 
 
 async def send_head(request: web.Request, response: web.StreamResponse) -> None:
@@ -142,8 +141,6 @@ async def _write_backlog(
         if data:
             await _write(response, data, plan)
             reader.last_write = asyncio.get_running_loop().time()
-        if ended and plan.ended is not None:
-            plan.ended()
         reader.position = kept[-1].cursor + 1 if kept else reader.position
         if ended or (feed.closed and plan.stop is None):
             return True

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Callable
 
 from aiohttp import web
 
@@ -153,13 +152,15 @@ async def execute(request: web.Request) -> web.StreamResponse:
     )
     response = web.StreamResponse(headers=requests.stream_headers())
     await send_head(request, response)
+    # The head says that it was taken; what a client then misses, it asks for by replay.
+    asked.over(whole=request.transport is not None and not request.transport.is_closing())
     turn = await _begun(session, command_id)
     if turn is None:
         # The session left memory: the body ends without a result, and its client asks for replay.
         await response.write_eof()
         return response
     turn_id, start = turn
-    plan = _plan(request, turn=turn_id, ended=lambda: asked.over(whole=True))
+    plan = _plan(request, turn=turn_id)
     await write_stream(request, response, session.feed(wire.DIALECT), start, plan)
     return response
 
@@ -255,13 +256,7 @@ async def _begun(session: Session, command_id: str) -> tuple[str, int] | None:
     return None
 
 
-def _plan(
-    request: web.Request,
-    *,
-    turn: str | None = None,
-    stop: int | None = None,
-    ended: Callable[[], None] | None = None,
-) -> StreamPlan:
+def _plan(request: web.Request, *, turn: str | None = None, stop: int | None = None) -> StreamPlan:
     server = request.app[SETTINGS].server
     return StreamPlan(
         heartbeat=wire.heartbeat,
@@ -269,7 +264,6 @@ def _plan(
         write_timeout=server.write_timeout_seconds,
         turn=turn,
         stop=stop,
-        ended=ended,
     )
 
 

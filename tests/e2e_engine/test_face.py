@@ -239,6 +239,17 @@ async def test_a_turn_survives_its_client(serve: Serve) -> None:
     assert turn.outcome == "completed"
 
 
+async def test_the_same_words_after_a_stream_that_broke_off_are_said_anew(serve: Serve) -> None:
+    face = await serve(engine={"pace": 0.2})
+    client = face.client()
+    async with aclosing(client.execute("script: slow 3", "left")) as events:
+        await anext(events)
+    # It knows that its message was taken, and reads on by replay.
+    assert (await collect(client.replay(0, "left"))).outcome == "completed"
+    assert (await client.turn("script: slow 3", "left")).text.endswith("(turn 2)")
+    assert len(face.requests("execute")) == 2
+
+
 async def test_an_open_request_is_answered_after_a_restart(serve: Serve) -> None:
     face = await serve("sqlite")
     client = face.client()
