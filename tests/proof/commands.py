@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from proxy.journal import open_journal
+import apsw
+
 from tests.proof.backends import tags_of
 
-__all__ = ["Command", "Record", "Session", "Verdict", "commands_of", "judged", "name_of", "read"]
+__all__ = ["Command", "Log", "Record", "Session", "Verdict", "commands_of", "judged", "name_of"]
 
 _INPUT = b'"type":"input.'
 
@@ -79,9 +80,12 @@ def name_of(tag: str) -> str:
     return tag.rsplit("-", 2)[0]
 
 
-def commands_of(lines: Iterable[bytes]) -> list[Command]:
-    """Read the commands from the lines of a canonical log, in the order of their acceptance."""
-    found: dict[str, Command] = {}
+def commands_of(
+    lines: Iterable[bytes], found: dict[str, Command] | None = None
+) -> dict[str, Command]:
+    """Read the commands from the lines of a canonical log, by id in the order of their acceptance;
+    `found` are those of the lines before."""
+    found = {} if found is None else found
     for line in lines:
         if _INPUT not in line:
             continue
@@ -92,29 +96,39 @@ def commands_of(lines: Iterable[bytes]) -> list[Command]:
             found[event["command_id"]] = Command(event["kind"], event.get("policy"), tags)
         elif event["type"] == "input.settled" and event["command_id"] in found:
             found[event["command_id"]].outcome = event["outcome"]
-    return list(found.values())
+    return found
 
 
-async def read(path: Path, above: int = 0, only: Collection[int] | None = None) -> list[Session]:
-    """Return the sessions of a journal with keys above one, newest first, or `only` those named."""
-    journal = open_journal(f"sqlite:///{path}", read_only=True)
-    await journal.open()
-    try:
-        keys = [*only] if only is not None else []
-        before: int | None = None
-        while only is None and (rows := await journal.sessions(before=before, limit=500)):
-            keys += [row.key for row in rows if row.key > above]
-            before = rows[-1].key
-            if before <= above:
-                break
-        found = []
-        for key in keys:
-            # Each chunk ends with its last line.
-            bodies = [chunk.body async for chunk in journal.scan(key)]
-            found.append(Session(key, commands_of(b"".join(bodies).split(b"\n"))))
-        return found
-    finally:
-        await journal.aclose()
+class Log:
+    """The commands in a journal's file, which is read on from where it was read before."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._row = 0
+        self._found: dict[int, dict[str, Command]] = {}
+
+    def read(self) -> list[Session]:
+        """Return the sessions in which something was said, but for the forgotten ones."""
+        connection = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            with connection:
+                newest = connection.execute("SELECT coalesce(max(row), 0) FROM events").get
+                rows = connection.execute(
+                    "SELECT session, body FROM events WHERE row > ? AND row <= ? AND instr(body, ?)"
+                    " ORDER BY row",
+                    (self._row, newest, _INPUT),
+                )
+                for session, body in rows:
+                    commands_of(body.split(b"\n"), self._found.setdefault(session, {}))
+        finally:
+            connection.close()
+        self._row = newest
+        return [Session(key, list(commands.values())) for key, commands in self._found.items()]
+
+    def forget(self, sessions: Iterable[Session]) -> None:
+        """Read nothing of these sessions any more, as long as nothing new is said in them."""
+        for session in sessions:
+            self._found.pop(session.key, None)
 
 
 def judged(

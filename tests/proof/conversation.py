@@ -391,7 +391,9 @@ class Conversation:
         with contextlib.suppress(*BROKEN):
             async with self._http.get(path) as response:
                 lines = (await response.read()).split(b"\n")
-                if response.status == 200 and all(one.outcome for one in commands_of(lines)):
+                if response.status == 200 and all(
+                    one.outcome for one in commands_of(lines).values()
+                ):
                     return True
         await self._later()
         await asyncio.sleep(LOOK_S / 4)

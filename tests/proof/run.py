@@ -27,7 +27,7 @@ from proxy.scripted.faults import (
     Status,
 )
 from tests.proof.backends import DIALECTS, HOST, Backends
-from tests.proof.commands import Record, Session, Verdict, judged, name_of, read
+from tests.proof.commands import Log, Record, Session, Verdict, judged, name_of
 from tests.proof.conversation import Conversation, Patience
 from tests.proof.lines import Line
 from tests.proof.process import Dragoman
@@ -168,8 +168,7 @@ class _Run:
         self._ran = self._fresh()
         # What earlier slices have judged already.
         self._past: set[str] = set()
-        self._silent: set[int] = set()
-        self._below = 0
+        self._log = Log(folder / "journal.db")
         self._counted: Counter[str] = Counter()
         self._source = random.Random(f"{plan.kind}:{plan.seed}")
         self._stop = asyncio.Event()
@@ -270,34 +269,21 @@ class _Run:
     async def _judge_commands(self, ran: Ran, backends: Backends) -> None:
         """Hold the log against the ledgers, for the conversations that are over."""
         records, ran.records = ran.records, {}
-        journal = self._folder / "journal.db"
-        mine: dict[int, Session] = {}
-        lowest: int | None = None
-        for session in await read(journal, self._below):
-            if session.name in records:
-                mine[session.key] = session
-            elif session.name not in self._past and session.key not in self._silent:
-                lowest = session.key
-                if not session.name:
-                    # Nothing was said in it yet; the next time nothing will be said any more.
-                    self._silent.add(session.key)
-        if mine or lowest is not None:
-            self._below = max(mine, default=0) if lowest is None else lowest - 1
         deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline:
-            late = [
-                session.key
-                for session in mine.values()
-                if not records[session.name].stuck
-                and not all(one.outcome for one in session.commands)
-            ]
-            if not late:
+        while True:
+            log = await asyncio.to_thread(self._log.read)
+            sessions: dict[str, list[Session]] = {}
+            for session in log:
+                sessions.setdefault(session.name, []).append(session)
+            late = any(
+                not record.stuck and not one.outcome
+                for name, record in records.items()
+                for session in sessions.get(name, ())
+                for one in session.commands
+            )
+            if not late or time.monotonic() >= deadline:
                 break
             await asyncio.sleep(1.0)
-            mine.update((session.key, session) for session in await read(journal, only=late))
-        sessions: dict[str, list[Session]] = {}
-        for session in mine.values():
-            sessions.setdefault(session.name, []).append(session)
         stops: Counter[str] = Counter()
         for ledger in backends.ledgers.values():
             for talk, times in ledger.interrupts.items():
@@ -307,6 +293,7 @@ class _Run:
             found = judged(name, record, sessions.get(name, ()), executed, stops[name])
             ran.pairs[_name(record.pair)].add(found)
         self._past.update(records)
+        self._log.forget(session for session in log if session.name in self._past)
 
     def _faults(self, dialect: str) -> Faults:
         if self._plan.kind != "disconnects":

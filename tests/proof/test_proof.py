@@ -15,6 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.journal.base import Write
+from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import (
     Duplicate,
     Faults,
@@ -26,7 +28,7 @@ from proxy.scripted.faults import (
 )
 from tests.proof import results
 from tests.proof.__main__ import next_slice, parse
-from tests.proof.commands import Command, Record, Session, commands_of, judged
+from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
 from tests.proof.conversation import SCRIPTS, _bare_failures
 from tests.proof.facts import FACTS, compare
 from tests.proof.people import EnginePerson
@@ -201,12 +203,44 @@ LOG = [
 
 def test_commands_are_read_from_the_log_with_what_became_of_them() -> None:
     lines = [json.dumps(event, separators=(",", ":")).encode() for event in LOG]
-    found = commands_of([*lines, b""])
+    found = list(commands_of([*lines, b""]).values())
     assert found == [
         Command("message", None, ("p1-0-0",), "taken"),
         Command("interrupt", None, ("p1-0-s",), ""),
     ]
     assert Session(1, found).name == "p1"
+
+
+async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path) -> None:
+    journal = SqliteJournal(tmp_path / "journal.db")
+    await journal.open()
+    first, second = [
+        await journal.create_session(
+            id=name,
+            owner="local",
+            route="r",
+            dialect="eve",
+            backend="b",
+            secret=b"",
+            at=1,
+            body=json.dumps(LOG[0], separators=(",", ":")).encode() + b"\n",
+        )
+        for name in ("s1", "s2")
+    ]
+    log = Log(tmp_path / "journal.db")
+    found = log.read()
+    assert [(one.key, one.name, [c.outcome for c in one.commands]) for one in found] == [
+        (first.key, "p1", [""]),
+        (second.key, "p1", [""]),
+    ]
+    log.forget(found[:1])
+    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    body = json.dumps(LOG[3], separators=(",", ":")).encode() + b"\n"
+    journal.submit(Write(second.key, 2, 1, body, done=done.set_result))
+    assert await done is None
+    await journal.aclose()
+    (left,) = log.read()
+    assert (left.key, [one.outcome for one in left.commands]) == (second.key, ["taken"])
 
 
 @pytest.mark.parametrize(
