@@ -486,7 +486,11 @@ class Sessions:
             if owner not in (None, row.owner) or route not in (None, row.route):
                 raise SessionNotFound("There is no such session.")
             raise SessionExpired(row)
-        return self._hold(await self._load(row))
+        session = await self._load(row)
+        while session.closed and not self._closed:
+            # It was loaded long before we came to hear of it, and put away again.
+            session = await self._load(row)
+        return self._hold(session)
 
     async def keep(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work that goes on when the client leaves: what is half accepted must not stay half.

@@ -23,9 +23,10 @@ from adapters.eve import wire
 from proxy import hub
 from proxy.errors import JournalUnavailable
 from proxy.hub import TRANSPORT_BYTES, Reader, entries_of
-from proxy.journal.base import Write
+from proxy.journal.base import SessionRow, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.session import Session
+from proxy.sessions import Sessions
 from proxy.settings import ServerSettings
 from proxy.upstream.client import Frames, Upstream
 from tests.e2e.conftest import Run
@@ -522,6 +523,28 @@ async def test_a_session_stays_in_memory_while_work_that_outlives_its_request_lo
 
     with running.sessions.holding():
         await running.sessions.keep(work())
+
+
+async def test_a_session_that_is_put_away_before_who_asked_hears_of_it_is_loaded_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await run("sqlite")
+    session = await running.eve().create("hello")
+    await settled(await running.live(session.session_id))
+    await running.restart()
+    load, closed = Sessions._load, 0
+
+    async def slow(sessions: Sessions, row: SessionRow) -> Session:
+        nonlocal closed
+        live = await load(sessions, row)
+        if closed < 2:
+            closed += 1
+            sessions._live.pop(live.id).close()
+        return live
+
+    monkeypatch.setattr(Sessions, "_load", slow)
+    assert not (await running.live(session.session_id)).closed
+    assert closed == 2
 
 
 async def test_a_session_that_was_put_away_is_gone_without_a_collection_of_cycles(run: Run) -> None:
