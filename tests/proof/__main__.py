@@ -28,6 +28,7 @@ from tests.proof.run import PAIRS, Plan, Ran, run
 KILLS = 2000
 DISCONNECTS = 10_000
 SOAK_MINUTES = 60.0
+CLOSING_S = 30.0
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 SOAK_PART = 0.5
@@ -94,7 +95,7 @@ def one(
         keep=keep,
         form=options.form,
         generation=options.generation,
-        slice_s=options.minutes * 60 if each else 0,
+        slice_s=longest_of(options) if each else 0,
     )
     process = f"{dt.datetime.now(dt.UTC):%Y-%m-%dT%H:%M:%S}"
 
@@ -120,6 +121,13 @@ def one(
     return made(asyncio.run(run(plan, say, each and (lambda ran: each(made(ran))))))
 
 
+def longest_of(options: argparse.Namespace) -> float:
+    """Return how many seconds the traffic of a slice may take; what is looked at after it takes the
+    rest of its minutes."""
+    minutes: float = options.minutes
+    return minutes * 60 - min(CLOSING_S, minutes * 6)
+
+
 def soak_folder(options: argparse.Namespace) -> Path:
     """Return where the journal of the soak is."""
     results_file: Path = options.results
@@ -129,7 +137,7 @@ def soak_folder(options: argparse.Namespace) -> Path:
 def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str, int, float] | None:
     """Return the kind, goal and seconds of what is to be done next; None when all is done. All that
     is left of the soak is done in one go, in slices, unless one slice was asked for."""
-    longest = options.minutes * 60
+    longest = longest_of(options)
     kills = math.ceil(options.kills * options.fraction) - results.total(done, "kills", "kills")
     if kills > 0:
         return "kills", int(kills), longest
@@ -155,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.only:
         goal = {"kills": options.kills, "disconnects": options.disconnects}.get(options.only, 0)
-        done = [one(options, options.only, options.seed, goal, options.minutes * 60)]
+        done = [one(options, options.only, options.seed, goal, longest_of(options))]
     else:
         done = results.read(options.results)
 

@@ -143,9 +143,9 @@ def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: in
 @pytest.mark.parametrize(
     ("done", "expected"),
     [
-        ([], ("kills", 2000, 480.0)),
-        ([made("kills", kills=300)], ("kills", 1700, 480.0)),
-        ([made("kills", kills=2000)], ("disconnects", 10_000, 480.0)),
+        ([], ("kills", 2000, 450.0)),
+        ([made("kills", kills=300)], ("kills", 1700, 450.0)),
+        ([made("kills", kills=2000)], ("disconnects", 10_000, 450.0)),
         (
             [made("kills", kills=2001), made("disconnects", disconnects=10_000)],
             ("soak", 0, 3600.0),
