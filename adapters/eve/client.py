@@ -168,6 +168,8 @@ class _Line:
     last: str | None = None
     # It has ended, and was cancelled afterwards: the boundary of that is still to come.
     taken_back: bool = False
+    # It was written before the boundary that follows it had come.
+    owed: bool = False
     turns: int = 0
     # `closed`: eve ended its turn at a pause, ours is open. `empty`: this eve turn has not worked.
     # `named`: the requests that were open when eve last said that it waits. `unrelayed`: those of a
@@ -1735,6 +1737,7 @@ class EveClient(ClientCodec):
             return []
         if "control" in ending:
             return [_raw_load(ending["control"])]
+        line.owed = True
         if line.turn is None:
             return []
         native = ev.NativeRef(**ending["native"]) if ending.get("native") else None
@@ -1886,6 +1889,7 @@ class EveClient(ClientCodec):
         self._decide_all(line, "unknown")
         out = self._released(line)
         alone = line.ending is None and s.control == 0
+        owed, line.owed = line.owed, False
         if line.thread == ev.MAIN:
             token = record.data.get("continuationToken")
             if isinstance(token, str) and token and s.generation in (None, "T"):
@@ -1898,7 +1902,9 @@ class EveClient(ClientCodec):
         if line.ending is not None and "control" not in line.ending:
             if rest := _rest(record.data, _BOUNDARY_KEYS):
                 line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: rest}
-            return out + self._flush(line, usage)
+            out += self._flush(line, usage)
+            line.owed = False
+            return out
         if alone and line.thread == ev.MAIN and line.turn is not None and line.paused != "input":
             # Section 8.1: a boundary follows the end of its turn. This one has forgotten it.
             line.ending_at = record.now
@@ -1915,7 +1921,7 @@ class EveClient(ClientCodec):
                     native=record.native,
                 )
             )
-        if line.ending is None:
+        if line.ending is None and not (owed and line.closed):
             # It says that an input, or a control, came to nothing.
             out += self._unknown(line, record)
         # What has changed the context outside of turns comes after the usage that it led to.

@@ -383,6 +383,23 @@ def result(name: str) -> dict[str, Any]:
     return {"kind": "tool-result", "callId": f"call-{name}", "toolName": "pay", "output": 1}
 
 
+def test_the_boundary_of_a_pause_that_comes_after_the_answer_says_nothing_new() -> None:
+    # The stream broke between the end of eve's turn and what follows it.
+    wire = Wire("T")
+    wire.approval("A")
+    wire.in_turn("turn.completed")
+    assert wire.codec.wake_at is not None
+    wire.take(wire.codec.tick(wire.codec.wake_at))
+    assert wire.of(ev.TurnPaused)[-1].request_ids == ("A",)
+    wire.answer(wire.command(allow("A")), 200, {"ok": True})
+    late = {"continuationToken": "eve:late", "wait": "next-user-message"}
+    wire.say("session.waiting", **late)
+    assert wire.of(ev.Native) == []
+    # Another one is news, though nobody knows of what.
+    wire.say("session.waiting", **late)
+    assert len(wire.of(ev.Native)) == 1
+
+
 def test_two_approvals_of_a_token_server_are_answered_one_by_one() -> None:
     wire = Wire("T")
     wire.approval("A", "B")
