@@ -278,6 +278,8 @@ class EveClient(ClientCodec):
         self._todo: list[Call] = []
         self._opened_at: int | None = None
         self._opened_frames = 0
+        # Answers that the stream has shown before the reply to their request was there.
+        self._shown: set[str] = set()
         self._ended_at_once = 0
         self._refused: set[str] = set()
         self.wake_at = None
@@ -578,6 +580,7 @@ class EveClient(ClientCodec):
             "command_id": command_id,
             "outcome": outcome,
             "answer": _dump(answer),
+            "settled": False,
         }
 
     def _option_id(
@@ -647,7 +650,8 @@ class EveClient(ClientCodec):
         else:
             response["optionId"] = option_id
         self._s.answers.setdefault(
-            request_id, {"command_id": None, "outcome": "cancelled", "answer": None}
+            request_id,
+            {"command_id": None, "outcome": "cancelled", "answer": None, "settled": True},
         )
         return response
 
@@ -817,6 +821,10 @@ class EveClient(ClientCodec):
         if response.status == 400 and self._without_token(call, response):
             return []
         try:
+            if self._was_shown(call):
+                if ok:
+                    self._learn(response, body)
+                return []
             match call.name:
                 case "stream":
                     return self._no_stream(call, response)
@@ -992,6 +1000,14 @@ class EveClient(ClientCodec):
             )
         ]
 
+    def _was_shown(self, call: Call) -> bool:
+        """Say whether the stream has shown already what a call did: what becomes of its reply says
+        nothing more."""
+        if call.command_id not in self._shown:
+            return False
+        self._shown.discard(call.command_id)
+        return True
+
     def _over(self, code: object, error: ev.ErrorInfo) -> list[ev.Event]:
         """End our session where the backend says that its own is over for good (section 5)."""
         if code not in (wire.SESSION_NOT_ACTIVE, wire.SESSION_STRANDED) or self._s.ended:
@@ -1018,9 +1034,10 @@ class EveClient(ClientCodec):
         if ok:
             self._learn(response, body)
             s.doubtful.pop(command_id, None)
-            if call.name == "negative":
-                if s.cancel is None:
-                    return [_settled(command_id, "taken")]
+            for answer in s.answers.values():
+                if answer["command_id"] == command_id:
+                    answer["settled"] = True
+            if call.name == "negative" and s.cancel is not None:
                 s.cancel["at"] = now + CANCEL_MS
                 return []
             return [_settled(command_id, "taken")]
@@ -1104,6 +1121,8 @@ class EveClient(ClientCodec):
         self._touch()
         info = ev.ErrorInfo(code=str(error.code), message=error.message)
         try:
+            if self._was_shown(call):
+                return []
             if call.name == "stream":
                 self._refused.add(call.thread_id)
                 if call.thread_id == ev.MAIN:
@@ -2611,9 +2630,11 @@ class EveClient(ClientCodec):
         if answer is None and known is not None and known["answer"] is not None:
             answer = ev.Answer(**known["answer"])
         out: list[ev.Event] = []
-        if known is not None and known["command_id"] in s.doubtful:
-            # The effect proves that the answer arrived.
-            del s.doubtful[known["command_id"]]
+        if known is not None and not known["settled"] and outcome not in _PASSED_OVER:
+            # The effect proves that the answer arrived, whatever becomes of the request's reply.
+            self._shown.add(known["command_id"])
+            s.doubtful.pop(known["command_id"], None)
+            s.retries = [r for r in s.retries if r["command_id"] != known["command_id"]]
             out.append(_settled(known["command_id"], "taken"))
         asking = s.lines[request["thread"]]
         out.append(
@@ -3186,6 +3207,9 @@ _OUTCOMES = {
     "invalid": "failed",
 }
 """`outcome` of a resolution -> ours (section 9.4)."""
+
+_PASSED_OVER = frozenset({"withdrawn", "cancelled", "expired"})
+"""Outcomes that say nothing of an answer: the request was over without it."""
 
 _SIGN_IN_OUTCOMES = {
     "authorized": "approved",

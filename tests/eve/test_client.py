@@ -752,6 +752,52 @@ def test_a_refused_answer_releases_its_claim() -> None:
     assert wire.of(ev.InteractionAnswered)[-1].state == "released"
 
 
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+@pytest.mark.parametrize("reply", [202, 500, None])
+def test_an_answer_that_the_stream_shows_before_the_reply_to_it_is_taken(
+    generation: str, reply: int | None
+) -> None:
+    wire = Wire(generation)
+    wire.approval("A")
+    if generation == "S2":
+        wire.in_turn("turn.waiting", on="input")
+        call = wire.command(allow("A"))
+        shown = {"requestId": "A", "kind": "tool-approval", "outcome": "approved"}
+        wire.in_turn("input.resolved", 0, resolutions=[shown])
+    else:
+        wire.close()
+        call = wire.command(allow("A"))
+        wire.begin()
+        wire.in_turn("step.started", 0)
+    wire.in_turn("action.result", 0, result=result("A"), status="completed")
+    assert [e.outcome for e in wire.of(ev.InteractionResolved)] == ["approved"]
+    assert [(e.command_id, e.outcome) for e in wire.of(ev.InputSettled)] == [
+        ("cmd-1", "taken"),
+        ("cmd-2", "taken"),
+    ]
+    if reply is None:
+        lost = DragomanError("The connection broke.")
+        assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
+    else:
+        assert wire.answer(call, reply, {"ok": reply == 202}) == []
+    # Nothing is in doubt, and nothing is left to decide.
+    wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
+    assert len(wire.of(ev.InputSettled)) == 2
+    assert not wire.of(ev.ErrorReported)
+    assert not wire.normalizer.repairs
+
+
+def test_an_answer_to_a_request_that_was_withdrawn_meanwhile_is_not_shown_as_taken() -> None:
+    wire = Wire("S2")
+    wire.approval("A")
+    wire.in_turn("turn.waiting", on="input")
+    call = wire.command(allow("A"))
+    ignored = {"requestId": "A", "kind": "tool-approval", "outcome": "ignored"}
+    wire.in_turn("input.resolved", 0, resolutions=[ignored])
+    wire.answer(call, 400, {"ok": False, "error": "Nothing to answer."})
+    assert [e.outcome for e in wire.of(ev.InputSettled)] == ["taken", "refused"]
+
+
 def test_a_turn_that_fails_with_an_answer_under_way_leaves_no_stream_wanted() -> None:
     wire = Wire("S2")
     wire.approval("A")
