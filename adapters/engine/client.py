@@ -69,6 +69,15 @@ UNKNOWN_PATIENCE_MS = 60_000
 SAME_BREAKS = 3
 """Replays in a row that break at the same place before that is taken as the end; ours."""
 
+LOOK_AGAIN_MS = 2_000
+"""How long after a request that still listed an answer's question the list is asked once more: what
+the broken connection held has arrived by then. Ours."""
+
+LOOKS = 12
+LOOK_RETRY_MS = 5_000
+"""How often, and how long after, a list that cannot be read is asked again for an answer in doubt:
+as long as a backend that is away is borne."""
+
 SESSION_LOST = "backend_session_lost"
 
 _IMPOSSIBLE_INTERRUPT = "the Engine has no route that stops a turn (engine page, section 5)"
@@ -111,6 +120,7 @@ class _State:
     interaction_call: str | None = None
     interactions: int = 0
     answer: dict[str, Any] | None = None
+    doubts: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     ending: dict[str, Any] | None = None
     ending_at: int = 0
     held: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -157,6 +167,10 @@ class EngineClient(ClientCodec):
         self._torn = False
         self._echoes: list[int] = []
         self._lost: tuple[int, int, int] | None = None
+        # Answers that the stream has shown before the reply to their request was there.
+        self._shown: set[str] = set()
+        # The answers for which what is pending is asked just now.
+        self._looking: set[str] = set()
         self._confirmed = False
         self._denied = False
         self._calls: list[Call] = []
@@ -279,6 +293,7 @@ class EngineClient(ClientCodec):
             "command_id": command_id,
             "outcome": outcome,
             "answer": given.model_dump(mode="json", exclude_defaults=True),
+            "settled": False,
         }
 
     def _post(
@@ -298,6 +313,8 @@ class EngineClient(ClientCodec):
                 self._expect(command_id, command)
                 self._live = None
                 return None
+            case _ if self._answers(command_id) is not None:
+                pass
             case cmd.AnswerInteraction():
                 if command.request_id == self._s.interaction:
                     self._note_answer(command_id, command)
@@ -306,7 +323,18 @@ class EngineClient(ClientCodec):
                     self._s.answer = _denial(command_id)
             case _:
                 return None
+        return self._look(command_id)
+
+    def _look(self, command_id: str) -> Call:
+        """Ask what is pending: it tells what became of an answer."""
+        self._s.doubts.setdefault(command_id, {"at": None, "looks": 0})
+        self._looking.add(command_id)
         return Call("pending", Request("GET", wire.PENDING), command_id=command_id)
+
+    def _answers(self, command_id: str | None) -> dict[str, Any] | None:
+        """Return what is known of a command that answers the open request, else None."""
+        answer = self._s.answer
+        return answer if answer is not None and answer["command_id"] == command_id else None
 
     def take_calls(self) -> list[Call]:
         calls, self._calls = self._calls, []
@@ -349,11 +377,13 @@ class EngineClient(ClientCodec):
         self._touched = True
         error = refusal(response)
         ok = 200 <= response.status < 300
+        if self._was_shown(call):
+            return []
         match call.name:
             case "respond":
                 return self._answered(call, ok, response, error)
-            case "pending" | "doubt":
-                return self._looked_up(call, response)
+            case "pending":
+                return self._looked_up(call.command_id, _listed(response), now)
             case "answered":
                 return self._answered_elsewhere(_listed(response))
             case "replay":
@@ -374,6 +404,9 @@ class EngineClient(ClientCodec):
     ) -> list[ev.Event]:
         assert call.command_id is not None
         if ok:
+            answer = self._answers(call.command_id)
+            if answer is not None:
+                answer["settled"] = True
             return [_settled(call.command_id, "taken")]
         if _is_doubtful(response):
             return self._doubt(call.command_id, error)
@@ -387,9 +420,19 @@ class EngineClient(ClientCodec):
         return out
 
     def _doubt(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
-        """Say that an answer may have arrived, and look: one that has not can be given again."""
-        self._calls.append(Call("doubt", Request("GET", wire.PENDING), command_id=command_id))
-        return [_settled(command_id, "unknown", error)]
+        """Say that an answer may have arrived, and look: what is pending tells."""
+        self._calls.append(self._look(command_id))
+        message = f"{error.message} What is pending will show whether the answer arrived."
+        return [_retried(error.code, message)]
+
+    def _was_shown(self, call: Call) -> bool:
+        """Say whether the stream has shown already what a call did: what becomes of its reply says
+        nothing more."""
+        if call.command_id not in self._shown:
+            return False
+        self._shown.discard(call.command_id)
+        self._looking.discard(call.command_id)
+        return True
 
     def _release_claim(self, command_id: str) -> list[ev.Event]:
         """Let the open request be answered again; an interrupt has no claim on it."""
@@ -407,24 +450,36 @@ class EngineClient(ClientCodec):
             )
         ]
 
-    def _looked_up(self, call: Call, response: Response) -> list[ev.Event]:
-        """Hear what is pending: an answer whose request is still listed has not arrived (10.3)."""
-        assert call.command_id is not None
-        answer = self._s.answer
-        if answer is None or answer["command_id"] != call.command_id:
+    def _looked_up(
+        self, command_id: str | None, listed: list[Any] | None, now: int
+    ) -> list[ev.Event]:
+        """Hear what is pending, None where it could not be read: an answer whose request is still
+        listed has not arrived (10.3)."""
+        assert command_id is not None
+        self._looking.discard(command_id)
+        answer, doubt = self._answers(command_id), self._s.doubts.pop(command_id)
+        if answer is None:
             # The request is resolved, or there is another one: the turn went on.
-            return [_settled(call.command_id, "taken")] if call.name == "pending" else []
-        listed = _listed(response)
-        if listed is None:
-            return [_settled(call.command_id, "unknown")] if call.name == "pending" else []
-        out: list[ev.Event] = []
-        if any(self._is_open(item) for item in listed):
-            lost = ev.ErrorInfo(
-                code="not_delivered", message="The answer did not reach the Engine."
-            )
-            out = [_settled(call.command_id, "refused", lost)] if call.name == "pending" else []
-            return out + self._release_claim(call.command_id)
-        return [_settled(call.command_id, "taken")] if call.name == "pending" else []
+            return [_settled(command_id, "taken")]
+        if listed is None and doubt["looks"] < LOOKS - 1:
+            return self._look_again(command_id, now + LOOK_RETRY_MS, doubt["looks"] + 1)
+        if listed is None or not any(self._is_open(item) for item in listed):
+            answer["settled"] = True
+            return [_settled(command_id, "unknown" if listed is None else "taken")]
+        if doubt["at"] is None:
+            # The time is stored with this: a restart goes on waiting, and does not begin again.
+            message = "What is pending still names the request; it will be asked once more."
+            out = self._look_again(command_id, now + LOOK_AGAIN_MS, doubt["looks"])
+            return [*out, _retried("input_in_doubt", message)]
+        if now < doubt["at"]:
+            return self._look_again(command_id, doubt["at"], doubt["looks"])
+        lost = ev.ErrorInfo(code="not_delivered", message="The answer did not reach the Engine.")
+        return [_settled(command_id, "refused", lost), *self._release_claim(command_id)]
+
+    def _look_again(self, command_id: str, at: int, looks: int) -> list[ev.Event]:
+        self._s.doubts[command_id] = {"at": at, "looks": looks}
+        self._set_alarm()
+        return []
 
     def _answered_elsewhere(self, listed: list[Any] | None) -> list[ev.Event]:
         """Hear what is pending after a 404: a request that is listed can be answered again."""
@@ -449,6 +504,8 @@ class EngineClient(ClientCodec):
         if call.name == "replay":
             self._over(call)
             return []
+        if self._was_shown(call):
+            return []
         assert call.command_id is not None
         info = ev.ErrorInfo(code=str(error.code), message=error.message)
         if call.name == "execute":
@@ -459,12 +516,10 @@ class EngineClient(ClientCodec):
             self._s.pending = None
             self._s.expecting = False
             return [_settled(call.command_id, "refused", info)]
-        if call.name == "doubt":
-            return []
         if call.name == "answered":
             return self._answered_elsewhere(None)
         if call.name == "pending":
-            return [_settled(call.command_id, "unknown", info)]
+            return self._looked_up(call.command_id, None, now)
         if sent:
             return self._doubt(call.command_id, info)
         out: list[ev.Event] = [_settled(call.command_id, "refused", info)]
@@ -549,11 +604,18 @@ class EngineClient(ClientCodec):
             out += self._release()
         if self._s.ending is not None and now >= self._s.ending_at + END_HOLD_MS:
             out += self._end(now)
+        due = [id_ for id_, doubt in self._waiting() if doubt["at"] <= now]
+        self._calls += [self._look(command_id) for command_id in due]
         self._set_alarm()
         return out
 
+    def _waiting(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the answers in doubt for which what is pending is asked at some time."""
+        doubts = self._s.doubts.items()
+        return [(i, d) for i, d in doubts if d["at"] is not None and i not in self._looking]
+
     def _set_alarm(self) -> None:
-        times = []
+        times = [doubt["at"] for _, doubt in self._waiting()]
         if self._held:
             times.append(self._s.held_at + HOLD_MS)
         if self._s.ending is not None:
@@ -1255,7 +1317,15 @@ class EngineClient(ClientCodec):
         assert request_id is not None
         s.interaction, s.interaction_call, s.answer = None, None, None
         given = answer.get("answer")
+        out: list[ev.Event] = []
+        if answer and not answer["settled"]:
+            # The effect proves that the answer arrived, whatever becomes of the request's reply.
+            command_id = answer["command_id"]
+            if s.doubts.pop(command_id, None) is None or command_id in self._looking:
+                self._shown.add(command_id)
+            out.append(_settled(command_id, "taken"))
         return [
+            *out,
             ev.InteractionResolved(
                 thread_id=ev.MAIN,
                 turn_id=s.turn,
@@ -1477,7 +1547,13 @@ def _settled(
 
 
 def _denial(command_id: str) -> dict[str, Any]:
-    return {"command_id": command_id, "outcome": "denied", "interrupt": True}
+    return {"command_id": command_id, "outcome": "denied", "interrupt": True, "settled": False}
+
+
+def _retried(code: str, message: str) -> ev.Event:
+    return ev.ErrorReported(
+        thread_id=ev.MAIN, code=code, message=message, retry="retrying", synthetic=True
+    )
 
 
 def _allows(command: cmd.AnswerInteraction) -> bool:

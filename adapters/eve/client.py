@@ -2632,8 +2632,8 @@ class EveClient(ClientCodec):
         out: list[ev.Event] = []
         if known is not None and not known["settled"] and outcome not in _PASSED_OVER:
             # The effect proves that the answer arrived, whatever becomes of the request's reply.
-            self._shown.add(known["command_id"])
-            s.doubtful.pop(known["command_id"], None)
+            if s.doubtful.pop(known["command_id"], None) is None:
+                self._shown.add(known["command_id"])
             s.retries = [r for r in s.retries if r["command_id"] != known["command_id"]]
             out.append(_settled(known["command_id"], "taken"))
         asking = s.lines[request["thread"]]

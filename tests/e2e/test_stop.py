@@ -22,7 +22,7 @@ import pytest
 
 from adapters import events as ev
 from proxy.journal import open_journal
-from proxy.scripted.faults import Faults, Silence, SlowHead
+from proxy.scripted.faults import Faults, Silence, SlowHead, Stall
 from tests.e2e.conftest import Run
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
@@ -38,6 +38,8 @@ from tests.support.waiting import SOON_S, until
 
 # Longer than any test waits: an answer that comes when the test says so.
 LATER = SlowHead(600.0)
+# The frames of `approve` up to its request are nine: the stream does not tell of its answer.
+UNTOLD = {("execute", 1): Stall(after_event=9)}
 
 # What is slow then is a machine that does much else, not the stop.
 LATE_S = 3.0
@@ -140,7 +142,7 @@ def settled_inputs(events: list[ev.Event]) -> list[str]:
 async def test_a_stop_waits_for_the_answer_to_a_command_and_refuses_what_is_new(
     run: Run, tmp_path: Path
 ) -> None:
-    running = await run(engine={"faults": Faults({("respond", 1): LATER})})
+    running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): LATER})})
     async with served(tmp_path, running) as server:
         session, request = await paused(running, server)
         path = f"/as/eve/to/{BACKEND}/eve/v1/session/{session.session_id}/stream"
@@ -192,7 +194,7 @@ async def test_a_stop_waits_for_the_answer_to_a_command_and_refuses_what_is_new(
 async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     run: Run, tmp_path: Path
 ) -> None:
-    faults = Faults({("respond", 1): Silence(done=True)})
+    faults = Faults({**UNTOLD, ("respond", 1): Silence(done=True)})
     running = await run(engine={"faults": faults})
     async with served(tmp_path, running, shutdown_seconds=4.0) as server:
         session, request = await paused(running, server)
@@ -223,7 +225,7 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     ids=["writer", "reader", "task"],
 )
 async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, before: str) -> None:
-    running = await run(engine={"faults": Faults({("respond", 1): Silence(done=True)})})
+    running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): Silence(done=True)})})
     hanging = f"import asyncio, time\n{before}"
     async with served(tmp_path, running, shutdown_seconds=2.0, before=hanging) as server:
         session, request = await paused(running, server)
@@ -244,7 +246,7 @@ async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, b
 
 
 async def test_a_second_signal_ends_the_process_at_once(run: Run, tmp_path: Path) -> None:
-    running = await run(engine={"faults": Faults({("respond", 1): LATER})})
+    running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): LATER})})
     async with served(tmp_path, running) as server:
         session, request = await paused(running, server)
         await session.respond(request, "approve")
@@ -263,7 +265,7 @@ async def test_a_second_signal_ends_the_process_at_once(run: Run, tmp_path: Path
 async def test_a_message_that_waits_for_its_turn_is_not_sent_while_the_server_stops(
     run: Run, tmp_path: Path
 ) -> None:
-    running = await run(engine={"pace": 0.02, "faults": Faults({("respond", 1): LATER})})
+    running = await run(engine={"pace": 0.02, "faults": Faults({**UNTOLD, ("respond", 1): LATER})})
     async with served(tmp_path, running) as server:
         held, request = await paused(running, server)
         slow = await held.client.create("script: slow 30")

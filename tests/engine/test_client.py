@@ -13,7 +13,15 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, Response, Support
 from adapters.commands import COMMAND_TYPES, AnswerInteraction, SendMessage
-from adapters.engine.client import ABILITIES, APPROVAL_OPTIONS, EngineClient, refusal
+from adapters.engine.client import (
+    ABILITIES,
+    APPROVAL_OPTIONS,
+    LOOK_AGAIN_MS,
+    LOOK_RETRY_MS,
+    LOOKS,
+    EngineClient,
+    refusal,
+)
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.mapping import parse_mapping
@@ -886,9 +894,14 @@ def test_an_answer_that_was_not_sent_gives_its_claim_back() -> None:
 PENDING = {"pending": [{"request_id": "h", "task_id": TASK, "kind": "permission"}]}
 
 
-@pytest.mark.parametrize("how", ["failed", "500"])
-@pytest.mark.parametrize("arrived", [True, False])
-def test_an_answer_that_may_have_arrived_is_looked_for(how: str, arrived: bool) -> None:
+def looks(session: Session) -> Call:
+    """Return the one call that asks what is pending."""
+    (look,) = session.codec.take_calls()
+    assert (look.request.method, look.request.path) == ("GET", "/hitl/pending")
+    return look
+
+
+def in_doubt(how: str) -> tuple[Session, Call]:
     session, call = running(CALL, ASK)
     _, post = answered(session, decision="allow")
     if how == "500":
@@ -896,16 +909,77 @@ def test_an_answer_that_may_have_arrived_is_looked_for(how: str, arrived: bool) 
     else:
         error = DragomanError("connection reset")
         session.emit(session.codec.failed(post, error, sent=True, now=session.now))
-    assert all_of(session, ev.InputSettled)[-1].outcome == "unknown"
-    (look,) = session.codec.take_calls()
-    assert session.codec.take_calls() == []
-    assert (look.request.method, look.request.path) == ("GET", "/hitl/pending")
-    respond(session, look, 200, {"pending": []} if arrived else PENDING)
-    states = [e.state for e in all_of(session, ev.InteractionAnswered)]
-    assert states == (["claimed"] if arrived else ["claimed", "released"])
+    return session, call
+
+
+def settlements(session: Session) -> list[str]:
+    """Return what became of the inputs after the first message."""
+    return [event.outcome for event in all_of(session, ev.InputSettled)][1:]
+
+
+@pytest.mark.parametrize("how", ["failed", "500"])
+def test_an_answer_that_may_have_arrived_is_taken_when_nothing_is_pending(how: str) -> None:
+    session, call = in_doubt(how)
+    assert settlements(session) == []
+    respond(session, looks(session), 200, {"pending": []})
+    assert settlements(session) == ["taken"]
     session.feed(call, [RESOLVED])
-    assert only(session, ev.InteractionResolved).outcome == ("approved" if arrived else "unknown")
-    assert session.normalizer.repairs[Rule.SECOND_SETTLEMENT] == 0
+    assert only(session, ev.InteractionResolved).outcome == "approved"
+    assert session.codec.wake_at is None
+    assert not session.normalizer.repairs
+
+
+def test_an_answer_is_refused_that_did_not_arrive_in_time() -> None:
+    session, _ = in_doubt("failed")
+    respond(session, looks(session), 200, PENDING)
+    assert settlements(session) == []
+    assert session.codec.wake_at == session.now + LOOK_AGAIN_MS
+    session.now += LOOK_AGAIN_MS
+    session.emit(session.codec.tick(session.now))
+    look = looks(session)
+    # It is asked once, however long that takes.
+    assert session.codec.tick(session.now + LOOK_AGAIN_MS) == []
+    assert session.codec.take_calls() == []
+    respond(session, look, 200, PENDING)
+    settled = all_of(session, ev.InputSettled)[-1]
+    assert (settled.outcome, settled.error.code) == ("refused", "not_delivered")
+    assert [e.state for e in all_of(session, ev.InteractionAnswered)] == ["claimed", "released"]
+    _, post = answered(session, decision="deny")
+    respond(session, post, 200, {})
+    assert settlements(session) == ["refused", "taken"]
+
+
+def test_an_answer_that_arrives_late_is_taken() -> None:
+    session, _ = in_doubt("failed")
+    respond(session, looks(session), 200, PENDING)
+    session.now += LOOK_AGAIN_MS
+    session.emit(session.codec.tick(session.now))
+    respond(session, looks(session), 200, {"pending": []})
+    assert settlements(session) == ["taken"]
+
+
+@pytest.mark.parametrize("place", ["before the reply", "during the look", "between two looks"])
+def test_an_answer_that_the_stream_shows_is_taken(place: str) -> None:
+    if place == "before the reply":
+        session, call = running(CALL, ASK)
+        _, post = answered(session, decision="allow")
+        session.feed(call, [RESOLVED])
+        error = DragomanError("connection reset")
+        assert session.codec.failed(post, error, sent=True, now=session.now) == []
+    else:
+        session, call = in_doubt("failed")
+        look = looks(session)
+        if place == "between two looks":
+            respond(session, look, 200, PENDING)
+        session.feed(call, [RESOLVED])
+        if place == "during the look":
+            respond(session, look, 200, PENDING)
+    assert settlements(session) == ["taken"]
+    assert only(session, ev.InteractionResolved).outcome == "approved"
+    session.emit(session.codec.tick(session.now + LOOK_AGAIN_MS))
+    assert session.codec.take_calls() == []
+    assert session.codec.wake_at is None
+    assert not session.normalizer.repairs
 
 
 # After a crash.
@@ -924,6 +998,18 @@ def test_an_answer_that_is_still_pending_was_not_delivered() -> None:
     assert look is not None
     assert look.request.path == "/hitl/pending"
     respond(session, look, 200, PENDING)
+    assert all_of(session, ev.ErrorReported)[-1].code == "input_in_doubt"
+    # The time goes on over a restart that comes before it is over, and is not begun again.
+    end = session.now + LOOK_AGAIN_MS
+    session.now += LOOK_AGAIN_MS // 2
+    session.restart()
+    look = session.codec.recover(command_id, answer)
+    assert look is not None
+    respond(session, look, 200, PENDING)
+    assert session.codec.wake_at == end
+    session.now = end
+    session.emit(session.codec.tick(end))
+    respond(session, looks(session), 200, PENDING)
     settled = all_of(session, ev.InputSettled)[-1]
     assert (settled.outcome, settled.error.code) == ("refused", "not_delivered")
     assert all_of(session, ev.InteractionAnswered)[-1].state == "released"
@@ -941,22 +1027,25 @@ def test_an_answer_that_is_no_longer_pending_was_taken() -> None:
     assert (resolved.outcome, resolved.answer.reason) == ("approved", "fine")
 
 
-@pytest.mark.parametrize(("status", "body"), [(500, b""), (200, b"<html>"), (200, {"pending": 1})])
-def test_an_answer_without_evidence_is_unknown(status: int, body: object) -> None:
+@pytest.mark.parametrize("reply", [(500, b""), (200, b"<html>"), (200, {"pending": 1}), None])
+def test_an_answer_is_unknown_when_what_is_pending_cannot_be_read(reply: Any) -> None:
     session, command_id, answer = crashed_answer()
     look = session.codec.recover(command_id, answer)
-    assert look is not None
-    respond(session, look, status, body)
-    assert all_of(session, ev.InputSettled)[-1].outcome == "unknown"
-
-
-def test_an_answer_whose_look_up_fails_is_unknown() -> None:
-    session, command_id, answer = crashed_answer()
-    look = session.codec.recover(command_id, answer)
-    assert look is not None
-    error = DragomanError("gone")
-    session.emit(session.codec.failed(look, error, sent=True, now=session.now))
-    assert all_of(session, ev.InputSettled)[-1].outcome == "unknown"
+    for number in range(LOOKS):
+        assert look is not None
+        assert settlements(session) == []
+        if reply is None:
+            error = DragomanError("gone")
+            session.emit(session.codec.failed(look, error, sent=True, now=session.now))
+        else:
+            respond(session, look, *reply)
+        if number < LOOKS - 1:
+            assert session.codec.wake_at == session.now + LOOK_RETRY_MS
+            session.now += LOOK_RETRY_MS
+            session.emit(session.codec.tick(session.now))
+            look = looks(session)
+    assert settlements(session) == ["unknown"]
+    assert session.codec.take_calls() == []
 
 
 def test_a_command_that_leaves_no_trace_is_not_looked_for() -> None:

@@ -429,7 +429,13 @@ class Conversation:
             self._wrong(f"doubled {len(doubled)}: {doubled[:6]}")
         if difference.reordered:
             count["reordered"] += difference.reordered
-            self._wrong(f"reordered: {difference.reordered}")
+            both = zip(sent, received, strict=False)
+            place = next((n for n, (one, other) in enumerate(both) if one != other), 0)
+            here, there = (facts[place : place + 8] for facts in (sent, received))
+            self._wrong(
+                f"reordered: {difference.reordered}; from fact {place} on sent {here}, "
+                f"received {there}"
+            )
         self.record.accepted = {*self._accepted, *self._steers_accepted}
         self.record.orphans = self._strayed | {
             tag for tag in self._tried if any(ledger.talks.get(tag) is talk for talk in orphans)
