@@ -161,9 +161,8 @@ def judged(
 
     for one in commands:
         what = " ".join((one.kind, *one.tags))
-        if backend == "herm" and one.outcome == "unknown":
-            # Its list has every input: docs/reliability.md, "Not promised".
-            bad("unknown, evident", f"unknown, and Herm lists its inputs: {what}")
+        if one.outcome == "unknown" and _lists(backend, one.kind):
+            bad("unknown, evident", f"unknown, and the {backend} has a list that tells: {what}")
         # Nothing but a Herm takes the note of an interrupt.
         for tag in one.tags if one.kind != "interrupt" or backend == "herm" else ():
             if one.outcome == "taken" and not executed[tag]:
@@ -185,6 +184,12 @@ def judged(
         bad("doubled", f"{record.bare} turns failed that never began, of {untaken} not taken")
     _judge_stops(commands, record, interrupts, bad)
     return verdict
+
+
+def _lists(backend: str, kind: str) -> bool:
+    """Say whether a list of the backend tells what became of a command: Herm's has every input, an
+    Engine's the requests that still wait (docs/reliability.md, "Not promised")."""
+    return backend == "herm" or (backend == "engine" and kind == "answer")
 
 
 def _judge_stops(

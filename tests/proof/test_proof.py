@@ -271,6 +271,13 @@ def test_the_log_is_held_against_what_the_backend_took(
     assert backend == "herm" or not orphaned.counts["unknown, evident"]
 
 
+def test_an_answer_to_an_engine_is_never_unknown() -> None:
+    sessions = [Session(1, [Command("answer", None, (), "unknown")])]
+    for backend, figure in (("engine", 1), ("herm", 1), ("eve", 0)):
+        verdict = judged("p1", Record(("eve", backend)), sessions, Counter(), 0)
+        assert verdict.counts["unknown, evident"] == figure
+
+
 def test_a_turn_that_never_began_needs_a_message_that_was_not_taken() -> None:
     record = Record(("eve", "engine"), bare=2)
     sessions = [Session(1, [Command("message", None, ("p1-0-0",), "unknown")])]
