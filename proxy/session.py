@@ -908,8 +908,7 @@ class Session:
             self._name(LOST, request)
 
     def _name(self, kind: str, request: Accepted) -> None:
-        if self.state.ended != "deleted":
-            self._journal.submit(Write(self.row.key, aliases=[(kind, request.id)], at=self._at))
+        self._journal.submit(Write(self.row.key, aliases=[(kind, request.id)], at=self._at))
 
     async def _submit(
         self,
