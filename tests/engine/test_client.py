@@ -830,6 +830,7 @@ def test_a_refused_answer_gives_its_claim_back(status: int) -> None:
     session, _ = running(CALL, ASK)
     command_id, post = answered(session, decision="allow")
     respond(session, post, status, {"error": "NO", "message": "no"})
+    assert not session.codec.take_calls()
     assert types(session.log)[-3:] == ["input.settled", "interaction.answered", "turn.paused"]
     released = all_of(session, ev.InteractionAnswered)[-1]
     assert (released.state, released.command_id) == ("released", command_id)
@@ -872,6 +873,20 @@ def test_a_404_of_something_in_between_leaves_the_request_open() -> None:
     _, post = answered(session, decision="deny")
     respond(session, post, 200, {})
     assert [e.outcome for e in all_of(session, ev.InputSettled)] == ["taken", "refused", "taken"]
+
+
+@pytest.mark.parametrize("stream", [[RESOLVED], []])
+def test_what_a_404_leaves_open_may_be_decided_before_the_look(stream: list[SseFrame]) -> None:
+    session, call = running(CALL, ASK)
+    _, post = answered(session, decision="allow")
+    respond(session, post, 404, {"error": "NOTHING", "message": "nothing pending"})
+    (look,) = session.codec.take_calls()
+    session.feed(call, stream)
+    if not stream:
+        answered(session, decision="deny")
+    before = list(session.log)
+    respond(session, look, 200, {"pending": []})
+    assert session.log == before
 
 
 def test_an_answer_that_was_not_sent_gives_its_claim_back() -> None:
@@ -941,7 +956,10 @@ def test_an_answer_that_is_no_longer_pending_was_taken() -> None:
     assert (resolved.outcome, resolved.answer.reason) == ("approved", "fine")
 
 
-@pytest.mark.parametrize(("status", "body"), [(500, b""), (200, b"<html>"), (200, {"pending": 1})])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(500, b""), (500, {"pending": []}), (200, b"<html>"), (200, {"pending": 1})],
+)
 def test_an_answer_without_evidence_is_unknown(status: int, body: object) -> None:
     session, command_id, answer = crashed_answer()
     look = session.codec.recover(command_id, answer)
