@@ -463,9 +463,9 @@ async def test_a_doubt_is_as_old_as_it_was_when_a_session_is_loaded_after_a_step
     assert len(running.requests("execute")) == 1
 
 
-async def test_only_silence_since_the_last_news_counts_for_the_time_before_a_start(run: Run) -> None:
+async def test_only_silence_after_the_last_news_counts_from_before_a_start(run: Run) -> None:
     silent = Cut(after_event=0, clean=True)
-    faults = {
+    faults: dict[tuple[str, int], Cut | Silence | Status] = {
         ("execute", 1): Silence(done=True),
         ("replay", 1): Status(503),
         ("replay", 2): Cut(after_event=4, clean=True),
