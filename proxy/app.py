@@ -56,8 +56,7 @@ async def _entrance(
     try:
         with request.app[SESSIONS].holding():
             response = await handler(request)
-            asked = request.get(ASKED)
-            if asked is not None and asked.taken and not response.prepared:
+            if (asked := request.get(ASKED)) is not None:
                 await _reply(request, response, asked)
             return response
     finally:
@@ -70,8 +69,7 @@ async def _reply(request: web.Request, response: web.StreamResponse, asked: Aske
     with contextlib.suppress(ConnectionError):
         await response.prepare(request)
         await response.write_eof()
-        transport = request.transport
-        asked.over(whole=transport is not None and not transport.is_closing())
+        asked.over(whole=True)
 
 
 def _foreign(request: web.Request) -> web.Response | None:

@@ -75,7 +75,7 @@ class Accepted:
 class Asked:
     """A request that gives commands, from its begin to the end of its reply."""
 
-    __slots__ = ("_accepted", "_done", "_lost", "_reachable", "_tell", "body", "key", "retry")
+    __slots__ = ("_accepted", "_lost", "_reachable", "_tell", "body", "key", "retry")
 
     def __init__(
         self,
@@ -96,18 +96,12 @@ class Asked:
         self._reachable = reachable
         self._accepted: Accepted | None = None
         self._tell: Callable[[Accepted, bool], None] | None = None
-        self._done = False
         self._lost = False
 
     @property
-    def lost(self) -> bool:
-        """Say whether the reply broke off, or is about to."""
-        return self._lost or not (self._done or self._reachable())
-
-    @property
-    def taken(self) -> bool:
-        """Say whether the request was accepted: then it matters what becomes of its reply."""
-        return self._accepted is not None
+    def leaving(self) -> bool:
+        """Say whether the reply, which is not over, is about to break off."""
+        return not self._reachable()
 
     def accept(self, accepted: Accepted, tell: Callable[[Accepted, bool], None]) -> None:
         """Hear as what the request was accepted; `tell` hears whether its reply was written to its
@@ -120,10 +114,10 @@ class Asked:
         accepted.asked = self
 
     def over(self, *, whole: bool) -> None:
-        """Hear that the reply is over, and whether it was written to its end."""
-        if self._done or self._lost:
-            return
-        self._done, self._lost = whole, not whole
+        """Hear that the reply is over, and whether it was written to its end, which it was not to a
+        client that is gone. What is said first counts."""
+        whole = whole and self._reachable()
+        self._lost = not whole
         accepted, tell = self._accepted, self._tell
         if accepted is not None and tell is not None:
             # The session goes on remembering it, and is to leave memory without a collection.
@@ -196,7 +190,7 @@ class Requests:
                 return known
             if known.body != asked.body:
                 continue
-            if known.asked is not None and known.asked.lost:
+            if known.asked is not None and known.asked.leaving:
                 # Also where nobody has noticed yet that its client is gone.
                 known.asked.over(whole=False)
             if known.lost_at is not None and now - known.lost_at <= LOST_MS:

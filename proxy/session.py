@@ -580,7 +580,7 @@ class Session:
             self._sending[command_id] = getattr(command, "policy", "")
             # A stream that is read to its end and does not tell of it is evidence of all the time
             # since then, not of this start's only.
-            self._doubt_since = self._time() - max(self._clock.now() + self._lead - row.at, 0)
+            self._doubt_since = row.at + self._clock.steady() - self._clock.now()
         else:
             self._emit([_unknown(command_id)])
 
@@ -908,8 +908,7 @@ class Session:
             self._name(LOST, request)
 
     def _name(self, kind: str, request: Accepted) -> None:
-        if self.state.ended != "deleted":
-            self._journal.submit(Write(self.row.key, aliases=[(kind, request.id)], at=self._at))
+        self._journal.submit(Write(self.row.key, aliases=[(kind, request.id)], at=self._at))
 
     async def _submit(
         self,

@@ -401,10 +401,10 @@ class Sessions:
             made.set_result(self._hold(session))
         except DragomanError as error:
             made.set_exception(error)
-            made.exception()  # else asyncio complains where nobody waits for it
             raise
         finally:
             del self._loading[row.id]
+            # Also where it has failed: else asyncio complains where nobody waits for it.
             made.cancel()
         return session, ids
 
@@ -591,7 +591,6 @@ class Sessions:
             return
         if self.stopping:
             session.drain()
-        session.used_at = self.clock.monotonic()
         self._live[session.id] = session
 
     def _make(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from proxy.repeats import (
     RETRY_MS,
     Accepted,
     Asked,
+    InOrder,
     Requests,
     identity,
 )
@@ -27,12 +29,22 @@ def asked(body: bytes = b"continue", reachable: bool = True, **headers: str) -> 
 
 
 def heard(
-    requests: Requests, request: Asked, name: str, at: int = 0, *, sealed: bool = False
+    requests: Requests,
+    request: Asked,
+    name: str,
+    at: int = 0,
+    *,
+    sealed: bool = False,
+    command: str | None = None,
 ) -> Accepted:
     details = {"request": dict(identity(request, name, sealed=sealed))}
     requests.hear(
         ev.InputAccepted(
-            thread_id=ev.MAIN, command_id=name, kind="message", by="ann", details=details
+            thread_id=ev.MAIN,
+            command_id=command or name,
+            kind="message",
+            by="ann",
+            details=details,
         ),
         at,
     )
@@ -45,8 +57,20 @@ def test_equal_content_is_no_repeat() -> None:
     requests = Requests()
     heard(requests, asked(), "c1")
     assert requests.find(asked(), 1) is None
-    assert requests.find(asked(x_stainless_retry_count="0"), 1) is None
-    assert requests.find(asked(x_stainless_retry_count="x"), 1) is None
+    for count in ("0", "x", "²", "9" * 5000):
+        assert requests.find(asked(x_stainless_retry_count=count), 1) is None
+
+
+def test_equal_is_what_has_the_same_method_path_and_body() -> None:
+    requests = Requests()
+    # As aiohttp gives what is no UTF-8.
+    name = "\udcff"
+    headers = CIMultiDict({"Idempotency-Key": name})
+    heard(requests, Asked("POST", name, headers, b"", lambda: True), "c1").lost_at = 0
+    for method, path in (("PUT", name), ("POST", "/x")):
+        assert requests.find(Asked(method, path, CIMultiDict(), b"", lambda: True), 0) is None
+    assert requests.find(Asked("POST", name, CIMultiDict(), b"", lambda: True), 0) is not None
+    assert requests.find(Asked("POST", name, headers, b"", lambda: True), 0) is not None
 
 
 def test_what_broke_off_may_come_again_for_a_while() -> None:
@@ -71,6 +95,27 @@ def test_what_was_not_done_may_be_asked_for_anew(outcome: Any) -> None:
     assert requests.find(asked(idempotency_key="k"), 1004) is requests.get("c1")
 
 
+def test_all_commands_of_a_request_are_its_own_and_no_others() -> None:
+    requests = Requests()
+    for command in ("c1", "c2"):
+        heard(requests, asked(), "c1", command=command).lost_at = 0
+    heard(requests, asked(b"stop"), "c3").lost_at = 0
+    found = requests.find(asked(), 0)
+    assert found is not None
+    assert found.ids == ["c1", "c2"]
+    refused = ev.InputSettled(thread_id=ev.MAIN, command_id="c2", outcome="refused")
+    requests.hear(refused, 0)
+    assert requests.find(asked(), 0) is None
+    assert requests.find(asked(b"stop"), 0) is requests.get("c3")
+
+
+def test_of_equal_requests_the_newest_is_repeated() -> None:
+    requests = Requests()
+    heard(requests, asked(), "c1")
+    newest = heard(requests, asked(), "c2")
+    assert requests.find(asked(x_stainless_retry_count="1"), 0) is newest
+
+
 def test_a_client_that_is_gone_is_noticed_when_it_comes_again() -> None:
     requests = Requests()
     accepted = heard(requests, asked(), "c1")
@@ -84,6 +129,36 @@ def test_a_client_that_is_gone_is_noticed_when_it_comes_again() -> None:
     assert requests.find(asked(), 5) is None
     there = False
     assert requests.find(asked(), 5) is accepted
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_reply_that_was_written_is_whole_if_its_client_is_there(there: bool) -> None:
+    told: list[bool] = []
+    first = asked(reachable=there)
+    accepted = heard(Requests(), asked(), "c1")
+    first.accept(accepted, lambda _, whole: told.append(whole))
+    assert accepted.asked is first
+    first.over(whole=True)
+    first.over(whole=False)
+    assert told == [there]
+    assert accepted.asked is None
+
+
+async def test_only_equal_requests_of_one_owner_on_one_route_wait_for_each_other() -> None:
+    in_order = InOrder()
+    entered: list[str] = []
+
+    async def enter(name: str, owner: str, route: str, request: Asked) -> None:
+        async with in_order.turn(owner, route, request):
+            entered.append(name)
+
+    async with in_order.turn("ann", "r", asked()), asyncio.TaskGroup() as others:
+        equal = asyncio.create_task(enter("equal", "ann", "r", asked()))
+        others.create_task(enter("owner", "bob", "r", asked()))
+        others.create_task(enter("route", "ann", "s", asked()))
+        others.create_task(enter("body", "ann", "r", asked(b"stop")))
+    await equal
+    assert entered == ["owner", "route", "body", "equal"]
 
 
 def test_a_retry_is_one_of_a_try_before_it() -> None:

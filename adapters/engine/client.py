@@ -412,7 +412,7 @@ class EngineClient(ClientCodec):
             return self._doubt(call.command_id, error)
         out: list[ev.Event] = [_settled(call.command_id, "refused", error)]
         out += self._release_claim(call.command_id)
-        if response.status == 404 and self._s.interaction is not None:
+        if response.status == 404:
             # Section 10.1: nothing is pending for this task, so somebody else has answered; but
             # so says a gateway that has lost its way to the Engine.
             pending = Request("GET", wire.PENDING)

@@ -818,12 +818,12 @@ class EveClient(ClientCodec):
         self._touch()
         ok = 200 <= response.status < 300
         body = _body(response)
-        if response.status == 400 and self._without_token(call, response):
-            return []
         try:
             if self._was_shown(call):
                 if ok:
                     self._learn(response, body)
+                return []
+            if response.status == 400 and self._without_token(call, response):
                 return []
             match call.name:
                 case "stream":
@@ -846,18 +846,15 @@ class EveClient(ClientCodec):
     def _without_token(self, call: Call, response: Response) -> bool:
         """Send a request again without its token, where an S has come in the place of a T: it takes
         none (section 5), and has done nothing with the request."""
-        posts = call.name in ("message", "answer", "negative") and call.request.body is not None
-        if self._s.generation != "T" or not posts or b"continuationToken" not in response.body:
+        posts = call.name in ("message", "answer", "negative")
+        if not posts or b"continuationToken" not in response.body:
             return False
-        assert call.request.body is not None
-        value = cast(dict[str, Any], parse_json(call.request.body))
+        value = cast(dict[str, Any], parse_json(call.request.body or b""))
         if value.pop("continuationToken", None) is None:
             return False
-        self._s.token = None
         self._know("S1", sure=True)
         request = dataclasses.replace(call.request, body=compact(format_json(value)))
         self._todo.append(dataclasses.replace(call, request=request))
-        self._set_alarm()
         return True
 
     def _learn(self, response: Response, body: dict[str, Any]) -> None:
@@ -1940,7 +1937,7 @@ class EveClient(ClientCodec):
                     native=record.native,
                 )
             )
-        if line.ending is None and not (owed and line.closed):
+        if line.ending is None and not owed:
             # It says that an input, or a control, came to nothing.
             out += self._unknown(line, record)
         # What has changed the context outside of turns comes after the usage that it led to.

@@ -153,7 +153,7 @@ async def execute(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers=requests.stream_headers())
     await send_head(request, response)
     # The head says that it was taken; what a client then misses, it asks for by replay.
-    asked.over(whole=request.transport is not None and not request.transport.is_closing())
+    asked.over(whole=True)
     turn = await _begun(session, command_id)
     if turn is None:
         # The session left memory: the body ends without a result, and its client asks for replay.

@@ -29,11 +29,12 @@ from proxy.routes.control import (
     SessionsOut,
     openapi,
 )
+from proxy.scripted.faults import Faults, Silence
 from tests.control.openapi import PATH, text
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, until
 
 API = "/api/v1"
 
@@ -792,12 +793,14 @@ async def test_a_queued_message_is_seen_and_withdrawn(dragoman: Proxied) -> None
     assert said == ["script: approve", "second"]
 
 
-async def test_a_message_on_its_way_is_not_withdrawn(dragoman: Proxied) -> None:
-    session = await dragoman.say("hello")
-    live = await dragoman.session(session)
-    await dragoman.until_idle(session)
-    command = ev.InputAccepted(thread_id=MAIN, command_id="c-sent", kind="message", by="local")
-    await live.tell([command])
-    status, code, message = await failed(dragoman, "DELETE", f"/sessions/{session}/inputs/c-sent")
+async def test_a_message_on_its_way_is_not_withdrawn() -> None:
+    faults = Faults({("execute", 1): Silence()})
+    async with proxied(engine={"faults": faults}) as dragoman:
+        session = await dragoman.say("hello")
+        await until(lambda: bool(dragoman.engine.received))
+        (command,) = (await dragoman.session(session)).state.inputs
+        assert await queue_of(dragoman, session) == []
+        path = f"/sessions/{session}/inputs/{command}"
+        status, code, message = await failed(dragoman, "DELETE", path)
     assert (status, code) == (409, "not_active")
     assert "on its way" in message

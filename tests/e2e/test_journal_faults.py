@@ -463,6 +463,32 @@ async def test_a_doubt_is_as_old_as_it_was_when_a_session_is_loaded_after_a_step
     assert len(running.requests("execute")) == 1
 
 
+async def test_only_silence_after_the_last_news_counts_from_before_a_start(run: Run) -> None:
+    silent = Cut(after_event=0, clean=True)
+    faults: dict[tuple[str, int], Cut | Silence | Status] = {
+        ("execute", 1): Silence(done=True),
+        ("replay", 1): Status(503),
+        ("replay", 2): Cut(after_event=4, clean=True),
+        ("replay", 3): silent,
+        ("execute", 2): silent,
+        ("replay", 5): silent,
+    }
+    running = await run(engine={"faults": Faults(faults)}, speed=20.0)
+    session = await running.eve().create("hello")
+    await until(lambda: bool(running.requests("execute")))
+    clock = running.sessions.clock
+    assert isinstance(clock, HurriedClock)
+    # Its doubt is older than any patience.
+    clock.ahead += HOUR_MS
+    running.sessions._forget(session.session_id)
+    await running.live(session.session_id)
+    assert (await session.read_turn()).text
+    assert len(running.requests("replay")) == 4
+    accepted = await session.send("again")
+    assert (await session.read_turn(accepted)).text
+    assert len(running.requests("replay")) == 6
+
+
 @pytest.mark.parametrize("step", [-3600, 0])
 async def test_a_start_goes_on_from_the_times_before_it_though_the_clock_was_set_back(
     run: Run, set_clock: Callable[[float], None], step: float

@@ -22,6 +22,7 @@ import pytest
 
 from adapters import events as ev
 from adapters.errors import DragomanError
+from proxy.errors import JournalUnavailable
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
 from proxy.upstream.client import Frames, Stream, Take
@@ -30,7 +31,7 @@ from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.eve_records import Record
-from tests.support.journals import CrashJournal, sqlite
+from tests.support.journals import CrashJournal, UntoldJournal, sqlite
 from tests.support.resumed import masked, read
 from tests.support.running import BACKEND, Running
 from tests.support.serving import HOST
@@ -391,3 +392,22 @@ async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bo
     await settled(live)
     sent = [body["message"] for body in running.requests("execute")]
     assert sent == ["script: approve", *(["later"] if confirmed else [])]
+
+
+async def test_a_withdrawal_is_told_when_it_is_stored(run: Run) -> None:
+    journal = UntoldJournal()
+    running = await run(journal)
+    session = await running.eve().create("script: approve")
+    await session.read_turn()
+    await session.send("later")
+    live = await running.live(session.session_id)
+    ((command_id, _),) = live._queue
+    journal.told.clear()
+    gone = asyncio.create_task(live.withdraw(command_id, by="local"))
+    await until(lambda: bool(journal.late))
+    assert not gone.done()
+    journal.told.set()
+    await gone
+    live.close()
+    with pytest.raises(JournalUnavailable):
+        await live.withdraw(command_id, by="local")

@@ -358,7 +358,9 @@ async def test_a_session_and_its_first_message_are_one_write_and_then_on_their_w
     ]
 
 
-async def test_a_message_that_is_refused_leaves_no_session_behind(run: Run) -> None:
+async def test_a_message_that_is_refused_leaves_no_session_behind(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     running = await run("memory:")
     schema = cmd.SendMessage(
         content=(ev.Text(text="hello"),), policy="queue", output_schema={"type": "object"}
@@ -369,6 +371,8 @@ async def test_a_message_that_is_refused_leaves_no_session_behind(run: Run) -> N
         )
     assert await running.sessions.journal.sessions() == []
     assert len(running.sessions) == 0
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 @pytest.mark.parametrize("journal", ["memory:", "sqlite"])
@@ -446,6 +450,50 @@ async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_me
     assert not session.closed
 
 
+async def test_a_session_that_is_made_or_loaded_after_the_end_is_closed(run: Run) -> None:
+    journal = UntoldJournal()
+    running = await run(journal)
+    sessions = running.sessions
+    other = await running.eve().create()
+    sessions._forget(other.session_id)
+    journal.told.clear()
+    making = asyncio.create_task(
+        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
+    )
+    await until(lambda: bool(journal.late))
+    await sessions.aclose()
+    journal.told.set()
+    assert (await making).closed
+    async with asyncio.timeout(SOON_S):
+        assert (await running.live(other.session_id)).closed
+    assert len(sessions) == 0
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_who_finds_a_session_that_is_being_made_waits_for_that_one(
+    run: Run, ends: bool
+) -> None:
+    journal = UntoldJournal()
+    running = await run(journal)
+    sessions = running.sessions
+    journal.told.clear()
+    making = asyncio.create_task(
+        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
+    )
+    await until(lambda: bool(journal.late))
+    (row,) = await journal.sessions()
+    waiting = asyncio.create_task(running.live(row.id), name="wait")
+    await asyncio.sleep(0.05)
+    if ends:
+        journal.told.set()
+        assert await making is await waiting
+        return
+    making.cancel()
+    # Whatever it gets then, it does not wait for ever.
+    await asyncio.wait({waiting}, timeout=SOON_S)
+    assert waiting.done()
+
+
 async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Run) -> None:
     running = await run("sqlite")
     session = await running.eve().create("script: approve")
@@ -499,12 +547,14 @@ async def test_a_session_stays_in_memory_while_a_request_looks_at_it(run: Run) -
     session, other = [await running.eve().create() for _ in range(2)]
     with running.sessions.holding():
         live = await running.live(session.session_id)
-        await settled(live)
-        assert live.idle
-        assert not live.quiet
+        made = await running.sessions.create(owner="local", route=BACKEND, dialect="eve")
+        for held in (live, made):
+            await settled(held)
+            assert held.idle
+            assert not held.quiet
         # It begins when the request is over, and has its context still.
         task = asyncio.create_task(running.live(other.session_id))
-    await until(lambda: live.quiet)
+    await until(lambda: live.quiet and made.quiet)
     late = await task
     await until(lambda: late.quiet)
 

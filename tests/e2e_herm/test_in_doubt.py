@@ -65,3 +65,25 @@ async def test_a_message_waits_until_the_one_before_is_found_or_refused(
     assert said(house) == ["One", "Three", "Four", "Five"]
     assert await settled(house, session) == ["taken", "refused", "taken", "taken", "taken"]
     assert len(house.posts()) == 5
+
+
+async def test_what_waits_only_behind_a_message_goes_when_that_is_withdrawn(
+    serve: Serve, monkeypatch: Any
+) -> None:
+    shorten(monkeypatch, "answer_seconds")
+    house = await serve(herm={"faults": Faults({("post", 2): Silence(done=False)})}, speed=20.0)
+    session = (await house.client().create())["id"]
+    live = await house.live(session)
+    await live.submit([message("script: approve", "queue")], by="ann", face="eve")
+    await until(lambda: bool(live.state.interactions))
+    # The first never arrives; as long as that is open, the others wait behind it.
+    ids = [
+        *await live.submit([message("One", "withdraw")], by="ann", face="eve"),
+        *await live.submit([message("Two", "queue")], by="ann", face="eve"),
+        *await live.submit([message("Three", "withdraw")], by="ann", face="eve"),
+    ]
+    await until(lambda: ids[0] not in live.state.inputs, 10.0)
+    assert [row.command_id for row in live.queued()] == ids[1:]
+    await live.withdraw(ids[1], by="ann")
+    await until(lambda: live.idle, 10.0)
+    assert said(house) == ["script: approve", "Three"]

@@ -9,12 +9,16 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from adapters import events as ev
+from proxy import session
+from proxy.retention import Limits
+from proxy.scripted.faults import Faults, Status
 from tests.e2e_herm.conftest import House, Serve
 from tests.support.journals import CrashJournal
 from tests.support.serving import HOST
-from tests.support.waiting import settled, until
+from tests.support.waiting import SOON_S, settled, until
 
 FACES = ("eve", "engine", "herm")
 TASK = "7f0c3a52-6a53-4c0e-9d2e-1f2f3a4b5c6d"
@@ -132,11 +136,63 @@ async def test_what_is_sent_again_because_its_reply_was_lost_is_done_once(
         assert '"phase":"completed"' in body
     assert len(house.posts()) == 2
     # The reply of the repeat was whole: from here on the same words are new ones.
+    if restart:
+        await house.restart()
     status, body = await talk.say("continue")
     assert status < 300, body
     await settled(await house.live(talk.id))
     assert len(house.posts()) == 3
     assert len(await talk.messages()) == 3
+
+
+@pytest.mark.parametrize("face", ["eve", "herm"])
+async def test_what_is_sent_again_is_done_once_however_often_its_reply_is_lost(
+    serve: Serve, face: str
+) -> None:
+    house = await serve("sqlite")
+    talk = Talk(house, face)
+    await talk.begin()
+    journal = house.sessions.journal
+    key = (await journal.session(talk.id)).key
+    for known in ("lost", "repeated"):
+        await talk.say_and_leave("continue")
+        async with asyncio.timeout(SOON_S):
+            while known not in dict(await journal.aliases(key)):  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
+    status, body = await talk.say("continue")
+    assert status < 300, body
+    await settled(await house.live(talk.id))
+    assert len(house.posts()) == 2
+
+
+@pytest.mark.parametrize("face", ["eve", "herm"])
+async def test_a_reply_that_finds_no_connection_is_lost_and_no_fault_of_ours(
+    serve: Serve, face: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = await serve("sqlite")
+    talk = Talk(house, face)
+    await talk.begin()
+    write_eof = web.Response.write_eof
+
+    async def broken(response: web.Response, data: bytes = b"") -> None:
+        request = response._req
+        assert request is not None
+        if not request.path.startswith("/as/"):
+            await write_eof(response, data)
+            return
+        assert request.transport is not None
+        request.transport.abort()
+        raise ConnectionResetError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(web.Response, "write_eof", broken)
+        with pytest.raises(aiohttp.ClientError):
+            await talk.say("continue")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    status, body = await talk.say("continue")
+    assert status < 300, body
+    await settled(await house.live(talk.id))
+    assert len(house.posts()) == 2
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -186,6 +242,31 @@ async def test_a_declared_repeat_is_done_once(
     if face == "engine":
         # The stream of that turn, frame by frame.
         assert after == before
+    # What was answered to its first try again is no repeat of that, except by a key.
+    status, body = await talk.say("continue", header)
+    assert status < 300, body
+    await settled(await house.live(talk.id))
+    assert len(house.posts()) == (2 if "Idempotency-Key" in header else 3)
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_what_is_in_a_snapshot_is_recognised_too(
+    serve: Serve, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "SNAPSHOT_ENTRIES", 2)
+    house = await serve("sqlite")
+    talk = Talk(house, face)
+    await talk.begin()
+    declared = {"Idempotency-Key": "k-1"}
+    for text, headers in (("one", declared), ("two", {}), ("three", {})):
+        await talk.say(text, headers)
+        await settled(await house.live(talk.id))
+    await house.restart()
+    status, body = await talk.say("one", declared)
+    assert status < 300, body
+    status, body = await talk.say("two", {"x-stainless-retry-count": "1"})
+    assert status < 300, body
+    assert len(house.posts()) == 4
 
 
 @pytest.mark.parametrize("face", FACES)
@@ -228,6 +309,37 @@ async def test_a_create_with_a_key_is_one(serve: Serve, face: str) -> None:
     status, _ = await talk.create("another", headers)
     assert status == 409
     assert len(await house.sessions.journal.sessions()) == 1
+
+
+@pytest.mark.parametrize("face", ["eve", "herm"])
+async def test_the_key_of_a_create_holds_as_long_as_its_session(
+    serve: Serve, face: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.repeats.REQUESTS_KEPT", 1)
+    house = await serve("sqlite")
+    talk = Talk(house, face)
+    headers = {"Idempotency-Key": "k-1"}
+    await talk.create("hello", headers)
+    (talk.id,) = [row.id for row in await house.sessions.journal.sessions()]
+    await settled(await house.live(talk.id))
+    await talk.say("more")
+    await settled(await house.live(talk.id))
+    _, body = await talk.create("hello", headers)
+    assert talk.id in body
+    await house.sessions.prune(Limits(age=-1))
+    status, _ = await talk.create("hello", headers)
+    assert status == 410
+    assert [row.id for row in await house.sessions.journal.sessions()] == [talk.id]
+
+
+async def test_a_create_whose_message_was_refused_makes_another_session(serve: Serve) -> None:
+    house = await serve(herm={"faults": Faults({("post", 1): Status(401)})})
+    talk = Talk(house, "eve")
+    for count in ("0", "1"):
+        status, _ = await talk.create("hello", {"x-stainless-retry-count": count})
+        assert status == 202
+        await settled(await house.live(await talk._newest()))
+    assert len(await house.sessions.journal.sessions()) == 2
 
 
 @pytest.mark.parametrize("face", FACES)

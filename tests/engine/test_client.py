@@ -838,6 +838,7 @@ def test_a_refused_answer_gives_its_claim_back(status: int) -> None:
     session, _ = running(CALL, ASK)
     command_id, post = answered(session, decision="allow")
     respond(session, post, status, {"error": "NO", "message": "no"})
+    assert not session.codec.take_calls()
     assert types(session.log)[-3:] == ["input.settled", "interaction.answered", "turn.paused"]
     released = all_of(session, ev.InteractionAnswered)[-1]
     assert (released.state, released.command_id) == ("released", command_id)
@@ -880,6 +881,20 @@ def test_a_404_of_something_in_between_leaves_the_request_open() -> None:
     _, post = answered(session, decision="deny")
     respond(session, post, 200, {})
     assert [e.outcome for e in all_of(session, ev.InputSettled)] == ["taken", "refused", "taken"]
+
+
+@pytest.mark.parametrize("stream", [[RESOLVED], []])
+def test_what_a_404_leaves_open_may_be_decided_before_the_look(stream: list[SseFrame]) -> None:
+    session, call = running(CALL, ASK)
+    _, post = answered(session, decision="allow")
+    respond(session, post, 404, {"error": "NOTHING", "message": "nothing pending"})
+    (look,) = session.codec.take_calls()
+    session.feed(call, stream)
+    if not stream:
+        answered(session, decision="deny")
+    before = list(session.log)
+    respond(session, look, 200, {"pending": []})
+    assert session.log == before
 
 
 def test_an_answer_that_was_not_sent_gives_its_claim_back() -> None:
@@ -1027,7 +1042,10 @@ def test_an_answer_that_is_no_longer_pending_was_taken() -> None:
     assert (resolved.outcome, resolved.answer.reason) == ("approved", "fine")
 
 
-@pytest.mark.parametrize("reply", [(500, b""), (200, b"<html>"), (200, {"pending": 1}), None])
+@pytest.mark.parametrize(
+    "reply",
+    [(500, b""), (500, {"pending": []}), (200, b"<html>"), (200, {"pending": 1}), None],
+)
 def test_an_answer_is_unknown_when_what_is_pending_cannot_be_read(reply: Any) -> None:
     session, command_id, answer = crashed_answer()
     look = session.codec.recover(command_id, answer)

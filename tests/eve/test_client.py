@@ -400,6 +400,22 @@ def test_the_boundary_of_a_pause_that_comes_after_the_answer_says_nothing_new() 
     assert len(wire.of(ev.Native)) == 1
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_a_turn_has_one_boundary_however_late_it_comes(late: bool) -> None:
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.in_turn("turn.completed")
+    if late:
+        assert wire.codec.wake_at is not None
+        wire.take(wire.codec.tick(wire.codec.wake_at))
+    waiting = {"continuationToken": "eve:two", "wait": "next-user-message"}
+    wire.say("session.waiting", **waiting)
+    assert len(wire.of(ev.TurnEnded)) == 1
+    assert wire.of(ev.Native) == []
+    wire.say("session.waiting", **waiting)
+    assert len(wire.of(ev.Native)) == 1
+
+
 def test_two_approvals_of_a_token_server_are_answered_one_by_one() -> None:
     wire = Wire("T")
     wire.approval("A", "B")
@@ -649,6 +665,49 @@ def test_the_newest_token_is_sent_and_never_stored_in_an_event() -> None:
     again.restore(wire.codec.snapshot(), wire.codec.position)
     call = again.submit("x", cmd.SendMessage(content=(ev.Text(text="y"),), policy="queue"), {})
     assert b"eve:two" in (call.request.body or b"")
+
+
+def more() -> cmd.SendMessage:
+    return cmd.SendMessage(content=(ev.Text(text="more"),), policy="queue")
+
+
+NO_TOKEN = "Session-ID routes do not accept 'continuationToken'."
+
+
+def test_what_a_newer_server_refuses_for_its_token_is_sent_without() -> None:
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.close()
+    assert wire.answer(wire.command(more()), 400, {"ok": False, "error": NO_TOKEN}) == []
+    (again,) = wire.codec.take_calls()
+    assert orjson.loads(again.request.body or b"") == {"message": "more"}
+    wire.answer(again, 200, {"ok": True})
+    assert wire.of(ev.InputSettled)[-1].outcome == "taken"
+    assert wire.codec.generation == "S1"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "token"),
+    [(403, NO_TOKEN, "eve:two"), (400, "No.", "eve:two"), (400, "No continuationToken.", None)],
+)
+def test_what_is_refused_for_anything_else_is_not_sent_again(
+    status: int, error: str, token: str | None
+) -> None:
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.close()
+    wire.codec._s.token = token
+    wire.answer(wire.command(more()), status, {"ok": False, "error": error})
+    assert wire.codec.take_calls() == []
+    assert wire.of(ev.InputSettled)[-1].outcome == "refused"
+
+
+def test_a_control_that_is_refused_for_its_token_is_not_sent_again() -> None:
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.close()
+    wire.answer(wire.command(cmd.Clear()), 400, {"ok": False, "error": NO_TOKEN})
+    assert wire.codec.take_calls() == []
 
 
 @pytest.mark.parametrize(
