@@ -160,6 +160,12 @@ class Driver:
                     await self._submit(AnswerInteraction.model_validate(given), {})
                     for call in self.codec.take_calls():
                         await self._run(call)
+                    if self.state.inputs and self.codec.wake_at is not None:
+                        # An answer in doubt: what became of it is asked again, later.
+                        self._now = max(self._now, self.codec.wake_at)
+                        self._take(self.codec.tick(self._now))
+                        for call in self.codec.take_calls():
+                            await self._run(call)
 
     def _is_open(self, request_id: str) -> bool:
         open_ = self.state.interactions.get(request_id)

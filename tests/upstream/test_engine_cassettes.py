@@ -146,10 +146,10 @@ async def test_a_replay_asks_from_the_position_reached() -> None:
 
 async def test_an_answer_in_doubt_is_looked_up_and_given_again() -> None:
     driver = await play("engine/pending")
-    assert driver.calls == ["execute", "respond", "doubt", "respond"]
+    assert driver.calls == ["execute", "respond", "pending", "pending", "respond"]
     claims = [e.state for e in driver.events if isinstance(e, ev.InteractionAnswered)]
     assert claims == ["claimed", "released", "claimed"]
-    assert [outcome for outcome, _ in settled(driver)] == ["taken", "unknown", "taken"]
+    assert [outcome for outcome, _ in settled(driver)] == ["taken", "refused", "taken"]
     assert "Done, 4.1 GB freed." in texts(driver)[-1]
 
 
