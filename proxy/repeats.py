@@ -172,7 +172,8 @@ class Requests:
                 known.body = None
 
     def find(self, asked: Asked, now: int) -> Accepted | None:
-        """Return the request that another one repeats, or None; what broke off is repeated once.
+        """Return the request that another one repeats, or None; it does so once for each reply that
+        broke off.
 
         Raises:
             DragomanError: with the code KEY_REUSED, it has the key of another request.

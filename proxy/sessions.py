@@ -293,7 +293,6 @@ class Sessions:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
-        secret: bytes | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
         asked: Asked | None = None,
@@ -308,7 +307,6 @@ class Sessions:
             title=title,
             metadata=metadata,
             options=options,
-            secret=secret,
             aliases=aliases,
             succeeds=succeeds,
             asked=asked,
@@ -327,7 +325,6 @@ class Sessions:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
-        secret: bytes | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
         asked: Asked | None = None,
@@ -361,8 +358,7 @@ class Sessions:
             options=dict(options) if options else None,
             synthetic=True,
         )
-        if secret is None:
-            secret = self.ids.bytes(32)
+        secret = self.ids.bytes(32)
         # Also a session of another dialect is found by the tokens that the eve face shows of it.
         codec = codec_of(dialect, backend.name, self.faces.get(dialect, {}))
         names = [*aliases, (HANDLE, handle_of(secret))]

@@ -148,9 +148,23 @@ async def test_what_is_wrong_with_a_backends_frames_is_counted(
     settlement = ev.InputSettled(thread_id=ev.MAIN, command_id="c-nobody", outcome="taken")
     await live.tell([ev.Gap(thread_id=ev.MAIN, reason="a test"), settlement, settlement])
     assert [counted(f"dragoman_{name}_total", dialect="engine") for name in names] == [1, 1, 1]
+    # What comes from elsewhere, or is not the backend's fault, is none of these.
+    mine = ev.Native(thread_id=ev.MAIN, dialect="engine", name="x", frame={}, synthetic=True)
+    said = ev.ErrorReported(thread_id=ev.MAIN, code="backend_protocol", message="m")
+    other = ev.ErrorReported(thread_id=ev.MAIN, code="internal", message="m", synthetic=True)
+    await live.tell([mine, said, other])
+    assert [counted(f"dragoman_{name}_total", dialect="engine") for name in names] == [1, 1, 1]
     repaired = live.repairs[Rule.SECOND_SETTLEMENT]
     assert repaired > 0
     assert counted("dragoman_repairs_total", dialect="engine", rule=rule) == repaired
+
+
+def test_a_write_of_no_known_kind_and_what_waits_are_shown(counted: Callable[..., float]) -> None:
+    counted("dragoman_journal_failed_writes_total", kind="other")
+    metrics.count_failed_write(JournalError("a new one"))
+    assert counted("dragoman_journal_failed_writes_total", kind="other") == 1
+    text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=7).decode()
+    assert exposed(text)["dragoman_journal_backlog_bytes"] == 7
 
 
 def test_repairs_are_counted_for_the_session_and_for_the_process() -> None:
@@ -177,7 +191,9 @@ async def test_writes_that_are_not_stored_are_counted_by_kind(
     found()
     one, two = await create(journal, "s1"), await create(journal, "s2")
     assert await store(journal, Write(one.key, 2, 1, line(2), aliases=[("task", "t")])) is None
-    assert journal.stored == 3
+    two_lines = line(3) + line(4)
+    assert await store(journal, Write(one.key, 3, 2, two_lines)) is None
+    assert journal.stored == 5
     assert found() == [0, 0, 0, 0]
     await store(journal, Write(one.key, 2, 1, line(2)))
     assert found() == [1, 0, 0, 0]
@@ -188,7 +204,7 @@ async def test_writes_that_are_not_stored_are_counted_by_kind(
     await journal.delete(one.key, at=2)
     await store(journal, Write(one.key, 3, 1, line(3)))
     assert found() == [1, 1, 1, 1]
-    assert journal.stored == 3
+    assert journal.stored == 5
 
 
 async def test_a_disk_that_is_full_is_counted(

@@ -204,3 +204,4 @@ def test_the_newest_are_remembered_and_a_snapshot_keeps_them() -> None:
     again.lose([("lost", "c7"), ("lost", "c8"), ("repeated", "c8")])
     assert again.find(asked(b"7"), 0) is again.get("c7") is not None
     assert again.find(asked(b"8"), 0) is None
+    assert again.find(asked(b"9"), 0) is None

@@ -14,12 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import apsw
 import pytest
 from aiohttp import web
 
 from adapters import events as ev
-from adapters.herm.server import Envelope, HermEncoder
+from adapters.herm.server import Envelope, HermEncoder, messages_of
 from adapters.registry import DIALECTS
 from bench.resume import (
     CURSORS,
@@ -36,6 +37,7 @@ from proxy import hub, session
 from proxy.hub import entries_of
 from proxy.journal.base import CodecRow, Write
 from proxy.journal.sqlite import READERS, SqliteJournal
+from proxy.routes import herm
 
 ENTRIES = 4_000
 UNREAD = 60
@@ -204,6 +206,34 @@ async def test_a_session_shows_all_its_messages_and_holds_few_of_them_at_a_time(
     assert len(sizes) >= 2
     # A turn's answer is below 4 kB here.
     assert max(sizes) < hub.WRITE_BYTES + 4096
+
+
+@pytest.mark.parametrize("error", [TimeoutError, RuntimeError])
+async def test_a_session_that_breaks_off_in_its_messages_is_not_taken_for_whole(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: type[Exception],
+) -> None:
+    read = 0
+
+    def breaking(envelopes: Any) -> list[dict[str, Any]]:
+        nonlocal read
+        read += 1
+        if read == 1000:
+            raise error
+        return messages_of(envelopes)
+
+    monkeypatch.setattr(herm, "messages_of", breaking)
+    monkeypatch.setattr(herm, "WRITE_BYTES", 1)
+    async with (
+        started(path) as house,
+        house.http.get(house.base + LIST.removesuffix("/events")) as response,
+    ):
+        assert response.status == 200
+        with pytest.raises(aiohttp.ClientError):
+            await response.read()
+    assert ("RuntimeError" in caplog.text) is (error is RuntimeError)
 
 
 async def test_a_list_of_sessions_reads_only_what_says_what_they_are(path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.__main__ import parse
-from proxy.scripted.faults import KINDS, Cut, Fault, Faults, HalfClose, Reset
+from proxy.scripted.faults import KINDS, Altered, Cut, Fault, Faults, HalfClose, Reset, disturbed
 from tests.support.serving import served
 
 Http = aiohttp.ClientSession
@@ -138,6 +138,18 @@ async def test_a_body_that_ends_after_an_event_has_that_many(
     async with opened("engine", kind(after_event=3)) as line:
         answer, _ = await line.rest()
         assert unchunked(answer).count(b"\n\n") == 3
+
+
+@pytest.mark.parametrize("kind", [Cut, Reset, HalfClose])
+def test_the_end_of_a_body_is_in_one_place(kind: type[Cut | Reset | HalfClose]) -> None:
+    for place in (None, 1):
+        with pytest.raises(ValueError, match="either"):
+            kind(after_event=place, at_byte=place)
+
+
+def test_an_altered_frame_has_other_digits() -> None:
+    frames = [b"in 1998", b"in 1999", b"1998"]
+    assert disturbed(Altered(), frames, 0) == [b"in 1997", b"in 1999", b"1997"]
 
 
 # From a seed.

@@ -27,6 +27,7 @@ from proxy.keys import SESSIONS, SETTINGS
 from proxy.repeats import Asked
 from proxy.routes.entry import Handler, asked_by, entered, route_of, to_web
 from proxy.session import SAID_AS_MESSAGE, THREAD, Session
+from proxy.sessions import Sessions
 from proxy.settings import Settings
 from proxy.streams import StreamPlan, write_stream
 
@@ -242,29 +243,25 @@ async def _create(
     wanted: requests.Create,
     asked: Asked,
 ) -> web.Response:
-    sessions = request.app[SESSIONS]
-    route = route_of(request)
+    sessions, route = request.app[SESSIONS], route_of(request)
     async with sessions.in_order.turn(principal.name, route, asked):
-        earlier = await sessions.made_by(asked, owner=principal.name, route=route)
-        if earlier is None:
-            return await _create_new(request, principal, face, wanted, asked)
-        session, ids = earlier
-        delivery = ids[0] if ids else None
-        token = await _token(session)
-        return to_web(
-            requests.create_answer(face.form, session.id, token=token, delivery_id=delivery)
+        made = await sessions.made_by(asked, owner=principal.name, route=route)
+        session, ids = made or await _made(sessions, principal, route, wanted, asked)
+    return to_web(
+        requests.create_answer(
+            face.form,
+            session.id,
+            token=await _token(session),
+            delivery_id=ids[0] if ids else None,
         )
+    )
 
 
-async def _create_new(
-    request: web.Request,
-    principal: Principal,
-    face: requests.Face,
-    wanted: requests.Create,
-    asked: Asked,
-) -> web.Response:
-    sessions = request.app[SESSIONS]
-    route = route_of(request)
+async def _made(
+    sessions: Sessions, principal: Principal, route: str, wanted: requests.Create, asked: Asked
+) -> tuple[Session, list[str]]:
+    """Make a session and return it with the ids of its first commands; or the first one that was
+    made for its `operationId`."""
     if wanted.mode == "task" or wanted.callback is not None:
         what = "callback" if wanted.callback is not None else "mode"
         raise NotSupported(
@@ -278,19 +275,16 @@ async def _create_new(
         )
     if wanted.message is not None:
         sessions.check(route, wanted.message)
-    secret = sessions.ids.bytes(32)
-    token = requests.make_token(secret, 0)
     aliases = [] if wanted.operation_id is None else [(OPERATION, wanted.operation_id)]
     messages = [] if wanted.message is None else [wanted.message]
     try:
-        session, ids = await sessions.create_with(
+        return await sessions.create_with(
             messages,
             by=principal.name,
             blobs=wanted.blobs,
             owner=principal.name,
             route=route,
             dialect=wire.DIALECT,
-            secret=secret,
             aliases=aliases,
             asked=asked,
         )
@@ -303,14 +297,11 @@ async def _create_new(
         if first is None:
             raise
         session = await sessions.get(first, owner=principal.name, route=route)
-        token = await _token(session)
         if not session.forgot_its_message:
-            return to_web(requests.create_answer(face.form, first, token=token))
-        ids = await session.submit(
+            return session, []
+        return session, await session.submit(
             messages, by=principal.name, face=wire.DIALECT, blobs=wanted.blobs
         )
-    delivery = ids[0] if ids else None
-    return to_web(requests.create_answer(face.form, session.id, token=token, delivery_id=delivery))
 
 
 async def follow_up(request: web.Request) -> web.StreamResponse:

@@ -25,6 +25,7 @@ from adapters.errors import DragomanError
 from proxy.errors import JournalUnavailable
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
+from proxy.session import Session
 from proxy.upstream.client import Frames, Stream, Take
 from tests.e2e.conftest import Run
 from tests.support.dragoman import BACKEND_KEY
@@ -364,16 +365,22 @@ async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(r
     await until(lambda: session.session_id in running.sessions._live)
 
 
-@pytest.mark.parametrize("confirmed", [True, False])
-async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bool) -> None:
-    journal = CrashJournal()
-    running = await run(journal)
+async def queued(running: Running) -> tuple[Session, str]:
+    """A session in which a message waits behind an approval, and the message's id."""
     session = await running.eve().create("script: approve")
     await session.read_turn()
     await session.send("later")
     live = await running.live(session.session_id)
     ((command_id, _),) = live._queue
-    url = f"http://{HOST}:{running.port}/api/v1/sessions/{session.session_id}"
+    return live, command_id
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bool) -> None:
+    journal = CrashJournal()
+    running = await run(journal)
+    live, command_id = await queued(running)
+    url = f"http://{HOST}:{running.port}/api/v1/sessions/{live.id}"
     # Stored or not, nobody hears of it: what is not stored was not withdrawn.
     journal.crash_at(0 if confirmed else 1, confirmed=confirmed)
     gone = asyncio.create_task(running.http.delete(f"{url}/inputs/{command_id}"))
@@ -381,7 +388,7 @@ async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bo
     await running.restart()
     with contextlib.suppress(aiohttp.ClientError):
         assert (await gone).status == 503
-    live = await running.live(session.session_id)
+    live = await running.live(live.id)
     assert [name for name, _ in live._queue] == ([command_id] if confirmed else [])
     (request,) = live.open_interactions()
     answer = {"decision": "allow"}
@@ -397,11 +404,7 @@ async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bo
 async def test_a_withdrawal_is_told_when_it_is_stored(run: Run) -> None:
     journal = UntoldJournal()
     running = await run(journal)
-    session = await running.eve().create("script: approve")
-    await session.read_turn()
-    await session.send("later")
-    live = await running.live(session.session_id)
-    ((command_id, _),) = live._queue
+    live, command_id = await queued(running)
     journal.told.clear()
     gone = asyncio.create_task(live.withdraw(command_id, by="local"))
     await until(lambda: bool(journal.late))

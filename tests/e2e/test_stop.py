@@ -191,26 +191,39 @@ async def test_a_stop_waits_for_the_answer_to_a_command_and_refuses_what_is_new(
         assert running.requests("pending") == []
 
 
+async def stopped_while_answering(
+    running: Running, server: Server, *, status: int, seconds: float
+) -> tuple[EveSession, str]:
+    """Stop while an answer is on its way; returns the session and the log of the server."""
+    session, request = await paused(running, server)
+    await session.respond(request, "approve")
+    await until(lambda: bool(running.requests("respond")))
+    told = server.tell()
+    ended, log = await server.over()
+    assert time.monotonic() - told < seconds + LATE_S
+    assert ended == status, log
+    return session, log
+
+
+async def check_goes_on(server: Server, session: EveSession) -> None:
+    """Start again and read what the answer led to."""
+    await server.start()
+    session.client.host = f"{server.url}/as/eve/to/{BACKEND}"
+    turn = await session.read_turn()
+    assert turn.text is not None
+    assert "4.1 GB freed" in turn.text
+
+
 async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     run: Run, tmp_path: Path
 ) -> None:
     faults = Faults({**UNTOLD, ("respond", 1): Silence(done=True)})
     running = await run(engine={"faults": faults})
     async with served(tmp_path, running, shutdown_seconds=4.0) as server:
-        session, request = await paused(running, server)
-        await session.respond(request, "approve")
-        await until(lambda: bool(running.requests("respond")))
-        told = server.tell()
-        status, log = await server.over()
-        assert time.monotonic() - told < 4.0 + LATE_S
-        assert status == 0, log
+        session, log = await stopped_while_answering(running, server, status=0, seconds=4.0)
         assert "cut off" in log
         assert settled_inputs(await server.stored(session.session_id)) == ["taken"]
-        await server.start()
-        session.client.host = f"{server.url}/as/eve/to/{BACKEND}"
-        turn = await session.read_turn()
-        assert turn.text is not None
-        assert "4.1 GB freed" in turn.text
+        await check_goes_on(server, session)
     assert len(running.requests("respond")) == 1
 
 
@@ -228,20 +241,10 @@ async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, b
     running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): Silence(done=True)})})
     hanging = f"import asyncio, time\n{before}"
     async with served(tmp_path, running, shutdown_seconds=2.0, before=hanging) as server:
-        session, request = await paused(running, server)
-        await session.respond(request, "approve")
-        await until(lambda: bool(running.requests("respond")))
-        told = server.tell()
-        status, log = await server.over()
-        assert time.monotonic() - told < 2.0 + LATE_S
-        assert status == 1
+        session, log = await stopped_while_answering(running, server, status=1, seconds=2.0)
         assert "did not stop within" in log
         # As after a crash: nothing that was acknowledged is lost, and the command has its answer.
-        await server.start()
-        session.client.host = f"{server.url}/as/eve/to/{BACKEND}"
-        turn = await session.read_turn()
-        assert turn.text is not None
-        assert "4.1 GB freed" in turn.text
+        await check_goes_on(server, session)
     assert len(running.requests("respond")) == 1
 
 

@@ -432,17 +432,23 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
     assert not taken
 
 
+async def being_made(sessions: Sessions, journal: UntoldJournal) -> asyncio.Task[Session]:
+    """A create whose session is stored, and does not know that yet."""
+    journal.told.clear()
+    making = asyncio.create_task(
+        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
+    )
+    await until(lambda: bool(journal.late))
+    return making
+
+
 async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_message(
     run: Run,
 ) -> None:
     journal = UntoldJournal()
     running = await run(journal)
     sessions = running.sessions
-    journal.told.clear()
-    making = asyncio.create_task(
-        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
-    )
-    await until(lambda: bool(journal.late))
+    making = await being_made(sessions, journal)
     await sessions.drain(0.01)
     journal.told.set()
     session = await making
@@ -456,11 +462,7 @@ async def test_a_session_that_is_made_or_loaded_after_the_end_is_closed(run: Run
     sessions = running.sessions
     other = await running.eve().create()
     sessions._forget(other.session_id)
-    journal.told.clear()
-    making = asyncio.create_task(
-        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
-    )
-    await until(lambda: bool(journal.late))
+    making = await being_made(sessions, journal)
     await sessions.aclose()
     journal.told.set()
     assert (await making).closed
@@ -476,11 +478,7 @@ async def test_who_finds_a_session_that_is_being_made_waits_for_that_one(
     journal = UntoldJournal()
     running = await run(journal)
     sessions = running.sessions
-    journal.told.clear()
-    making = asyncio.create_task(
-        sessions.create(owner="local", route=BACKEND, dialect="eve"), name="make"
-    )
-    await until(lambda: bool(journal.late))
+    making = await being_made(sessions, journal)
     (row,) = await journal.sessions()
     waiting = asyncio.create_task(running.live(row.id), name="wait")
     await asyncio.sleep(0.05)

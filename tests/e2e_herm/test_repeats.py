@@ -269,30 +269,32 @@ async def test_what_is_in_a_snapshot_is_recognised_too(
     assert len(house.posts()) == 4
 
 
-@pytest.mark.parametrize("face", FACES)
-async def test_two_with_one_key_at_the_same_time_are_one(serve: Serve, face: str) -> None:
-    house = await serve("sqlite")
-    talk = Talk(house, face)
+@pytest.fixture
+async def begun(serve: Serve, face: str) -> Talk:
+    """A conversation of one turn."""
+    talk = Talk(await serve("sqlite"), face)
     await talk.begin()
+    return talk
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_two_with_one_key_at_the_same_time_are_one(begun: Talk) -> None:
     headers = {"Idempotency-Key": "k-1"}
-    first, second = await asyncio.gather(talk.say("go", headers), talk.say("go", headers))
+    first, second = await asyncio.gather(begun.say("go", headers), begun.say("go", headers))
     assert first[0] == second[0] < 300
-    await settled(await house.live(talk.id))
-    assert len(house.posts()) == 2
+    await settled(await begun.house.live(begun.id))
+    assert len(begun.house.posts()) == 2
 
 
 @pytest.mark.parametrize("face", FACES)
-async def test_a_key_of_another_request_is_refused(serve: Serve, face: str) -> None:
-    house = await serve("sqlite")
-    talk = Talk(house, face)
-    await talk.begin()
+async def test_a_key_of_another_request_is_refused(begun: Talk) -> None:
     headers = {"Idempotency-Key": "k-1"}
-    await talk.say("one", headers)
-    await settled(await house.live(talk.id))
-    status, body = await talk.say("two", headers)
+    await begun.say("one", headers)
+    await settled(await begun.house.live(begun.id))
+    status, body = await begun.say("two", headers)
     assert status == 409
     assert "idempotency_key_conflict" in body.lower()
-    assert len(house.posts()) == 2
+    assert len(begun.house.posts()) == 2
 
 
 @pytest.mark.parametrize("face", ["eve", "herm"])

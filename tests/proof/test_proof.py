@@ -8,7 +8,7 @@ import contextlib
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from proxy.scripted.faults import (
     disturbed,
     pieces,
 )
+from tests.journal.conftest import create, store
 from tests.proof import results
 from tests.proof.__main__ import next_slice, parse
 from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
@@ -183,7 +184,7 @@ def test_results_outlive_the_process_and_become_a_table(tmp_path: Path) -> None:
     assert results.documented(written, table) == written
 
 
-LOG = [
+LOG: list[dict[str, Any]] = [
     {
         "type": "input.accepted",
         "command_id": "1",
@@ -201,32 +202,29 @@ LOG = [
 ]
 
 
+def row_of(event: Mapping[str, Any]) -> bytes:
+    """A row of the log, as the journal has it."""
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
 def test_commands_are_read_from_the_log_with_what_became_of_them() -> None:
-    lines = [json.dumps(event, separators=(",", ":")).encode() for event in LOG]
+    lines = [row_of(event).rstrip() for event in LOG]
     found = list(commands_of([*lines, b""]).values())
     assert found == [
         Command("message", None, ("p1-0-0",), "taken"),
         Command("interrupt", None, ("p1-0-s",), ""),
     ]
     assert Session(1, found).name == "p1"
+    # It is settled after it was forgotten.
+    assert commands_of(lines[3:]) == {}
 
 
 async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path) -> None:
     journal = SqliteJournal(tmp_path / "journal.db")
     await journal.open()
-    first, second = [
-        await journal.create_session(
-            id=name,
-            owner="local",
-            route="r",
-            dialect="eve",
-            backend="b",
-            secret=b"",
-            at=1,
-            body=json.dumps(LOG[0], separators=(",", ":")).encode() + b"\n",
-        )
-        for name in ("s1", "s2")
-    ]
+    first, second = [await create(journal, name) for name in ("s1", "s2")]
+    for row in (first, second):
+        await store(journal, Write(row.key, 2, 1, row_of(LOG[0])))
     log = Log(tmp_path / "journal.db")
     found = log.read()
     assert [(one.key, one.name, [c.outcome for c in one.commands]) for one in found] == [
@@ -234,10 +232,7 @@ async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path
         (second.key, "p1", [""]),
     ]
     log.forget(found[:1])
-    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    body = json.dumps(LOG[3], separators=(",", ":")).encode() + b"\n"
-    journal.submit(Write(second.key, 2, 1, body, done=done.set_result))
-    assert await done is None
+    await store(journal, Write(second.key, 3, 1, row_of(LOG[3])))
     await journal.aclose()
     (left,) = log.read()
     assert (left.key, [one.outcome for one in left.commands]) == (second.key, ["taken"])
@@ -250,7 +245,10 @@ async def test_a_journal_is_read_on_from_where_it_was_read_before(tmp_path: Path
         ("herm", "taken", 0, {"commands lost": 1}),
         ("herm", "refused", 0, {"refused later": 1}),
         ("herm", "refused", 1, {"refused later": 1, "refused, done": 1}),
+        ("herm", "withdrawn", 0, {}),
+        ("herm", "withdrawn", 1, {"refused, done": 1}),
         ("herm", "unknown", 0, {"unknown": 1, "unknown, evident": 1}),
+        ("herm", "unknown", 1, {"unknown": 1, "unknown, done": 1, "unknown, evident": 1}),
         ("eve", "unknown", 0, {"unknown": 1}),
         ("eve", "unknown", 1, {"unknown": 1, "unknown, done": 1, "unknown, evident": 1}),
         ("engine", "", 0, {"open": 1, "commands lost": 1}),
@@ -265,6 +263,10 @@ def test_the_log_is_held_against_what_the_backend_took(
     verdict = judged("p1", record, sessions, Counter({"p1-0-0": done}), 0)
     assert +verdict.counts == figures
     assert len(verdict.wrong) == sum(figures.get(name, 0) for name in results.BAD)
+    # What no face has answered may stay open.
+    record.accepted = ()
+    unheard = judged("p1", record, sessions, Counter({"p1-0-0": done}), 0)
+    assert outcome or not unheard.counts["commands lost"]
     # Nobody heard the name of the session that it went into.
     record.orphans = {"p1-0-0"}
     orphaned = judged("p1", record, sessions, Counter({"p1-0-0": done}), 0)
@@ -278,13 +280,24 @@ def test_an_answer_to_an_engine_is_never_unknown() -> None:
         assert verdict.counts["unknown, evident"] == figure
 
 
-def test_a_turn_that_never_began_needs_a_message_that_was_not_taken() -> None:
-    record = Record(("eve", "engine"), bare=2)
-    sessions = [Session(1, [Command("message", None, ("p1-0-0",), "unknown")])]
-    verdict = judged("p1", record, sessions, Counter(), 0)
-    assert verdict.counts["doubled"] == 1
-    lost = judged("p1", Record(("eve", "herm"), accepted={"p1-0-0"}), [], Counter(), 0)
-    assert lost.counts["commands lost"] == 1
+@pytest.mark.parametrize(
+    ("kind", "outcome", "most"),
+    [("message", "unknown", 1), ("message", "taken", 0), ("interrupt", "unknown", 0)],
+)
+def test_a_turn_that_never_began_needs_a_message_that_was_not_taken(
+    kind: str, outcome: str, most: int
+) -> None:
+    sessions = [Session(1, [Command(kind, None, (), outcome)])]
+    for more in (0, 1):
+        record = Record(("eve", "eve"), bare=most + more, stops=1)
+        assert judged("p1", record, sessions, Counter(), 0).counts["doubled"] == more
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_what_was_accepted_and_is_not_in_the_log_must_be_done(done: int) -> None:
+    record = Record(("eve", "herm"), accepted={"p1-0-0"})
+    verdict = judged("p1", record, [], Counter({"p1-0-0": done}), 0)
+    assert verdict.counts["commands lost"] == 1 - done
 
 
 @pytest.mark.parametrize(
@@ -302,6 +315,15 @@ def test_interrupts_are_counted(backend: str, sent: int, done: int, figure: str 
     sessions = [Session(1, [Command("interrupt", None, (), "taken")])]
     verdict = judged("p1", Record(("eve", backend), stops=sent), sessions, Counter(), done)
     assert [*+verdict.counts] == ([figure] if figure else [])
+
+
+def test_a_stop_may_be_refused_or_part_of_a_message() -> None:
+    refused = Command("interrupt", None, (), "refused")
+    withdraws = Command("message", "withdraw", (), "taken")
+    for command, interrupts in ((refused, 0), (withdraws, 1)):
+        record = Record(("eve", "herm"), stops=1)
+        verdict = judged("p1", record, [Session(1, [command])], Counter(), interrupts)
+        assert not verdict.wrong
 
 
 def test_a_note_is_looked_for_where_it_is_taken() -> None:
