@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -170,14 +170,21 @@ class Connection(asyncio.Protocol):
             raise BadResponse(f"{path} answered {answer!r}")
         return answer
 
-    async def stream(self, method: str, path: str, reader: Reader, body: object = None) -> None:
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        reader: Reader,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Send one request and return when its head is there; `reader` gets the body.
 
         Raises:
             BadResponse: the status is not 2xx, or the peer hung up.
         """
         self._reader = reader
-        self._send(method, path, body)
+        self._send(method, path, body, headers)
         async with asyncio.timeout(ANSWER_SECONDS):
             assert self._answer is not None
             await self._answer
@@ -187,13 +194,16 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _send(self, method: str, path: str, body: object) -> None:
+    def _send(
+        self, method: str, path: str, body: object, headers: Mapping[str, str] | None = None
+    ) -> None:
         if self._transport is None:
             raise BadResponse(f"the peer hung up before {method} {path}")
         self._answer = asyncio.get_running_loop().create_future()
         self._body.clear()
         payload = b"" if body is None else json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: {self._host}\r\nAccept: */*\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         if body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n"
         self._transport.write(head.encode() + b"\r\n" + payload)

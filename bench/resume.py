@@ -36,7 +36,7 @@ from adapters.herm import requests
 from adapters.herm.server import HermEncoder
 from bench.machine import alone, describe
 from bench.report import document
-from bench.target import Process
+from bench.target import ROUTE, Process
 from proxy.app import create_app
 from proxy.hub import entries_of
 from proxy.journal.sqlite import SqliteJournal
@@ -45,7 +45,6 @@ from proxy.session import SNAPSHOT_ENTRIES, codec_of
 from proxy.sessions import Sessions
 from proxy.settings import Settings
 
-ROUTE = "bench"
 OWNER = "local"
 FACES = ("eve", "engine", "herm")
 HOST = "127.0.0.1"

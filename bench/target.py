@@ -17,7 +17,7 @@ from bench.machine import pinned
 _START_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 _LISTENING = re.compile(r"listening on (http://\S+)")
-ROUTE = "engine"
+ROUTE = "bench"
 _ROOT = Path(__file__).parent.parent
 
 BARE = "bare"

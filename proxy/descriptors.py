@@ -1,8 +1,9 @@
 """File descriptors: as many as the system allows, and a clear word when none is left.
 
 What is open goes on without one. New connections wait in the kernel while asyncio's own loop tries
-again each second; uvloop closes them at once, and says nothing. So it is looked for here, each
-second, and told in one line.
+again each second; uvloop closes them at once, and says nothing. For that it has a spare descriptor;
+if a thread gets hold of it, they wait, and uvloop tries again without a pause. So it is looked for
+here, each second, and told in one line.
 """
 
 from __future__ import annotations
