@@ -369,7 +369,7 @@ class Conversation:
                 return
             await self._open_asks()
             difference = compare(self._sent(), self._received())
-            if not difference.lost and self._at_rest() and self._settled(difference.doubled):
+            if difference.whole and self._at_rest() and self._settled(difference.doubled):
                 # What was settled meanwhile may have brought more.
                 if sure:
                     return

@@ -250,6 +250,12 @@ class Difference:
     doubled: list[Fact]
     reordered: int
 
+    @property
+    def whole(self) -> bool:
+        """Say whether all that was sent is there and in its place. A turn that is shown and never
+        began can stand for the end of one that is still on its way: then that is out of place."""
+        return not self.lost and not self.reordered
+
 
 def compare(sent: list[Fact], received: list[Fact]) -> Difference:
     """Compare the facts of both ends.

@@ -135,6 +135,15 @@ def test_what_differs_is_named(
 ) -> None:
     found = compare(said("a", "b", "c"), received)
     assert (found.lost, found.doubled, found.reordered) == (lost, doubled, reordered)
+    assert found.whole == (not lost and not reordered)
+
+
+def test_a_turn_that_never_began_does_not_stand_for_the_end_of_another() -> None:
+    # An Engine's client: one turn that never began, and the text of one whose end has not come yet.
+    sent = [("text", "Well."), ("end", "failed")]
+    bare, text = [("end", "failed")], [("text", "Well.")]
+    assert not compare(sent, bare + text).whole
+    assert compare(sent, bare + sent).whole
 
 
 def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: int) -> Slice:
