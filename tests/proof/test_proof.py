@@ -140,10 +140,9 @@ def test_what_differs_is_named(
 
 def test_a_turn_that_never_began_does_not_stand_for_the_end_of_another() -> None:
     # An Engine's client: one turn that never began, and the text of one whose end has not come yet.
-    sent = [("text", "Well."), ("end", "failed")]
-    bare, text = [("end", "failed")], [("text", "Well.")]
-    assert not compare(sent, bare + text).whole
-    assert compare(sent, bare + sent).whole
+    text, end = ("text", "Well."), ("end", "failed")
+    assert not compare([text, end], [end, text]).whole
+    assert compare([text, end], [end, text, end]).whole
 
 
 def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: int) -> Slice:
