@@ -23,17 +23,13 @@ from typing import Any
 
 from tests.proof import results
 from tests.proof.results import Slice
-from tests.proof.run import PAIRS, Plan, Ran, run
+from tests.proof.run import FORMS, PAIRS, Plan, Ran, run
 
 KILLS = 2000
 DISCONNECTS = 10_000
 SOAK_MINUTES = 60.0
 CLOSING_S = 30.0
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
-
-SOAK_PART = 0.5
-"""A part of the proof soaks for half of its share: of a minute and a half half is warm-up, and a
-twentieth of everything has six minutes."""
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -141,12 +137,12 @@ def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str,
     kills = math.ceil(options.kills * options.fraction) - results.total(done, "kills", "kills")
     if kills > 0:
         return "kills", int(kills), longest
-    cuts = math.ceil(options.disconnects * options.fraction)
-    cuts -= int(results.total(done, "disconnects", "disconnects"))
+    wanted = math.ceil(options.disconnects * options.fraction)
+    cuts = wanted - int(results.total(done, "disconnects", "disconnects"))
     if cuts > 0:
-        return "disconnects", cuts, longest
-    part = options.fraction if options.fraction >= 1 else options.fraction * SOAK_PART
-    left = options.soak * 60 * part - results.total(done, "soak", "seconds")
+        # All would go into one slice, and so all of one form and generation of eve.
+        return "disconnects", min(cuts, math.ceil(wanted / len(FORMS))), longest
+    left = options.soak * 60 * options.fraction - results.total(done, "soak", "seconds")
     if left > 1:
         left = max(left, 1.5 * results.WARM_UP_S)
         return "soak", 0, min(longest, left) if options.once else left

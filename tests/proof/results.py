@@ -51,6 +51,7 @@ _COLUMNS: tuple[str, ...] = (
     "commands lost",
     "stuck",
     "replay differs",
+    "answered twice",
 )
 
 WARM_UP_S = 60.0
@@ -260,6 +261,9 @@ def failures(slices: Sequence[Slice]) -> list[str]:
         found.append(
             f"soak: memory grew: {_memory_report([s for s in slices if s.kind == 'soak'])}"
         )
+    kills, executed = (total(slices, "kills", name) for name in ("kills", "executed processes"))
+    if kills >= 100 and executed < kills / 10:
+        found.append(f"kills: only {executed:.0f} of {kills:.0f} starts were executed")
     for one in slices:
         if one.failed:
             where: Any = f"{one.kind}, seed {one.seed}"
