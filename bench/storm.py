@@ -55,9 +55,10 @@ SERVED_SECONDS = 10.0
 OUTSIDE_MS = 250.0
 START_SECONDS = 2.0
 BEAT_SECONDS = 10.5
+STOPPED_SECONDS = 10.0
 """What is asked for (issue 3, eve page section 7.4): the storm is served within 10 s, readers
 outside of it wait less than 250 ms (p99), a start takes less than 2 s, heartbeats are 10 s
-apart."""
+apart; an exit takes less than 10 s."""
 
 RECENT = 30
 """Records back from the end at most where a client goes on that was just cut off."""
@@ -84,13 +85,14 @@ FULL = Sizes()
 QUICK = Sizes(clients=50, outside=5, idle=100, idle_seconds=11.0, sessions=1_000, open_turns=5)
 
 
-_said: list[tuple[str, str, bool]] = []
-"""What the part that runs has found: row of the table, text, whether it is as it should be."""
+_said: list[tuple[str, str, bool, bool]] = []
+"""What the part that runs has found: row of the table, text, whether it is as it should be, and
+whether it was in time."""
 
 
-def say(row: str, text: str, *, good: bool = True) -> None:
+def say(row: str, text: str, *, good: bool = True, soon: bool = True) -> None:
     """Print a line at once."""
-    _said.append((row, text, good))
+    _said.append((row, text, good, soon))
     sys.stdout.write(f"{row}: {text}\n")
     sys.stdout.flush()
 
@@ -315,7 +317,8 @@ async def storm(folder: Path, sizes: Sizes) -> None:
             f"p50 {percentile(stormy, 0.5) / 1e6:.1f} ms, p99 {late:.1f} ms, longest "
             f"{(stormy or [0])[-1] / 1e6:.1f} ms (calm: p99 {percentile(calm, 0.99) / 1e6:.1f} "
             f"ms), lost {lost}, doubled {meter.doubled}",
-            good=took < SERVED_SECONDS and late < OUTSIDE_MS and not lost and not meter.doubled,
+            good=not lost and not meter.doubled,
+            soon=took < SERVED_SECONDS and late < OUTSIDE_MS,
         )
         for name in FACES:
             _tell(name, [client for client in clients if client.face == name])
@@ -338,7 +341,8 @@ def _tell(face: str, clients: Sequence[Client]) -> None:
         f"storm, {face}",
         f"{len(clients)} clients, served after p50 {percentile(times, 0.5) / 1e9:.2f} s, longest "
         f"{longest:.2f} s; {len(troubles)} not served, {wrong} not exactly",
-        good=not troubles and not wrong and longest < SERVED_SECONDS,
+        good=not troubles and not wrong,
+        soon=longest < SERVED_SECONDS,
     )
     for trouble in troubles[:5]:
         say(f"storm, {face}", trouble, good=False)
@@ -375,6 +379,8 @@ async def idle(folder: Path, sizes: Sizes) -> None:
         silent = sum(reader.blank < 2 for _, reader in streams)
         sent = await lab.stop()
         await until(lambda: meter.received >= sent, 5.0)
+        lost = sent - meter.received + meter.doubled
+        late = percentile(latencies, 0.99) / 1e6
         begun = time.monotonic()
         process._child.send_signal(signal.SIGTERM)
         ended = await until(lambda: all(reader.ended for _, reader in streams), 30.0)
@@ -385,11 +391,12 @@ async def idle(folder: Path, sizes: Sizes) -> None:
             "idle",
             f"{sizes.idle} streams on as many sessions, opened in {opened:.1f} s, "
             f"{grown / sizes.idle:.1f} kB each, {cpu / 1e7 / sizes.idle_seconds:.1f} % of a core "
-            f"with 20 readers of {sizes.outside_rate} events/s beside, p99 "
-            f"{percentile(latencies, 0.99) / 1e6:.1f} ms; longest silence {longest:.2f} s, "
-            f"{silent} without a heartbeat; after SIGTERM all ended in {all_ended:.2f} s, exit "
-            f"status {status} after {stopped:.2f} s",
-            good=ended and not status and not silent and longest < BEAT_SECONDS and stopped < 10,
+            f"with 20 readers of {sizes.outside_rate} events/s beside, p99 {late:.1f} ms, lost "
+            f"{lost}, doubled {meter.doubled}; longest silence {longest:.2f} s, {silent} without a "
+            f"heartbeat; after SIGTERM all ended in {all_ended:.2f} s, exit status {status} after "
+            f"{stopped:.2f} s",
+            good=ended and not (status or silent or lost or meter.doubled),
+            soon=longest < BEAT_SECONDS and stopped < STOPPED_SECONDS and late < OUTSIDE_MS,
         )
         for connection, _ in streams:
             connection.close()
@@ -460,10 +467,10 @@ async def start(folder: Path, sizes: Sizes) -> None:
                 f"{sizes.open_turns} open turns within {attached:.2f} s, {others} other requests; "
                 f"{loaded} sessions in memory",
                 good=all_there
-                and listening < START_SECONDS
                 and asked("replay") == sizes.open_turns
                 and not others
                 and loaded <= sizes.open_turns + 1,
+                soon=listening < START_SECONDS,
             )
     finally:
         await runner.cleanup()
@@ -485,8 +492,9 @@ GOALS = {
         f"each gets exactly what comes after its cursor within {SERVED_SECONDS:.0f} s, none is "
         "refused",
     ),
-    "idle": f"no silence above {BEAT_SECONDS} s; after SIGTERM all end in order, exit status 0 "
-    "within 10 s",
+    "idle": f"no silence above {BEAT_SECONDS} s; readers beside p99 below {OUTSIDE_MS:.0f} ms, "
+    "nothing lost or doubled; after SIGTERM all end in order, exit status 0 within "
+    f"{STOPPED_SECONDS:.0f} s",
     "start": f"listens in less than {START_SECONDS:.0f} s; a backend stream for each open turn, no "
     "other request",
 }
@@ -494,7 +502,8 @@ GOALS = {
 
 
 async def _all(folder: Path, parts: Sequence[str], sizes: Sizes) -> tuple[bool, list[str]]:
-    """Run parts; return whether all goals are reached, and a table."""
+    """Run parts; return whether all goals are reached, and a table. The times of a small load count
+    for nothing: they say what else the machine does."""
     good = True
     rows = ["| part | found | goal | |", "|---|---|---|---|"]
     for name in parts:
@@ -503,8 +512,12 @@ async def _all(folder: Path, parts: Sequence[str], sizes: Sizes) -> tuple[bool, 
         _said.clear()
         with pinned(pick_cores()[1]):
             await PARTS[name](place, sizes)
-        for row in dict.fromkeys(row for row, _, _ in _said):
-            found = [(text, fine) for of, text, fine in _said if of == row]
+        for row in dict.fromkeys(row for row, *_ in _said):
+            found = [
+                (text, right and (soon or sizes != FULL))
+                for of, text, right, soon in _said
+                if of == row
+            ]
             reached = all(fine for _, fine in found)
             texts = "; ".join(text for text, _ in found)
             rows.append(f"| {row} | {texts} | {GOALS[row]} | {'✓' if reached else '✗'} |")
@@ -518,7 +531,7 @@ def main() -> int:
     """Run what the command line asks for; give 1 when a goal is missed."""
     parser = argparse.ArgumentParser(prog="bench.storm", description=__doc__)
     parser.add_argument("--only", action="append", choices=[*PARTS], help="only this part")
-    parser.add_argument("--quick", action="store_true", help="small loads")
+    parser.add_argument("--quick", action="store_true", help="small loads, times do not count")
     parser.add_argument("--folder", type=Path, help="where journals are made, a temporary one")
     parser.add_argument("--docs", action="store_true", help="write docs/reliability.md")
     options = parser.parse_args()
