@@ -159,7 +159,14 @@ class Requests:
         if known is not None:
             known.ids += ids
             return
-        made = Accepted(value["id"], value.get("body"), value.get("key"), at, ids)
+        made = Accepted(
+            value["id"],
+            value.get("body"),
+            value.get("key"),
+            at,
+            ids,
+            retry=value.get("retry", 0),
+        )
         self._known[made.id] = made
         if len(self._known) > REQUESTS_KEPT:
             del self._known[next(iter(self._known))]
@@ -208,7 +215,7 @@ class Requests:
 
     def dump(self) -> list[list[Any]]:
         """Return what a snapshot keeps."""
-        return [[k.id, k.body, k.key, k.at, k.ids] for k in self._known.values()]
+        return [[k.id, k.body, k.key, k.at, k.ids, None, k.retry] for k in self._known.values()]
 
     def restore(self, value: list[list[Any]]) -> None:
         """Take up what a snapshot kept."""
@@ -235,9 +242,11 @@ class InOrder:
             yield
 
 
-def identity(asked: Asked, request_id: str, *, sealed: bool) -> Mapping[str, str]:
+def identity(asked: Asked, request_id: str, *, sealed: bool) -> Mapping[str, str | int]:
     """Return what is stored of a request; of one that holds a secret only its key."""
-    value = {"id": request_id}
+    value: dict[str, str | int] = {"id": request_id}
+    if asked.retry:
+        value["retry"] = asked.retry
     if not sealed:
         value["body"] = asked.body
     if asked.key is not None:

@@ -173,6 +173,17 @@ def test_a_retry_is_one_of_a_try_before_it() -> None:
     assert requests.find(asked(x_stainless_retry_count="2"), 0) is accepted
 
 
+def test_which_try_was_accepted_is_known_after_a_restart() -> None:
+    requests, retry = Requests(), asked(x_stainless_retry_count="1")
+    heard(requests, retry, "c1")
+    again = Requests()
+    again.restore(requests.dump())
+    for known in (requests, again):
+        # Its first try was lost on its way; another first retry is of another request.
+        assert known.find(retry, 0) is None
+        assert known.find(asked(x_stainless_retry_count="2"), 0) is known.get("c1")
+
+
 def test_a_key_holds_for_a_day_and_for_one_request() -> None:
     requests = Requests()
     accepted = heard(requests, asked(idempotency_key="k"), "c1")
