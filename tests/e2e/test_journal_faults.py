@@ -266,14 +266,19 @@ async def test_a_second_server_on_one_journal_is_told_about_the_first(tmp_path: 
 # The system.
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_a_server_without_descriptors_says_so_and_serves_again_when_there_is_room(
-    tmp_path: Path, loop: str
-) -> None:
-    if loop == "uvloop":
+@pytest.fixture(params=["asyncio", "uvloop"])
+def on_each_loop(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Let a server that is started in the test's folder run on a loop."""
+    if request.param == "uvloop":
         pytest.importorskip("uvloop")
     else:
         (tmp_path / "uvloop.py").write_text("raise ImportError")
+
+
+@pytest.mark.usefixtures("on_each_loop")
+async def test_a_server_without_descriptors_says_so_and_serves_again_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "dragoman.toml").write_text('[server]\nlisten = "127.0.0.1:0"\n')
     async with process("serve", cwd=tmp_path) as child, aiohttp.ClientSession() as http:
         url = await announced(child)
@@ -303,14 +308,10 @@ async def looked(http: aiohttp.ClientSession, url: str) -> None:
         await response.read()
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.usefixtures("on_each_loop")
 async def test_what_runs_is_whole_and_new_work_is_refused_while_clients_hold_all_descriptors(
-    tmp_path: Path, loop: str
+    tmp_path: Path,
 ) -> None:
-    if loop == "uvloop":
-        pytest.importorskip("uvloop")
-    else:
-        (tmp_path / "uvloop.py").write_text("raise ImportError")
     app = create_engine_app()
     engine = app[ENGINE]
     streams: list[asyncio.Transport] = []
