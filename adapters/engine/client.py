@@ -70,8 +70,8 @@ SAME_BREAKS = 3
 """Replays in a row that break at the same place before that is taken as the end; ours."""
 
 LOOK_AGAIN_MS = 2_000
-"""How long after a request that still listed an answer's question the list is asked once more: what
-the broken connection held has arrived by then. Ours."""
+"""How long after a list that still has the request of an answer in doubt the list is asked once more:
+what the broken connection held has arrived by then. Ours."""
 
 LOOKS = 12
 LOOK_RETRY_MS = 5_000
@@ -462,24 +462,25 @@ class EngineClient(ClientCodec):
             # The request is resolved, or there is another one: the turn went on.
             return [_settled(command_id, "taken")]
         if listed is None and doubt["looks"] < LOOKS - 1:
-            return self._look_again(command_id, now + LOOK_RETRY_MS, doubt["looks"] + 1)
+            self._look_again(command_id, now + LOOK_RETRY_MS, doubt["looks"] + 1)
+            return []
         if listed is None or not any(self._is_open(item) for item in listed):
             answer["settled"] = True
             return [_settled(command_id, "unknown" if listed is None else "taken")]
         if doubt["at"] is None:
             # The time is stored with this: a restart goes on waiting, and does not begin again.
             message = "What is pending still names the request; it will be asked once more."
-            out = self._look_again(command_id, now + LOOK_AGAIN_MS, doubt["looks"])
-            return [*out, _retried("input_in_doubt", message)]
+            self._look_again(command_id, now + LOOK_AGAIN_MS, doubt["looks"])
+            return [_retried("input_in_doubt", message)]
         if now < doubt["at"]:
-            return self._look_again(command_id, doubt["at"], doubt["looks"])
+            self._look_again(command_id, doubt["at"], doubt["looks"])
+            return []
         lost = ev.ErrorInfo(code="not_delivered", message="The answer did not reach the Engine.")
         return [_settled(command_id, "refused", lost), *self._release_claim(command_id)]
 
-    def _look_again(self, command_id: str, at: int, looks: int) -> list[ev.Event]:
+    def _look_again(self, command_id: str, at: int, looks: int) -> None:
         self._s.doubts[command_id] = {"at": at, "looks": looks}
         self._set_alarm()
-        return []
 
     def _answered_elsewhere(self, listed: list[Any] | None) -> list[ev.Event]:
         """Hear what is pending after a 404: a request that is listed can be answered again."""
