@@ -115,7 +115,7 @@ class Asked:
 
     def over(self, *, whole: bool) -> None:
         """Hear that the reply is over, and whether it was written to its end, which it was not to a
-        client that is gone. What is said first counts."""
+        client that is gone. Of an accepted request what is said first counts."""
         whole = whole and self._reachable()
         self._lost = not whole
         accepted, tell = self._accepted, self._tell

@@ -126,6 +126,16 @@ def test_no_file_names_a_host_that_is_not_public() -> None:
     assert named == set()
 
 
+def test_no_file_has_a_conflict_of_a_merge_in_it() -> None:
+    left = {
+        f"{file.relative_to(REPOSITORY)}: {line}"
+        for file in repository_files()
+        for line in file.read_text("utf-8", errors="ignore").splitlines()
+        if re.match(r"(<{7}|\|{7}|>{7})( |$)", line)
+    }
+    assert left == set()
+
+
 def pins(lock: str) -> dict[str, str]:
     """Return name -> version of a requirements file, which has a hash for each and nothing else."""
     found: dict[str, str] = {}

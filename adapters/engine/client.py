@@ -70,8 +70,8 @@ SAME_BREAKS = 3
 """Replays in a row that break at the same place before that is taken as the end; ours."""
 
 LOOK_AGAIN_MS = 2_000
-"""How long after a list that still has the request of an answer in doubt the list is asked once more:
-what the broken connection held has arrived by then. Ours."""
+"""How long after a list that still has the request of an answer in doubt it is asked once more: by
+then, what the broken connection held has arrived. Ours."""
 
 LOOKS = 12
 LOOK_RETRY_MS = 5_000
@@ -313,8 +313,6 @@ class EngineClient(ClientCodec):
                 self._expect(command_id, command)
                 self._live = None
                 return None
-            case _ if self._answers(command_id) is not None:
-                pass
             case cmd.AnswerInteraction():
                 if command.request_id == self._s.interaction:
                     self._note_answer(command_id, command)

@@ -995,6 +995,18 @@ def test_an_answer_that_the_stream_shows_is_taken(place: str) -> None:
     assert session.codec.take_calls() == []
     assert session.codec.wake_at is None
     assert not session.normalizer.repairs
+    # Nothing of it is kept.
+    assert not session.codec._shown
+    assert not session.codec._looking
+
+
+def test_an_answer_whose_reply_came_is_settled_once() -> None:
+    session, call = running(CALL, ASK)
+    _, post = answered(session, decision="allow")
+    respond(session, post, 200, {})
+    session.feed(call, [RESOLVED])
+    assert settlements(session) == ["taken"]
+    assert not session.normalizer.repairs
 
 
 # After a crash.
