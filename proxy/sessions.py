@@ -685,6 +685,15 @@ class Sessions:
         """
         self._forget(row.id)
         await self.journal.delete(row.key, at=self.clock.now())
+        await self._forget_erased(row.id)
+
+    async def _forget_erased(self, session_id: str) -> None:
+        """Forget a session of which nothing is stored any more, one too that somebody found before
+        it was erased and that is still being loaded."""
+        loading = self._loading.get(session_id)
+        if loading is not None:
+            await asyncio.wait([loading])
+        self._forget(session_id)
 
     def _forget(self, session_id: str) -> None:
         live = self._live.pop(session_id, None)
@@ -719,7 +728,7 @@ class Sessions:
                 if not await self.journal.expire(row.key, unless_after=row.updated_at, at=now):
                     continue
                 # Its readers have all there was; who comes back is told.
-                self._forget(row.id)
+                await self._forget_erased(row.id)
             gone.append(doomed)
         return gone
 

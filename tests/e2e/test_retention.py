@@ -21,6 +21,7 @@ from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
 from proxy.scripted import scripts
 from proxy.scripted.scripts import Ask, Say
+from proxy.session import Session
 from tests.e2e.conftest import Run
 from tests.support import engine_client, eve_client, herm_client
 from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
@@ -90,6 +91,51 @@ async def test_a_session_that_is_kept_no_longer_is_gone_in_every_dialect_s_words
     assert (await ask(running, "GET", "/api/v1/sessions"))[1]["sessions"] == []
     listed = (await ask(running, "GET", "/api/v1/sessions?state=expired"))[1]["sessions"]
     assert [(one["id"], one["bytes"]) for one in listed] == [(name, 0)]
+
+
+@pytest.mark.parametrize("when", ["found", "loading"])
+@pytest.mark.parametrize("way", ["delete", "prune"])
+async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch, way: str, when: str
+) -> None:
+    running = await run("sqlite")
+    name = await said(running)
+    sessions = running.sessions
+    sessions._forget(name)
+    erasing, erased = asyncio.Event(), asyncio.Event()
+    load, journal = Session.load, sessions.journal
+
+    async def slow(session: Session, names: Any) -> None:
+        await load(session, names)
+        erasing.set()
+        await erased.wait()
+
+    erase = journal.delete if way == "delete" else journal.expire
+
+    async def erase_after(*args: Any, **options: Any) -> Any:
+        if when == "found":
+            assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 200
+        else:
+            monkeypatch.setattr(Session, "load", slow)
+            asking.append(asyncio.create_task(ask(running, "GET", f"/api/v1/sessions/{name}")))
+            await erasing.wait()
+        result = await erase(*args, **options)
+        asyncio.get_running_loop().call_later(0.01, erased.set)
+        return result
+
+    asking: list[asyncio.Task[tuple[int, Any]]] = []
+    monkeypatch.setattr(journal, "delete" if way == "delete" else "expire", erase_after)
+    row = await journal.session(name)
+    if way == "delete":
+        await sessions.erase(row)
+    else:
+        assert [doomed.row.id for doomed in await sessions.prune(ALL)] == [name]
+    await asyncio.gather(*asking)
+    status, body = await ask(running, "GET", f"/api/v1/sessions/{name}")
+    assert (status, body["error"]["code"]) == (
+        (404, "not_found") if way == "delete" else (410, "cursor_expired")
+    )
+    assert len(sessions._live) == 0
 
 
 async def test_a_stream_of_a_session_that_goes_ends_in_order(run: Run) -> None:
