@@ -838,12 +838,31 @@ def test_an_answer_that_the_stream_shows_before_the_reply_to_it_is_taken(
         lost = DragomanError("The connection broke.")
         assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
     else:
-        assert wire.answer(call, reply, {"ok": reply == 202}) == []
-    # Nothing is in doubt, and nothing is left to decide.
+        token = {"continuationToken": "eve:2"} if generation == "T" else {}
+        assert wire.answer(call, reply, {"ok": reply == 202, **token}) == []
+        if generation == "T" and reply == 202:
+            assert wire.codec._s.token == "eve:2"
+    # Nothing is in doubt, nothing is left to decide, and nothing of it is kept.
+    assert not wire.codec._shown
     wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
     assert len(wire.of(ev.InputSettled)) == 2
     assert not wire.of(ev.ErrorReported)
     assert not wire.normalizer.repairs
+
+
+def test_the_reply_to_one_answer_says_nothing_of_another() -> None:
+    wire = Wire("S2")
+    wire.approval("A", "B")
+    wire.in_turn("turn.waiting", on="input")
+    first, _ = wire.command(allow("A")), wire.command(allow("B"))
+    wire.answer(first, 202, {"ok": True})
+    shown = {"requestId": "B", "kind": "tool-approval", "outcome": "approved"}
+    wire.in_turn("input.resolved", 0, resolutions=[shown])
+    assert [(e.command_id, e.outcome) for e in wire.of(ev.InputSettled)] == [
+        ("cmd-1", "taken"),
+        ("cmd-2", "taken"),
+        ("cmd-3", "taken"),
+    ]
 
 
 def test_an_answer_to_a_request_that_was_withdrawn_meanwhile_is_not_shown_as_taken() -> None:
