@@ -10,6 +10,7 @@ from bench.origin import BLOCK_DELTAS, EVENT_SIZES, Connection, Origin, Turn
 from bench.report import MISSED, NOT_MEASURED, REACHED, RELIABILITY, documented, page, summary
 from bench.results import GOALS, Results, judge
 from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
+from bench.storm import judged
 from bench.target import BARE, DURABLE, MEMORY
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
 
@@ -165,6 +166,12 @@ def test_resuming_is_judged_by_every_figure() -> None:
     assert complaints(stream, good, slow, timed=False) == []
     page_of = figures_of([(10.0, 5.0, MOST_ROWS + PAGE_ROWS, True)])
     assert complaints(listed, good, page_of, timed=True) == []
+
+
+def test_a_storm_is_judged_by_what_is_right_and_a_full_one_by_its_times_too() -> None:
+    said = [("idle", "one", True, True), ("idle", "two", True, False), ("start", "3", False, True)]
+    assert judged(said, timed=True) == {"idle": ("one; two", False), "start": ("3", False)}
+    assert judged(said, timed=False) == {"idle": ("one; two", True), "start": ("3", False)}
 
 
 @pytest.mark.parametrize("module", ["bench.resume", "bench.storm"])

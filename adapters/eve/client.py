@@ -2629,10 +2629,12 @@ class EveClient(ClientCodec):
         out: list[ev.Event] = []
         if known is not None and not known["settled"] and outcome not in _PASSED_OVER:
             # The effect proves that the answer arrived, whatever becomes of the request's reply.
-            if s.doubtful.pop(known["command_id"], None) is None:
-                self._shown.add(known["command_id"])
-            s.retries = [r for r in s.retries if r["command_id"] != known["command_id"]]
-            out.append(_settled(known["command_id"], "taken"))
+            command_id = known["command_id"]
+            waits = any(r["command_id"] == command_id and r["at"] is not None for r in s.retries)
+            if s.doubtful.pop(command_id, None) is None and not waits:
+                self._shown.add(command_id)
+            s.retries = [r for r in s.retries if r["command_id"] != command_id]
+            out.append(_settled(command_id, "taken"))
         asking = s.lines[request["thread"]]
         out.append(
             ev.InteractionResolved(

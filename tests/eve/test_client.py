@@ -850,6 +850,28 @@ def test_an_answer_that_the_stream_shows_before_the_reply_to_it_is_taken(
     assert not wire.normalizer.repairs
 
 
+@pytest.mark.parametrize("lost", ["connection", "not ready"])
+def test_an_answer_that_failed_and_that_the_stream_shows_is_taken(lost: str) -> None:
+    wire = Wire("S2")
+    wire.approval("A")
+    wire.in_turn("turn.waiting", on="input")
+    call = wire.command(allow("A"))
+    if lost == "connection":
+        error = DragomanError("The connection broke.")
+        wire.take(wire.codec.failed(call, error, sent=True, now=wire.now))
+    else:
+        wire.answer(call, 500, {"ok": False, "error": "target session was not found"})
+    assert len(wire.of(ev.InputSettled)) == 1
+    resolved = {"requestId": "A", "kind": "tool-approval", "outcome": "approved"}
+    wire.in_turn("input.resolved", 0, resolutions=[resolved])
+    assert [e.outcome for e in wire.of(ev.InputSettled)] == ["taken", "taken"]
+    # It is neither sent again nor looked for, and nothing of it is kept.
+    wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
+    assert wire.codec.take_calls() == []
+    assert len(wire.of(ev.InputSettled)) == 2
+    assert not wire.codec._shown
+
+
 def test_the_reply_to_one_answer_says_nothing_of_another() -> None:
     wire = Wire("S2")
     wire.approval("A", "B")
