@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +106,29 @@ async def test_what_is_open_now_is_told_when_it_is_asked_for() -> None:
     assert [full[name] for name in names] == [1, 1, live.last_seq]
     assert [left[name] for name in names] == [1, 0, live.last_seq]
     assert full["dragoman_journal_backlog_bytes"] == 0
+
+
+def test_every_series_begins_at_zero_before_anything_happens() -> None:
+    # Prometheus' `increase` sees no first event of a series that begins with it.
+    program = (
+        "from proxy import metrics\n"
+        "print(metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode(), end='')"
+    )
+    fresh = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    series = exposed(fresh.stdout.decode())
+    for label, values in {
+        "native_events_total{dialect": metrics.BACKENDS,
+        "gaps_total{dialect": metrics.BACKENDS,
+        "backend_faults_total{dialect": metrics.BACKENDS,
+        "journal_failed_writes_total{kind": (*metrics._KINDS.values(), "other"),
+        "journal_failed_reads_total{kind": ("unavailable", "corrupt"),
+        "snapshots_unusable_total{kind": ("state", "frames"),
+    }.items():
+        for value in values:
+            assert series[f'dragoman_{label}="{value}"}}'] == 0
+    for backend in metrics.BACKENDS:
+        for rule in Rule:
+            assert series[f'dragoman_repairs_total{{dialect="{backend}",rule="{rule.value}"}}'] == 0
 
 
 def test_the_documentation_has_every_number_and_no_other() -> None:

@@ -62,11 +62,15 @@ class Line:
     async def send(self, data: bytes) -> None:
         await self._loop.sock_sendall(self._sock, data)
 
+    async def some(self) -> bytes:
+        """What comes next, nothing at the end."""
+        return await self._loop.sock_recv(self._sock, 65_536)
+
     async def rest(self) -> tuple[bytes, bool]:
         """All that still comes, and whether a reset ended it."""
         got = b""
         try:
-            while data := await self._loop.sock_recv(self._sock, 65_536):
+            while data := await self.some():
                 got += data
         except ConnectionResetError:
             return got, True
@@ -129,6 +133,18 @@ async def test_a_body_ends_at_the_socket_as_its_fault_says(
         assert not answer.endswith(b"0\r\n\r\n")
         assert reset is resets
         assert await line.heard() is listens
+
+
+async def test_a_cut_at_the_last_byte_of_a_body_comes_before_its_end() -> None:
+    async with opened("engine", None) as line:
+        answer = b""
+        while not answer.endswith(b"\r\n0\r\n\r\n"):
+            answer += await line.some()
+        whole = unchunked(answer)
+    async with opened("engine", Cut(at_byte=len(whole))) as line:
+        answer, _ = await line.rest()
+        assert len(unchunked(answer)) == len(whole)
+        assert not answer.endswith(b"0\r\n\r\n")
 
 
 @pytest.mark.parametrize("kind", [Reset, HalfClose])
