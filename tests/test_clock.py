@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import time
 import uuid
 
 import pytest
 
 from proxy.clock import Clock, Ids, ManualClock, SeededIds
+from tests.support.clocks import HurriedClock
 
 
 def test_real_time_is_in_unix_milliseconds() -> None:
@@ -74,3 +76,18 @@ def test_seeded_ids_are_the_same_in_every_run() -> None:
     first, again, other = SeededIds(1), SeededIds(1), SeededIds(2)
     assert [first.uuid(), first.mint("a")] == [again.uuid(), again.mint("a")]
     assert first.uuid() != other.uuid()
+
+
+async def test_a_hurried_clock_stands_still_while_the_machine_does() -> None:
+    clock = HurriedClock(speed=100.0)
+    await clock.sleep(1.0)
+    before, now = clock.monotonic(), clock.now()
+    select.select([], [], [], 0.3)  # nothing in the loop can run
+    # All of it would be thirty seconds.
+    assert clock.monotonic() - before < 5.0
+    assert clock.now() - now < 5000
+    waiting = asyncio.create_task(clock.wait(asyncio.Event(), 8.0))
+    await asyncio.sleep(0)
+    select.select([], [], [], 0.3)
+    assert await waiting is False
+    assert clock.monotonic() - before >= 8.0
