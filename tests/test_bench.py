@@ -169,7 +169,7 @@ def test_resuming_is_judged_by_every_figure() -> None:
 
 
 def test_a_storm_is_judged_by_what_is_right_and_a_full_one_by_its_times_too() -> None:
-    said = [("idle", "one", True, True), ("idle", "two", True, False), ("start", "3", False, True)]
+    said = [("idle", "one", True, False), ("idle", "two", True, True), ("start", "3", False, True)]
     assert judged(said, timed=True) == {"idle": ("one; two", False), "start": ("3", False)}
     assert judged(said, timed=False) == {"idle": ("one; two", True), "start": ("3", False)}
 

@@ -17,6 +17,7 @@ import pytest
 
 from adapters import events as ev
 from proxy.hub import SNAPSHOT_ENTRIES
+from proxy.journal.base import SessionRow
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
 from proxy.scripted import scripts
@@ -93,7 +94,7 @@ async def test_a_session_that_is_kept_no_longer_is_gone_in_every_dialect_s_words
     assert [(one["id"], one["bytes"]) for one in listed] == [(name, 0)]
 
 
-@pytest.mark.parametrize("when", ["found", "loading"])
+@pytest.mark.parametrize("when", ["found", "loaded", "loading"])
 @pytest.mark.parametrize("way", ["delete", "prune"])
 async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back(
     run: Run, monkeypatch: pytest.MonkeyPatch, way: str, when: str
@@ -103,9 +104,14 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     sessions = running.sessions
     sessions._forget(name)
     erasing, erased = asyncio.Event(), asyncio.Event()
-    load, journal = Session.load, sessions.journal
+    find, load, journal = sessions._load, Session.load, sessions.journal
 
-    async def slow(session: Session, names: Any) -> None:
+    async def find_late(row: SessionRow) -> Session:
+        erasing.set()
+        await erased.wait()
+        return await find(row)
+
+    async def load_slowly(session: Session, names: Any) -> None:
         await load(session, names)
         erasing.set()
         await erased.wait()
@@ -113,10 +119,13 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     erase = journal.delete if way == "delete" else journal.expire
 
     async def erase_after(*args: Any, **options: Any) -> Any:
-        if when == "found":
+        if when == "loaded":
             assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 200
         else:
-            monkeypatch.setattr(Session, "load", slow)
+            if when == "found":
+                monkeypatch.setattr(sessions, "_load", find_late)
+            else:
+                monkeypatch.setattr(Session, "load", load_slowly)
             asking.append(asyncio.create_task(ask(running, "GET", f"/api/v1/sessions/{name}")))
             await erasing.wait()
         result = await erase(*args, **options)
@@ -131,11 +140,29 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     else:
         assert [doomed.row.id for doomed in await sessions.prune(ALL)] == [name]
     await asyncio.gather(*asking)
+    monkeypatch.undo()
     status, body = await ask(running, "GET", f"/api/v1/sessions/{name}")
     assert (status, body["error"]["code"]) == (
         (404, "not_found") if way == "delete" else (410, "cursor_expired")
     )
     assert len(sessions._live) == 0
+
+
+async def test_nothing_is_written_to_a_session_when_its_erasing_begins(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await run("sqlite")
+    name = await said(running)
+    live = await running.live(name)
+    erase, closed = running.sessions.journal.delete, []
+
+    async def erase_now(session: int, *, at: int) -> None:
+        closed.append(live.closed)
+        await erase(session, at=at)
+
+    monkeypatch.setattr(running.sessions.journal, "delete", erase_now)
+    assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}?local=1"))[0] == 200
+    assert closed == [True]
 
 
 async def test_a_stream_of_a_session_that_goes_ends_in_order(run: Run) -> None:

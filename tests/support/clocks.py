@@ -64,11 +64,7 @@ class HurriedClock(Clock):
         return self._real() * self._speed
 
     async def sleep(self, seconds: float) -> None:
-        due = self.monotonic() + seconds
-        while True:
-            await asyncio.sleep((due - self.monotonic()) / self._speed)
-            if self.monotonic() >= due:
-                return
+        await self.wait(asyncio.Event(), seconds)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         due = self.monotonic() + seconds
