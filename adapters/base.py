@@ -16,15 +16,16 @@ import abc
 import dataclasses
 import enum
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, NamedTuple
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters.commands import AnyCommand
+from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.errors import DragomanError
 from adapters.events import MAIN, Entry, Event, SessionStarted
 from adapters.framing.sse import SseFrame
+from adapters.stored import Stored
 
 
 class Fidelity(enum.StrEnum):
@@ -48,7 +49,8 @@ class CloseReason(enum.StrEnum):
 class Request:
     """An HTTP request as a value.
 
-    `path` is below the base URL of the server and begins with a slash.
+    `path` is below the base URL of the server and begins with a slash. A `body` that is a `Body`
+    names files, which whoever sends it puts in.
     """
 
     method: str
@@ -71,9 +73,9 @@ class Response:
 class Call:
     """One exchange with a backend that a client codec asks for.
 
-    `name` says what it is for, `command_id` which command it carries, `stream` that its 2xx body is
-    a stream of frames. A call is done once; whether it may be repeated is the codec's decision, in
-    `ClientCodec.failed`.
+    `name` says what it is for, `command_id` which command it carries, `also` which others in the
+    same step, `stream` that its 2xx body is a stream of frames. A call is done once; whether it may
+    be repeated is the codec's decision, in `ClientCodec.failed`.
     """
 
     name: str
@@ -81,6 +83,17 @@ class Call:
     stream: bool = False
     command_id: str | None = None
     thread_id: str = "main"
+    also: tuple[str, ...] = ()
+
+    @property
+    def command_ids(self) -> tuple[str, ...]:
+        """Return all commands that it carries."""
+        return () if self.command_id is None else (self.command_id, *self.also)
+
+    def without(self, command_ids: Collection[str]) -> Call | None:
+        """Return it as carrying the other commands only, or None where there are none."""
+        left = [name for name in self.command_ids if name not in command_ids]
+        return dataclasses.replace(self, command_id=left[0], also=tuple(left[1:])) if left else None
 
 
 class Support(enum.StrEnum):
@@ -104,26 +117,15 @@ class Ability:
     local: bool = True
 
 
-class BlockEnded(Event):
-    """A raw event, for the normalizer only: the open block of `block` is over and its text is what
-    was streamed.
-
-    For dialects that stream deltas and never repeat the whole. A block with deltas becomes
-    `text.completed` or `reasoning.completed`; without an open block nothing.
-    """
-
-    type: Literal["raw.block_ended"] = "raw.block_ended"
-    block: Literal["text", "reasoning"]
-    status: Literal["complete", "partial", "discarded"] = "complete"
-    finish_reason: str | None = None
-
-
-class ClientCodec(abc.ABC):
+class ClientCodec(Stored, abc.ABC):
     """Drives one session on one backend. Pure: the caller does the calls and reports what came of
     them.
 
     Methods that hear of something return the events it means, raw: the normalizer makes them obey
     the laws. An event's `turn_id`, `call_id` and `request_id` are the backend's own there.
+
+    What is to be sent next is part of the state until `submit`, `submit_answers` or `take_calls`
+    hands it out: a crash before that forgets nothing.
     """
 
     dialect: str
@@ -138,7 +140,7 @@ class ClientCodec(abc.ABC):
     `give_up`.
     """
 
-    def started(self, event: SessionStarted) -> None:  # noqa: B027 - most dialects need none of it
+    def started(self, event: SessionStarted) -> None:
         """Hear, before anything else, how the session was made: title, metadata, whose it is."""
 
     @abc.abstractmethod
@@ -150,10 +152,24 @@ class ClientCodec(abc.ABC):
         """
 
     @abc.abstractmethod
-    def submit(self, command_id: str, command: AnyCommand, blobs: Mapping[str, bytes]) -> Call:
-        """Return the call that carries a command to the backend; `blobs` has the bytes of its files
-        by hash.
+    def submit(self, command_id: str, command: AnyCommand) -> Call:
+        """Return the call that carries a command to the backend. Its files are named in the body,
+        see `adapters.body`.
         """
+
+    def submit_answers(
+        self,
+        answers: Mapping[str, AnswerInteraction],
+        beside: tuple[str, SendMessage] | None = None,
+    ) -> Call | None:
+        """Return the one call that carries answers, by their commands' ids, which were given at
+        once: no pause comes between them then. None where the backend takes one at a time.
+
+        `beside` is the message that came with them, under its command's id. Where the backend takes
+        it in the same step, the call names it among its `command_ids`; else it waits as any other
+        message.
+        """
+        return None
 
     def recover(self, command_id: str, command: AnyCommand) -> Call | None:
         """Return a call that looks for evidence of a command which may have been sent before a
@@ -201,6 +217,10 @@ class ClientCodec(abc.ABC):
     def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[Event]:
         """Take one frame of a stream."""
 
+    def seals(self, frame: SseFrame | bytes) -> bool:
+        """Say whether a frame is the echo of a sealed answer: its source is not kept."""
+        return False
+
     @abc.abstractmethod
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[Event]:
         """Hear of bytes that framing could not use."""
@@ -240,17 +260,29 @@ class ClientCodec(abc.ABC):
     def position(self) -> bytes:
         """The upstream position after what was fed so far: it is stored with every batch of events.
 
-        Short, but for what has changed silently since the last `snapshot`, which it then contains:
-        the last `snapshot` taken and any later `position` are the whole state.
+        Usually only counters. Includes state that changed without an event since the last
+        `snapshot`; the newest snapshot plus any later position is lossless.
         """
 
     @abc.abstractmethod
     def snapshot(self) -> bytes:
-        """Return the rest of the state as JSON; who takes it stores it, see `position`."""
+        """Return the state as JSON behind its version; who takes it stores it, with the `position`
+        of the same moment."""
+
+    @property
+    @abc.abstractmethod
+    def changed(self) -> bool:
+        """Whether the state is another one than that of the last `snapshot`. What an answer of the
+        backend has changed without an event is to be stored: nothing else tells it again."""
 
     @abc.abstractmethod
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
-        """Put back what `snapshot` and `position` gave."""
+        """Put back what `snapshot` and `position` gave, in this or an earlier release.
+
+        Raises:
+            StoredByNewer: a later release wrote them.
+            ValueError: they are nothing that was stored. `TypeError` and the like are no less.
+        """
 
 
 class Frame(NamedTuple):
@@ -272,7 +304,8 @@ class Encoder(abc.ABC):
     the log.
 
     The same entries give the same frames for ever, under the same `version`: what is frozen is the
-    plan, how many frames each entry gives and in which order. `shape` is that of the snapshots.
+    plan, how many frames each entry gives and in which order. `shape` is that of the snapshots,
+    which are a cache: one of another shape is never read.
     """
 
     dialect: str
@@ -288,6 +321,11 @@ class Encoder(abc.ABC):
     def feed(self, entry: Entry) -> list[Frame]:
         """Return the frames that an entry gives, often one, often none."""
 
+    def weight(self, most: int) -> int:
+        """Return about what a snapshot would cost, as `jsonvalue.weight_of` does; 0 where the state
+        is small whatever the log says."""
+        return 0
+
     @abc.abstractmethod
     def snapshot(self) -> bytes:
         """Return the state as JSON: a cache, it may be deleted and rebuilt."""
@@ -297,12 +335,12 @@ class Encoder(abc.ABC):
         """Put back what `snapshot` gave."""
 
 
-def shape_of(*states: type) -> int:
+def shape_of(version: int, *states: type) -> int:
     """Return a number for the fields of dataclasses, to tell snapshots of other fields by: those
-    are ignored.
+    are ignored. `version` is raised where the same fields come to hold something else.
     """
     fields = [f"{state.__name__}.{name}" for state in states for name in _fields(state)]
-    return zlib.crc32(",".join(fields).encode()) & 0x7FFFFFFF
+    return zlib.crc32(",".join(fields).encode(), version - 1) & 0x7FFFFFFF
 
 
 def _fields(state: Any) -> list[str]:
@@ -323,17 +361,3 @@ class EncoderContext:
     thread_id: str = "main"
     agent: str = "dragoman"
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Dialect:
-    """A wire protocol: its name and its two halves, where built.
-
-    `encoder` makes the newest version, `older` has those that stored sessions may still need, by
-    `Encoder.version`. `create` of a client codec takes the backend's settings.
-    """
-
-    name: str
-    encoder: type[Encoder] | None = None
-    older: Mapping[int, type[Encoder]] = dataclasses.field(default_factory=dict)
-    client: Callable[[Mapping[str, Any]], ClientCodec] | None = None

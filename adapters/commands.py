@@ -12,13 +12,19 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from adapters.events import Content, InputKind, JsonObject, Model, Policy
+from adapters.stored import Stored, take_version, version_member
+
+SAID_AS_MESSAGE = "said_as_message"
+"""The key in an answer's `options` under which a face keeps the plain message that was taken as the
+answer."""
 
 
 class Sealed:
     """A secret on its way to the backend: it has no text, no JSON and no pickle, and is equal to
     nothing.
 
-    `reveal` returns the value; only the request that carries it to the backend may call it.
+    `reveal` returns the value; only the request that carries it to the backend may call it, and
+    who hides it in what that says.
     """
 
     __slots__ = ("__value",)
@@ -45,15 +51,25 @@ class Sealed:
         raise TypeError("a sealed value has no hash")
 
 
-class Command(Model):
+class Command(Model, Stored):
     """What all commands have: `options` are the extras of the frontend's own dialect."""
 
     TYPE: ClassVar[str]
+    state_version: ClassVar[int] = 2
     KIND: ClassVar[InputKind] = "control"
 
     type: str
     thread_id: str | None = None
     options: JsonObject | None = None
+
+    @classmethod
+    def upgrade(cls, version: int, state: Any) -> Any:
+        match version:
+            case 1:
+                # Version 2 has messages that say what is answered beside them.
+                return state
+            case _:
+                return super().upgrade(version, state)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -77,7 +93,8 @@ class CreateSession(Command):
 class SendMessage(Command):
     """Say something. `policy` is what the face promises for a busy or paused session.
 
-    `content` is empty when only `system` is said.
+    `content` is empty when only `system` is said. `beside` are the requests that are answered in
+    the same request of the frontend: answers and message are one step.
     """
 
     KIND: ClassVar[InputKind] = "message"
@@ -90,6 +107,7 @@ class SendMessage(Command):
     edit_of: str | None = None
     retry_of: str | None = None
     system: tuple[Content, ...] | None = None
+    beside: tuple[str, ...] = ()
 
 
 class Steer(Command):
@@ -226,15 +244,29 @@ COMMAND_TYPES: dict[str, type[Command]] = {cls.TYPE: cls for cls in AnyCommand._
 _ADAPTER: TypeAdapter[AnyCommand] = TypeAdapter(Annotated[AnyCommand, Field(discriminator="type")])
 
 
+def members_of(value: JsonObject) -> JsonObject:
+    """Return the members of a stored command as the commands of today have them.
+
+    Raises:
+        StoredByNewer: its version is not known yet.
+    """
+    return take_version(Command, "a command", value)
+
+
 def decode_command(value: JsonObject) -> AnyCommand:
     """Return the command that an outbox row describes.
 
     Raises:
+        StoredByNewer: its version is not known yet.
         pydantic.ValidationError: the row is no command.
     """
-    return _ADAPTER.validate_python(value)
+    return _ADAPTER.validate_python(members_of(value))
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the command as JSON, without a sealed value."""
-    return command.__pydantic_serializer__.to_json(command)
+    """Return the command as JSON, its version first, without a sealed value."""
+    return b"{%b%b" % (VERSION_MEMBER, command.__pydantic_serializer__.to_json(command)[1:])
+
+
+VERSION_MEMBER = version_member(Command)
+"""What stands first in a stored command; empty for version 1."""

@@ -17,6 +17,22 @@ line.
 """
 
 
+MESSAGE_LIMIT = 2_000
+"""Characters of a text by which a backend refuses something: what a person reads. It is shown to
+frontends, in logs and in events."""
+
+CODE_LIMIT = 100
+"""Characters of a code of a backend."""
+
+DETAILS_LIMIT = 8_192
+"""Bytes of the details of a refusal, as JSON; larger ones are left out."""
+
+
+def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """Return a text of a backend, its end cut off where it is longer than a limit."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 class ErrorCode(enum.StrEnum):
     """What went wrong, in words that every dialect can be given an answer for."""
 
@@ -26,6 +42,7 @@ class ErrorCode(enum.StrEnum):
     METHOD_NOT_ALLOWED = "method_not_allowed"
     INVALID_REQUEST = "invalid_request"
     TOO_LARGE = "too_large"
+    REQUEST_TIMEOUT = "request_timeout"
     UNSUPPORTED_MEDIA = "unsupported_media"
     NOT_SUPPORTED = "not_supported"
     BUSY = "busy"
@@ -41,6 +58,7 @@ class ErrorCode(enum.StrEnum):
     BACKEND_TIMEOUT = "backend_timeout"
     BACKEND_REFUSED = "backend_refused"
     RATE_LIMITED = "rate_limited"
+    OVERLOADED = "overloaded"
     JOURNAL_UNAVAILABLE = "journal_unavailable"
     STOPPING = "stopping"
     CONFIG = "config"
@@ -64,6 +82,9 @@ class DragomanError(Exception):
         code: ErrorCode | None = None,
         details: dict[str, Any] | None = None,
     ) -> None:
+        if not message.isascii():
+            # What is quoted may hold half characters, which no answer can.
+            message = message.encode(errors="backslashreplace").decode()
         super().__init__(message)
         self.message = message
         self.details = details or {}

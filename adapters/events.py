@@ -8,6 +8,8 @@ the session. Events are frozen pydantic models, one class per type, named as the
 Fields of a source that the model does not know survive in `extra`; a whole event that it does not
 know survives as `Native`. Ids (`turn_id`, `call_id`, `request_id`) are the backend's own where they
 are unique in the session.
+
+Why one room: it is the catalogue of all events, and how they are written and read.
 """
 
 from __future__ import annotations
@@ -17,10 +19,31 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from adapters.jsonvalue import parse_json
+from adapters.jsonvalue import LONG_TEXT, format_json, format_text, parse_json
+from adapters.stored import Stored, take_version, version_member
 
 MAIN = "main"
 """The `thread_id` of a session's main line."""
+
+MOST_OPEN = 256
+"""Interactions of a session that may be open at once, and calls that one frame may ask for: models
+ask for fewer than 128 tools at a time. A backend that asks for more is broken, and what it asks for
+beyond is reported."""
+
+OPEN_BYTES = 2**20
+"""Weight (`jsonvalue.weight_of`) of what all open interactions of a session ask: each is kept as a
+whole until it is resolved, and is in every snapshot. A larger one is taken alone."""
+
+MOST_CALLS = 512
+"""Calls of a session that may be open at once, four times what a model asks for at a time: a turn
+that ends closes all of them in one step."""
+
+MOST_CHILDREN = 512
+"""Child threads of a session that may be open at once."""
+
+CALLS_BYTES = 8 * 2**20
+"""Bytes of the inputs of all open calls of a session: some faces keep them until the calls
+return."""
 
 JsonObject = dict[str, Any]
 
@@ -185,10 +208,11 @@ class Answer(Model):
     is_error: bool = False
 
 
-class Event(Model):
+class Event(Model, Stored):
     """What all events have. `synthetic` marks what the normalizer or the session added."""
 
     TYPE: ClassVar[str]
+    state_version: ClassVar[int] = 1
 
     type: str
     thread_id: str
@@ -401,6 +425,10 @@ class ReasoningCompleted(Event):
     text: str
     status: BlockStatus = "complete"
     withheld: bool = False
+
+
+DELTAS = frozenset({TextDelta.TYPE, ReasoningDelta.TYPE})
+"""Types that come by thousands: a log is mostly these, and what is done for each of them counts."""
 
 
 class ToolInputDelta(Event):
@@ -724,15 +752,25 @@ _ADAPTER: TypeAdapter[CanonicalEvent] = TypeAdapter(
 )
 
 
+def members_of(value: JsonObject) -> JsonObject:
+    """Return the members of a stored event as the events of today have them.
+
+    Raises:
+        StoredByNewer: its version is not known yet.
+    """
+    return take_version(Event, "an event", value)
+
+
 def decode_event(value: JsonObject) -> CanonicalEvent:
     """Return the event that `value`, a JSON object with a `type`, describes.
 
     Raises:
+        StoredByNewer: its version is not known yet.
         ValueError: the type is unknown, or a field is missing, unknown or wrong; the text names
             the field.
     """
     try:
-        return _ADAPTER.validate_python(value)
+        return _ADAPTER.validate_python(members_of(value))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"][1:]) or "type"
@@ -740,12 +778,12 @@ def decode_event(value: JsonObject) -> CanonicalEvent:
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the event as one JSON object, defaults left out, `type` first."""
-    return b"{" + _members(event)
+    """Return the event as one JSON object, defaults left out; its version first, then `type`."""
+    return _object(b"{", event)
 
 
-def _members(event: Event) -> bytes:
-    """Return the members of an event's object and its closing brace, `type` first."""
+def _object(begin: bytes, event: Event) -> bytes:
+    """Return `begin`, the members of an event's object and its closing brace."""
     if isinstance(event, _Delta):
         try:
             before, between = _get_around(event)
@@ -753,13 +791,21 @@ def _members(event: Event) -> bytes:
             pass
         else:
             values = event.__dict__
-            frame, text = values["native"].frame, orjson.dumps(values["text"])
-            return b"%b%d%b%b}" % (before, frame, between, text)
+            text = values["text"]
+            written = orjson.dumps(text) if len(text) <= LONG_TEXT else format_text(text)
+            return b"%b%b%d%b%b}" % (begin, before, values["native"].frame, between, written)
     # `thread_id` has no default, so the object is never empty. Defaults are left out: a log of
     # deltas is mostly deltas.
     dumped = event.__pydantic_serializer__.to_json(event, exclude_defaults=True)
-    return b'"type":"%b",%b' % (event.TYPE.encode(), dumped[1:])
+    head = b'%b%b"type":"%b",' % (begin, VERSION_MEMBER, event.TYPE.encode())
+    if len(dumped) > LONG_TEXT:
+        # To cut the brace off would copy it once more.
+        return b"".join((head, memoryview(dumped)[1:]))
+    return head + dumped[1:]
 
+
+VERSION_MEMBER = version_member(Event)
+"""What stands first in a stored event; empty for version 1."""
 
 Delta = TypeVar("Delta", bound=TextDelta | ReasoningDelta)
 
@@ -807,7 +853,7 @@ def _around(delta: _Delta) -> tuple[bytes, bytes]:
     it and the text."""
     assert delta.native is not None
     native = _alike(delta.native, {**delta.native.__dict__, "frame": 0})
-    members = _members(_alike(delta, {**delta.__dict__, "native": native, "text": ""}))
+    members = _object(b"", _alike(delta, {**delta.__dict__, "native": native, "text": ""}))
     # No text has an unescaped quote, and all before the frame are texts; `text` is the last member.
     before, name, rest = members.partition(b'"frame":')
     return before + name, rest.removeprefix(b"0").removesuffix(b'""}')
@@ -827,22 +873,20 @@ class Entry(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the entry as one JSON object: the public form of the canonical log."""
-        return b'{"seq":%d,"at":%d,"session_id":%b,%b' % (
-            self.seq,
-            self.at,
-            orjson.dumps(self.session_id),
-            _members(self.event),
-        )
+        session_id = orjson.dumps(self.session_id)
+        begin = b'{"seq":%d,"at":%d,"session_id":%b,' % (self.seq, self.at, session_id)
+        return _object(begin, self.event)
 
     def encode_row(self) -> bytes:
         """Return the entry as the journal keeps it: the row already knows its session."""
-        return b'{"seq":%d,"at":%d,%b' % (self.seq, self.at, _members(self.event))
+        return _object(b'{"seq":%d,"at":%d,' % (self.seq, self.at), self.event)
 
     @classmethod
     def decode(cls, line: bytes | str, *, session_id: str | None = None) -> Self:
         """Return the entry of a line that `encode` or `encode_row` wrote.
 
         Raises:
+            StoredByNewer: its version is not known yet.
             ValueError: the line is no entry; the text names the field.
         """
         value = parse_json(line)
@@ -876,5 +920,5 @@ def text_of(content: tuple[Any, ...] | None) -> str:
             case Redacted():
                 parts.append("[redacted]")
             case Other():
-                parts.append(orjson.dumps(block.value).decode())
+                parts.append(format_json(block.value).decode())
     return "\n".join(parts)

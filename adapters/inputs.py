@@ -7,6 +7,9 @@ events of the body: a message goes to the turn that it began, an answer to the i
 resolved. What a source echoes itself is not said twice.
 
 No sealed value is read: of the answer to a secret only the fact that it was given.
+
+Why one room: requests of all dialects are told apart by their shape, and the shapes stand beside
+each other.
 """
 
 from __future__ import annotations

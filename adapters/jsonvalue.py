@@ -16,18 +16,70 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
+from collections.abc import Container, Mapping
 from typing import Any, NoReturn
 
 import orjson
 from pydantic import JsonValue
+from pydantic_core import to_json
 
-__all__ = ["MAX_DEPTH", "JsonError", "JsonValue", "compact", "format_json", "parse_json"]
+from adapters.bulk import TooDeep, TooMuch, Unended, outline
+
+__all__ = [
+    "LONG_TEXT",
+    "MAX_DEPTH",
+    "MOST_COUNT",
+    "MOST_NAME",
+    "JsonError",
+    "JsonValue",
+    "Known",
+    "compact",
+    "count_of",
+    "format_json",
+    "format_text",
+    "int_of",
+    "name_of",
+    "number_of",
+    "parse_json",
+    "rest_of",
+    "text_in",
+    "text_of",
+    "weight_of",
+]
 
 MAX_DEPTH = 128
 """Levels of arrays and objects that are read: below all limits above, with room for envelopes."""
 
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+
+MOST_COUNT = 2**53 - 1
+"""The largest integer that all peers read alike (RFC 8259, section 6): no count comes near it."""
+
+MOST_NAME = 1_000
+"""Characters of an id or a name that a peer gives: many are remembered, and the longest that is
+known has 100."""
+
+MOST_DIGITS = 640
+"""Digits of an integer that are read: twice what a float can have. Reading takes the square of
+them: 8 MiB of such numbers 0.1 s, of 4,000 digits each 0.6 s."""
+
+BULKY = 4 * 2**20 + 1
+"""Bytes from which a document is read by short steps, which take ten times as long in all: those of
+a backend, which are read in the event loop, are shorter (3 ms for 1 MiB in one step)."""
+
+VALUE_WEIGHT = 100
+"""What a value costs as much as: to write one that is no text takes as long as so many bytes of
+text."""
+
 _WRITE_DEPTH = 254
 """Levels that orjson writes."""
+
+LONG_TEXT = 32 * 1024
+"""Characters above which a text is remembered with its JSON, since to write it takes longer than to
+look for it."""
+
+_written: tuple[tuple[str, bytes], ...] = ()
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
@@ -37,6 +89,7 @@ _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 # makes every opening bracket a [, which is then cheap to count.
 _OUTLINE = bytes.maketrans(b"123456789{", b"000000000[")
 _LONG_RUN = b"0" * 19
+_STEP = 64 * 1024
 _LONG_INTEGER = re.compile(rb"-[0-9]{19}|[0-9]{20}")
 
 
@@ -52,33 +105,101 @@ class JsonError(ValueError):
         self.offset = offset
 
 
+class Known(bytes):
+    """JSON that was read before: `parse_json` gives its `value` and does not look at it again.
+
+    To read a long frame and to do what it means are more than one turn of an event loop should do.
+    The value is only for one who takes it: it is not copied.
+    """
+
+    value: JsonValue
+
+    @classmethod
+    def of(cls, data: bytes) -> bytes:
+        """Return a document that was read, or as it is where it cannot be."""
+        try:
+            value = parse_json(data)
+        except JsonError:
+            return data
+        known = cls(data)
+        known.value = value
+        return known
+
+
 def parse_json(data: bytes | str) -> JsonValue:
     """Return the value of `data`, one JSON document.
 
     Raises:
         JsonError: it is no JSON, not UTF-8, has a lone surrogate, is nested deeper than
-            `MAX_DEPTH`, or has an integer of more digits than Python reads (4300). The offset
-            counts the bytes of the UTF-8 form.
+            `MAX_DEPTH`, or has an integer of more than `MOST_DIGITS` digits. The offset counts the
+            bytes of the UTF-8 form.
     """
+    if len(data) > LONG_TEXT:
+        if isinstance(data, Known):
+            return data.value
+        if len(data) >= BULKY and isinstance(data, bytes):
+            return _parse_bulky(data)
+    return _parse(data)
+
+
+def _parse_bulky(data: bytes) -> JsonValue:
+    try:
+        cut = outline(data)
+    except TooMuch:
+        return _parse(data)
+    except Unended as error:
+        raise JsonError(str(error)) from None
+    except TooDeep:
+        raise JsonError(_TOO_DEEP) from None
+    if not cut.strings:
+        return _parse(data)
+    failure: orjson.JSONDecodeError | None = None
+    try:
+        value: JsonValue = cut.whole(_parse(cut.rest))
+    except orjson.JSONDecodeError as error:
+        failure = error.with_traceback(None)
+    except JsonError as error:
+        # Its offset is that in the rest.
+        raise JsonError(error.reason) from None
+    # Not inside the `except`, as below.
+    if failure is not None:
+        raise JsonError("a string is no JSON")
+    return value
+
+
+def _parse(data: bytes | str) -> JsonValue:
     value: JsonValue
     failure: orjson.JSONDecodeError | None = None
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        failure = error
+        failure = error.with_traceback(None)
     # Not inside the `except`: orjson's error has the whole text, which may hold a secret, and would
-    # be kept as the context of ours.
+    # be kept as the context of ours. And not with its traceback: that knows this frame, and they
+    # would keep each other and the text.
     if failure is not None:
         return _parse_refused(data, failure)
     size = len(data)
     if size >= len(_LONG_RUN):
         raw = data if isinstance(data, bytes) else data.encode()
-        outline = raw.translate(_OUTLINE)
+        outline = raw.translate(_OUTLINE) if size <= _STEP else _outline_of(raw)
         if _LONG_RUN in outline and _LONG_INTEGER.search(raw):
             value = _parse_exactly(raw.decode())
         if size > 2 * MAX_DEPTH and outline.count(b"[") > MAX_DEPTH:
             _refuse_too_deep(value)
     return value
+
+
+def _outline_of(raw: bytes) -> bytes:
+    """Return what is looked for in the outline of a long document, looked for piece by piece: to
+    fill as much memory anew takes as long as to read it."""
+    run, brackets = b"", 0
+    for start in range(0, len(raw), _STEP):
+        outline = raw[start : start + _STEP + len(_LONG_RUN) - 1].translate(_OUTLINE)
+        brackets += outline.count(b"[", 0, _STEP)
+        if _LONG_RUN in outline:
+            run = _LONG_RUN
+    return run + b"[" * min(brackets, MAX_DEPTH + 1)
 
 
 def format_json(value: object) -> bytes:
@@ -102,6 +223,80 @@ def format_json(value: object) -> bytes:
     return text
 
 
+def weight_of(value: object, most: int = sys.maxsize) -> int:
+    """Return about what it costs to write a value as JSON: a byte for each character of a text, and
+    `VALUE_WEIGHT` for each value. Once it is above `most` the rest is not looked at."""
+    weight = 0
+    left = [value]
+    while left and weight <= most:
+        value = left.pop()
+        weight += VALUE_WEIGHT
+        if isinstance(value, str):
+            weight += len(value)
+        elif isinstance(value, dict):
+            left += value.values()
+            weight += sum(map(len, value))
+        elif isinstance(value, list | tuple):
+            left += value
+    return weight
+
+
+def format_text(text: str) -> bytes:
+    """Return a text as JSON, without the checks of `format_json`: none of them is of text.
+
+    A long one is often written again at once, for its row, each face and the end of its block: the
+    last two are remembered.
+    """
+    global _written
+    if len(text) <= LONG_TEXT:
+        return orjson.dumps(text)
+    for known, written in _written:
+        if known == text:
+            return written
+    # orjson takes 4 ms for a MiB of line ends.
+    written = to_json(text)
+    _written = ((text, written), *_written[:1])
+    return written
+
+
+def text_in(text: str) -> Any:
+    """Return what stands for a text in a value that `format_json` writes: a long one as
+    `format_text` has written it."""
+    return text if len(text) <= LONG_TEXT else orjson.Fragment(format_text(text))
+
+
+def count_of(value: object) -> int | None:
+    """Return a member that counts something or is a place, or None where it can be neither."""
+    if type(value) is int and 0 <= value <= MOST_COUNT:
+        return value
+    return None
+
+
+def int_of(value: object) -> int | None:
+    """Return a member that is an integer, or None where it is something else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def number_of(value: object) -> float | None:
+    """Return a member that is a number, or None where it is something else."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def text_of(value: object) -> str | None:
+    """Return a member that is a text with something in it, or None."""
+    return value if isinstance(value, str) and value else None
+
+
+def name_of(value: object) -> str | None:
+    """Return a member that is an id or a name, or None where it is none or far too long."""
+    return value if isinstance(value, str) and 0 < len(value) <= MOST_NAME else None
+
+
+def rest_of(value: Mapping[str, Any], known: Container[str]) -> dict[str, Any] | None:
+    """Return the members of an object that are not known, or None where there is none."""
+    return {name: member for name, member in value.items() if name not in known} or None
+
+
 def compact(data: bytes) -> bytes:
     """Return a copy of `data` that takes no more memory than its length.
 
@@ -113,16 +308,13 @@ def compact(data: bytes) -> bytes:
 
 def _parse_exactly(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text, parse_float=_finite, parse_constant=_refuse_constant)
+        value: JsonValue = json.loads(
+            text, parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant
+        )
     except json.JSONDecodeError as error:
         reason, offset = error.msg, _byte_offset(text, error.pos)
     except RecursionError:
-        reason, offset = f"nested deeper than {MAX_DEPTH} levels", None
-    except JsonError:
-        raise
-    except ValueError:
-        # Python refuses to read more than 4300 digits, because the time grows with their square.
-        reason, offset = "an integer has too many digits", None
+        reason, offset = _TOO_DEEP, None
     else:
         return value
     raise JsonError(reason, offset=offset)
@@ -149,12 +341,18 @@ def _parse_refused(data: bytes | str, failure: orjson.JSONDecodeError) -> JsonVa
 def _error_of(failure: orjson.JSONDecodeError, text: str) -> JsonError:
     reason = failure.msg
     if "depth limit" in reason:
-        reason = f"nested deeper than {MAX_DEPTH} levels"
+        reason = _TOO_DEEP
     return JsonError(reason, offset=_byte_offset(text, failure.pos))
 
 
 def _byte_offset(text: str, position: int) -> int:
     return len(text[:position].encode("utf-8", "surrogatepass"))
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise JsonError("an integer has too many digits")
+    return int(digits)
 
 
 def _finite(digits: str) -> float:
@@ -179,11 +377,23 @@ def _containers(level: list[Any]) -> list[Any]:
 
 
 def _refuse_too_deep(value: JsonValue) -> None:
+    """Raise where a value is nested too deep: orjson finds that 20 times as fast as a walk."""
+    wrapped = value
+    for _ in range(_WRITE_DEPTH - MAX_DEPTH):
+        wrapped = [wrapped]
+    try:
+        orjson.dumps(wrapped)
+    except orjson.JSONEncodeError:
+        # It is, or there is something else that cannot be written.
+        _walk_down(value)
+
+
+def _walk_down(value: JsonValue) -> None:
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH):
         level = _containers(level)
     if level:
-        raise JsonError(f"nested deeper than {MAX_DEPTH} levels")
+        raise JsonError(_TOO_DEEP)
 
 
 _FINITE = frozenset({str, int, bool, type(None)})

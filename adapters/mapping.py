@@ -1,15 +1,18 @@
 """The mapping tables of the dialects as data: `MAPPING.md` of each dialect's folder, typed.
 
-Each file has five tables: `Events` (what every native event and field means, and how faithfully
-it crosses in each direction), `Routes`, `Errors`, `Canonical` (what a frontend of the dialect sees
-of every canonical event) and `Commands` (what a backend of the dialect can be asked). Prose between
-the tables is for people and is skipped. `parse_mapping` takes the text, so that reading the file
-stays with the caller.
+Each file has up to five tables: `Events` (what every native event and field means, and how
+faithfully it crosses in each direction), `Routes`, `Errors`, `Canonical` (what a frontend of the
+dialect sees of every canonical event) and `Commands` (what a backend of the dialect can be asked).
+Prose between the tables is for people and is skipped. `parse_mapping` takes the text, so that
+reading the file stays with the caller. `docs/adding-a-dialect.md` has the form in words.
 
 A first cell may end in a qualifier in parentheses, `message.completed.message (T)`: the same name
 in one generation or surface of the dialect. A `why` that begins with `masked:` marks a field that
 is ours also where the same dialect goes in and out; a comparison of the two sides masks exactly
 these.
+
+Why one room: the tables of a page are read and checked together, so that all that is wrong is said
+at once.
 """
 
 from __future__ import annotations
@@ -17,35 +20,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from adapters.errors import DragomanError, ErrorCode
 
 __all__ = [
     "BACKENDS",
-    "DIALECT_OF_FOLDER",
     "FIDELITIES",
+    "SECTIONS",
     "SERVICES",
     "CanonicalRow",
     "CommandRow",
     "ErrorRow",
     "EventRow",
+    "Fault",
     "Mapping",
     "MappingError",
     "RouteRow",
     "Row",
     "parse_mapping",
 ]
-
-DIALECT_OF_FOLDER: dict[str, str] = {
-    "herm": "herm",
-    "eve": "eve",
-    "engine": "engine",
-    "managed_agents": "managed-agents",
-    "hermes_agent": "hermes-agent",
-}
-"""Folder below `adapters` -> dialect: a dialect's name may have a dash, a package's may not."""
 
 FIDELITIES = frozenset({"exact", "approximated", "synthesized", "dropped", "-"})
 """How faithfully something crosses; `-` means that it does not occur in that direction."""
@@ -58,13 +53,14 @@ BACKENDS = frozenset({"native", "emulated", "impossible"})
 
 MASKED = "masked:"
 
-_SECTIONS: dict[str, tuple[str, ...]] = {
+SECTIONS: dict[str, tuple[str, ...]] = {
     "Events": ("native", "canonical", "in", "out", "section", "why"),
     "Routes": ("method", "path", "canonical", "served", "driven", "section", "why"),
     "Errors": ("native", "when", "canonical", "section", "why"),
     "Canonical": ("canonical", "shown as", "fidelity", "section", "why"),
     "Commands": ("command", "backend", "how", "section", "why"),
 }
+"""The tables, each with its columns."""
 
 _VOCABULARY: dict[str, frozenset[str]] = {
     "in": FIDELITIES,
@@ -79,24 +75,36 @@ _PLAIN = frozenset({"native", "canonical", "method", "path", "command", *_VOCABU
 _OPTIONAL = frozenset({"why", "how"})
 _CANONICAL_NAME = re.compile(r"-|(command:)?[a-z_]+(\.[a-z_]+)*")
 _SECTION_NUMBER = re.compile(r"\d+(\.\d+)*[a-z]?")
+_LINK = re.compile(r"\[[^\[\]]+\]\(\S+\)")
 _QUALIFIED = re.compile(r"(?P<name>.*\S) \((?P<qualifier>[^()]+)\)")
 _NAMES_APART = " + "
 
 
+class Fault(NamedTuple):
+    """Something that does not have its form; `line` and `column` count from 1."""
+
+    line: int
+    column: int
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.message}"
+
+
 class MappingError(DragomanError):
-    """A mapping file does not have its form; `line` and `column` count from 1."""
+    """A mapping file does not have its form; `faults` are all that is wrong, in its order."""
 
     code = ErrorCode.CONFIG
 
-    def __init__(self, message: str, *, line: int, column: int) -> None:
-        super().__init__(f"line {line}, column {column}: {message}")
-        self.line = line
-        self.column = column
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(sorted(faults))
+        super().__init__("\n".join(map(str, self.faults)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What all rows have: the line they stand on, the protocol page's sections and the reason."""
+    """What all rows have: the line they stand on, the protocol page's sections (numbers, or links)
+    and the reason."""
 
     line: int
     section: tuple[str, ...]
@@ -207,134 +215,179 @@ def _first(rows: Iterable[RowT], key: Callable[[RowT], str]) -> dict[str, RowT]:
 
 
 def parse_mapping(text: str) -> Mapping:
-    """Return the tables of one `MAPPING.md`, given as text.
+    """Return the tables of one `MAPPING.md`, given as text. A table that is not there has no rows.
 
     Raises:
-        MappingError: the text does not have the form; the error names line and column.
+        MappingError: the text does not have the form; the error has all that is wrong.
     """
-    lines = text.splitlines()
-    if not lines or not lines[0].startswith("# ") or not lines[0].endswith(" mapping"):
-        raise MappingError("expected `# <Dialect> mapping`", line=1, column=1)
-    tables: dict[str, list[_Cells]] = {}
-    heading: str | None = None
-    columns: tuple[str, ...] = ()
-    in_table = False
-    for number, line in enumerate(lines[1:], start=2):
-        if line.startswith("#"):
-            heading = _heading(line, number, tables)
-            columns = _SECTIONS[heading]
-            in_table = False
-        elif not line.startswith("|"):
-            in_table = False
-        elif heading is None:
-            raise MappingError("a table before the first section", line=number, column=1)
-        elif in_table:
-            if heading in tables:
-                tables[heading].append(_Cells(line, number, columns))
-            elif re.fullmatch(r"\|( ?:?-+:? ?\|)+", line) is None:
-                raise MappingError("expected the `|---|` line of the table", line=number, column=1)
-            else:
-                tables[heading] = []
-        elif heading in tables:
-            raise MappingError(f"a second table in `{heading}`", line=number, column=1)
-        else:
-            _header(line, number, columns)
-            in_table = True
-    for name in _SECTIONS:
-        if not tables.get(name):
-            raise MappingError(f"no rows in `## {name}`", line=len(lines), column=1)
-    return Mapping(
-        title=lines[0].removeprefix("# ").removesuffix(" mapping"),
-        events=_unique((_event(cells) for cells in tables["Events"]), _event_key),
-        routes=_unique((_route(cells) for cells in tables["Routes"]), _route_key),
-        errors=_unique((_error(cells) for cells in tables["Errors"]), _error_key),
-        canonical=_unique((_canonical(cells) for cells in tables["Canonical"]), _canonical_key),
-        commands=_unique((_command(cells) for cells in tables["Commands"]), _command_key),
+    reader = _Reader()
+    for number, line in enumerate(text.splitlines() or [""], start=1):
+        reader.take(line, number)
+    tables, faults = reader.tables, reader.faults
+    mapping = Mapping(
+        title=reader.title,
+        events=_unique((_event(cells) for cells in tables["Events"]), _event_key, faults),
+        routes=_unique((_route(cells) for cells in tables["Routes"]), _route_key, faults),
+        errors=_unique((_error(cells) for cells in tables["Errors"]), _error_key, faults),
+        canonical=_unique(
+            (_canonical(cells) for cells in tables["Canonical"]), _canonical_key, faults
+        ),
+        commands=_unique((_command(cells) for cells in tables["Commands"]), _command_key, faults),
     )
+    if faults:
+        raise MappingError(faults)
+    return mapping
 
 
-def _heading(line: str, number: int, tables: dict[str, list[_Cells]]) -> str:
-    name = line.removeprefix("## ")
-    if name not in _SECTIONS:
-        known = ", ".join(f"`## {section}`" for section in _SECTIONS)
-        raise MappingError(f"unknown section; known are {known}", line=number, column=1)
-    if name in tables:
-        raise MappingError(f"a second `## {name}`", line=number, column=1)
-    return name
+class _Reader:
+    """Cuts a page into the cells of its tables, and notes all that has not the form."""
 
+    def __init__(self) -> None:
+        self.title = ""
+        self.tables: dict[str, list[_Cells]] = {name: [] for name in SECTIONS}
+        self.faults: list[Fault] = []
+        self._read: set[str] = set()
+        self._sections: set[str] = set()
+        self._heading: str | None = None
+        # Lines of the table that is being read, its head and the line below included; rows count
+        # only where there is a place for them.
+        self._lines = 0
+        self._rows: list[_Cells] | None = None
 
-def _header(line: str, number: int, columns: tuple[str, ...]) -> None:
-    cells = _Cells(line, number, columns)
-    for column in columns:
-        if cells.text[column] != column:
-            raise cells.error(column, f"expected the column `{column}`")
+    def take(self, line: str, number: int) -> None:
+        """Take the next line."""
+        if number == 1:
+            self._first(line)
+        elif line.startswith("#"):
+            self._section(line, number)
+        elif not line.startswith("|"):
+            self._lines = 0
+        else:
+            self._lines += 1
+            self._table(line, number)
+
+    def _fault(self, line: int, message: str) -> None:
+        self.faults.append(Fault(line, 1, message))
+
+    def _first(self, line: str) -> None:
+        if not line.startswith("# ") or not line.endswith(" mapping"):
+            self._fault(1, "expected `# <Dialect> mapping`")
+        self.title = line.removeprefix("# ").removesuffix(" mapping")
+
+    def _section(self, line: str, number: int) -> None:
+        self._lines = 0
+        name = line.removeprefix("## ")
+        self._heading = name
+        if name not in SECTIONS:
+            known = ", ".join(f"`## {section}`" for section in SECTIONS)
+            self._fault(number, f"unknown section; known are {known}")
+        elif name in self._sections:
+            self._fault(number, f"a second `## {name}`")
+        self._sections.add(name)
+
+    def _table(self, line: str, number: int) -> None:
+        name = self._heading
+        if self._lines == 1:
+            self._rows = None
+            if name is None:
+                self._fault(number, "a table before the first section")
+            elif name in self._read:
+                self._fault(number, f"a second table in `{name}`")
+            elif name in SECTIONS:
+                self._read.add(name)
+                self._rows = self.tables[name]
+                self._head(line, number, SECTIONS[name])
+            return
+        if name is None or self._rows is None:
+            return
+        if self._lines == 2:
+            if re.fullmatch(r"\|( ?:?-+:? ?\|)+", line) is None:
+                self._fault(number, "expected the `|---|` line of the table")
+        elif (cells := _cells(line, number, SECTIONS[name], self.faults)) is not None:
+            self._rows.append(cells)
+
+    def _head(self, line: str, number: int, columns: tuple[str, ...]) -> None:
+        cells = _cells(line, number, columns, self.faults)
+        for column in columns if cells is not None else ():
+            assert cells is not None
+            if cells.text[column] != column:
+                cells.fault(column, f"expected the column `{column}`")
 
 
 def _unique(
-    rows: Iterable[RowT], key: Callable[[RowT], tuple[str | None, ...]]
+    rows: Iterable[RowT],
+    key: Callable[[RowT], tuple[str | None, ...]],
+    faults: list[Fault],
 ) -> tuple[RowT, ...]:
     seen: dict[tuple[str | None, ...], int] = {}
     kept: list[RowT] = []
     for row in rows:
         first = seen.setdefault(key(row), row.line)
         if first != row.line:
-            raise MappingError(f"the same row as on line {first}", line=row.line, column=1)
+            faults.append(Fault(row.line, 1, f"the same row as on line {first}"))
         kept.append(row)
     return tuple(kept)
 
 
+def _cells(line: str, number: int, columns: tuple[str, ...], faults: list[Fault]) -> _Cells | None:
+    """Return the cells of a line, or note why it has not the form."""
+    pieces = _split(line)
+    if pieces is None:
+        faults.append(Fault(number, len(line), "a row ends with `|`"))
+    elif len(pieces) != len(columns):
+        column = pieces[len(columns)][0] if len(pieces) > len(columns) else len(line)
+        what = f"{len(pieces)} cells where {len(columns)} are expected (escape a pipe as `\\|`)"
+        faults.append(Fault(number, column, what))
+    else:
+        return _Cells(number, dict(zip(columns, pieces, strict=True)), faults)
+    return None
+
+
 class _Cells:
-    """One line of a table, cut at its pipes; gives its cells checked."""
+    """One line of a table, cut at its pipes; gives its cells, and notes what is wrong in them."""
 
-    def __init__(self, line: str, number: int, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, number: int, pieces: dict[str, tuple[int, str]], faults: list[Fault]
+    ) -> None:
         self.number = number
-        self._columns: dict[str, int] = {}
-        self.text: dict[str, str] = {}
-        pieces = _split(line)
-        if pieces is None:
-            raise MappingError("a row ends with `|`", line=number, column=len(line))
-        if len(pieces) != len(columns):
-            column = pieces[len(columns)][0] if len(pieces) > len(columns) else len(line)
-            raise MappingError(
-                f"{len(pieces)} cells where {len(columns)} are expected (escape a pipe as `\\|`)",
-                line=number,
-                column=column,
-            )
-        for name, (column, value) in zip(columns, pieces, strict=True):
-            self._columns[name] = column
-            self.text[name] = value
+        self._pieces = pieces
+        self._faults = faults
+        self.text = {name: value for name, (_, value) in pieces.items()}
 
-    def error(self, column: str, message: str) -> MappingError:
-        """Return the error that names this line and the position of `column` in it."""
-        return MappingError(message, line=self.number, column=self._columns[column])
+    def fault(self, column: str, message: str) -> None:
+        """Note what is wrong, at the position of `column` in this line."""
+        self._faults.append(Fault(self.number, self._pieces[column][0], message))
 
     def value(self, column: str) -> str:
         """Return the cell of `column`, checked."""
         value = self.text[column]
         if not value and column not in _OPTIONAL:
-            raise self.error(column, f"`{column}` is empty")
+            self.fault(column, f"`{column}` is empty")
         if "`" in value and column in _PLAIN:
-            raise self.error(column, f"backticks in `{column}`")
+            self.fault(column, f"backticks in `{column}`")
         allowed = _VOCABULARY.get(column)
-        if allowed is not None and value not in allowed:
+        if value and allowed is not None and value not in allowed:
             words = ", ".join(sorted(allowed))
-            raise self.error(column, f"`{value}` in `{column}`; allowed are {words}")
+            self.fault(column, f"`{value}` in `{column}`; allowed are {words}")
         return value
 
     def sections(self) -> tuple[str, ...]:
-        """Return the section numbers of the protocol page."""
-        numbers = tuple(part.strip() for part in self.value("section").split(","))
-        for number in numbers:
-            if _SECTION_NUMBER.fullmatch(number) is None:
-                raise self.error("section", f"`{number}` is no section number")
-        return numbers
+        """Return the section numbers of the protocol page, or links to it."""
+        value = self.value("section")
+        sections = tuple(part.strip() for part in value.split(","))
+        for section in sections if value else ():
+            if _SECTION_NUMBER.fullmatch(section) is None and _LINK.fullmatch(section) is None:
+                what = "is neither a section number nor a link as `[words](address)`"
+                self.fault("section", f"`{section}` {what}")
+        return sections
 
     def names(self) -> tuple[str, ...]:
         """Return the canonical names of the row."""
-        names = tuple(self.value("canonical").split(_NAMES_APART))
-        for name in names:
+        value = self.value("canonical")
+        names = tuple(value.split(_NAMES_APART))
+        for name in names if value else ():
             if _CANONICAL_NAME.fullmatch(name) is None:
-                raise self.error("canonical", f"`{name}` is no canonical name")
+                self.fault("canonical", f"`{name}` is no canonical name")
         return names
 
     def qualified(self, column: str) -> tuple[str, str | None]:
@@ -347,7 +400,7 @@ class _Cells:
         """Return the reason, which must be there when it is `needed`."""
         why = self.value("why")
         if needed and not why:
-            raise self.error("why", "`why` is empty, and the row is not exact")
+            self.fault("why", "`why` is empty, and the row is not exact")
         return why
 
 
@@ -429,7 +482,7 @@ def _command(cells: _Cells) -> CommandRow:
     backend = cells.value("backend")
     how = cells.value("how")
     if not how and backend != "impossible":
-        raise cells.error("how", "`how` is empty, and the command is possible")
+        cells.fault("how", "`how` is empty, and the command is possible")
     return CommandRow(
         line=cells.number,
         section=cells.sections(),

@@ -5,6 +5,8 @@ lawful: it opens turns that were not announced, closes what a turn leaves behind
 text whose end was never streamed, drops what is said twice. All that it adds is marked `synthetic`.
 Each rule has a name in `Rule`; `repairs` counts how often each was used. What comes for a turn that
 is over goes to `late`. An event that no rule can make lawful survives as `Native`.
+
+Why one room: a rule for each kind of event, and all read and change the one state of the log.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from adapters import events as ev
-from adapters.base import BlockEnded
+from adapters.raw import BlockEnded
 from adapters.state import (
     PAUSE_UPKEEP,
     RECEIVED_KINDS,
@@ -46,8 +48,10 @@ class Rule(enum.StrEnum):
     PAUSE_NAMES = "pause-names"
     SAME_PAUSE = "same-pause"
     EMPTY_PAUSE = "empty-pause"
+    ANSWERED_PAUSE = "answered-pause"
     LATE = "late"
     CLOSE_BLOCK = "close-block"
+    LONG_BLOCK = "long-block"
     MISSING_DELTA = "missing-delta"
     TEXT_DIFFERS = "text-differs"
     CLOSE_STEP = "close-step"
@@ -75,10 +79,9 @@ ABANDONED = "abandoned"
 END_MISSING = "turn_end_missing"
 """The error code of a turn whose end the backend never told, seen because the next one started."""
 
-LATE_LIMIT = 1000
-"""Events that the side log of late ones keeps: enough to look at, not enough to fill memory."""
-
-_DELTAS = frozenset({"text.delta", "reasoning.delta"})
+LATE_LIMIT = 128
+"""Events that the side log of late ones keeps: enough to look at, and not enough to fill memory,
+though each may have a megabyte."""
 
 _OUTCOME_OF_THREAD = {"completed": "completed", "failed": "failed", "cancelled": "interrupted"}
 
@@ -96,13 +99,14 @@ class Normalizer:
         self.late: list[ev.Event] = []
         self._out: list[ev.Event] = []
         self._asked = False
+        self._released: set[str | None] = set()
 
     def feed(self, events: Iterable[ev.Event]) -> list[ev.Event]:
         """Take the raw events of one frame in order, return the lawful ones that they become."""
         out = self._out = []
         for event in events:
             type_ = event.TYPE
-            if type_ in _DELTAS and self.state.extend(event):  # type: ignore[arg-type]
+            if type_ in ev.DELTAS and self.state.extend(event):  # type: ignore[arg-type]
                 out.append(event)
                 continue
             rule = _RULES.get(type_)
@@ -285,9 +289,10 @@ class Normalizer:
     def _pause_again(self) -> None:
         """Name what a paused turn waits for now, where the source leaves that to us (law 6)."""
         self._asked = False
+        released, self._released = self._released, set()
         for thread_id, thread in self.state.threads.items():
             turn = thread.turn
-            if turn is None or not turn.stale:
+            if turn is None or not (turn.stale or (thread_id in released and _rests(thread))):
                 continue
             left = self.state.waiting_on(thread_id)
             if left:
@@ -372,6 +377,10 @@ class Normalizer:
             open_ = self.state.waiting_on(event.thread_id)
             if not open_:
                 self._drop(Rule.EMPTY_PAUSE, event)
+                return
+            if self.state.is_answered(event.thread_id):
+                # Between two answers that came at once: a release says it after all.
+                self._count(Rule.ANSWERED_PAUSE)
                 return
         event = self._in_turn(event)
         if event is None:
@@ -461,16 +470,20 @@ class Normalizer:
             return
         thread = self.state.threads[event.thread_id]
         block = thread.text if event.TYPE == "text.delta" else thread.reasoning
-        if block is not None and block.block_id != event.block_id:
-            self._close_block(event, block)
+        if block is not None and _goes_on(event, block):
+            event = event.model_copy(update={"block_id": block.block_id})
+        if block is not None and block.block_id == event.block_id:
+            if not self.state.has_room(block, event.text):
+                self._close_block(Rule.LONG_BLOCK, event, block)
+                event = event.model_copy(update={"block_id": _next_id(block.block_id)})
+        elif block is not None:
+            self._close_block(Rule.CLOSE_BLOCK, event, block)
         self._pass(event)
 
-    def _close_block(self, event: Any, block: OpenBlock) -> None:
+    def _close_block(self, rule: Rule, event: Any, block: OpenBlock) -> None:
         is_text = event.TYPE in ("text.delta", "text.completed")
         make = ev.TextCompleted if is_text else ev.ReasoningCompleted
-        self._add(
-            Rule.CLOSE_BLOCK, _completed(make, event.thread_id, event.turn_id, block, "complete")
-        )
+        self._add(rule, _completed(make, event.thread_id, event.turn_id, block, "complete"))
 
     def _completed(self, event: Any) -> None:
         event = self._in_turn(event)
@@ -479,10 +492,14 @@ class Normalizer:
         thread = self.state.threads[event.thread_id]
         is_text = event.TYPE == "text.completed"
         block = thread.text if is_text else thread.reasoning
+        if block is not None and _goes_on(event, block):
+            # What was too long for one block: the rest of it is what this one has.
+            whole = block.joined()
+            event = event.model_copy(update={"block_id": block.block_id, "text": whole})
         if block is not None and block.block_id != event.block_id:
-            self._close_block(event, block)
+            self._close_block(Rule.CLOSE_BLOCK, event, block)
             block = None
-        written = "".join(block.parts) if block is not None else ""
+        written = block.joined() if block is not None else ""
         if event.status != "discarded" and event.text != written:
             if event.text.startswith(written):
                 if thread.state is Turn.PAUSED:
@@ -629,6 +646,9 @@ class Normalizer:
             return
         self._asked = True
         self._pass(self._anywhere(event))
+        if event.TYPE == "interaction.answered" and event.state == "released":
+            # What was not shown as a pause, for it had its answer, is one now.
+            self._released |= {open_.event.thread_id, open_.event.shown_on}
 
     def _input_settled(self, event: ev.InputSettled) -> None:
         if event.command_id not in self.state.inputs:
@@ -684,6 +704,28 @@ def _is_of(turn_id: str | None, turn: OpenTurn) -> bool:
     return not turn_id or turn_id == turn.turn_id or turn_id == turn.turn_id.rpartition("~")[0]
 
 
+def _goes_on(event: Any, block: OpenBlock) -> bool:
+    """Say whether a backend means by its block the open one, in which a longer one goes on."""
+    return bool(block.block_id.rpartition("~")[0] == event.block_id)
+
+
+def _next_id(block_id: str) -> str:
+    """Return the id of the block in which one goes on that is too long."""
+    native, _, number = block_id.rpartition("~")
+    goes_on = native and number.isascii() and number.isdigit()
+    return f"{native}~{int(number) + 1}" if goes_on else f"{block_id}~2"
+
+
+def _rests(thread: Thread) -> bool:
+    """Say whether a turn that is not paused shows no work either."""
+    return (
+        thread.state is Turn.RUNNING
+        and thread.step is None
+        and thread.text is None
+        and thread.reasoning is None
+    )
+
+
 def _unused(native: str, used: RecentIds) -> str:
     """Return our id for a native one that was used before; what is before `~` is the native id."""
     # Beyond what is remembered, a number that no forgotten one had.
@@ -707,7 +749,7 @@ def _completed(
         block_id=block.block_id,
         message_id=block.message_id,
         index=block.index,
-        text="".join(block.parts),
+        text=block.joined(),
         status=status,
         synthetic=True,
     )

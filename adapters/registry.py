@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from adapters.base import Dialect
+from adapters.dialect import Dialect
+from adapters.engine import routes as engine
 from adapters.engine.client import EngineClient
 from adapters.engine.server import EngineEncoder
+from adapters.eve import routes as eve
 from adapters.eve.client import EveClient
+from adapters.eve.older import EveEncoder1
 from adapters.eve.server import EveEncoder
+from adapters.faces import Face
+from adapters.herm import routes as herm
 from adapters.herm.client import HermClient
 from adapters.herm.server import HermEncoder
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("herm", encoder=HermEncoder, client=HermClient),
-        Dialect("eve", encoder=EveEncoder, client=EveClient),
-        Dialect("engine", encoder=EngineEncoder, client=EngineClient),
+        Dialect("herm", encoder=HermEncoder, client=HermClient, face=herm.FACE),
+        Dialect(
+            "eve",
+            encoder=EveEncoder,
+            older={1: EveEncoder1},
+            client=EveClient,
+            face=eve.FACE,
+        ),
+        Dialect("engine", encoder=EngineEncoder, client=EngineClient, face=engine.FACE),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),
     )
 }
 """Every dialect by its name, with the halves that are built."""
+
+
+def faces() -> dict[str, Face]:
+    """Return the faces that are built, by dialect."""
+    return {name: known.face for name, known in DIALECTS.items() if known.face is not None}
+
+
+DIALECT_OF_FOLDER: dict[str, str] = {known.folder: known.name for known in DIALECTS.values()}
+"""Folder below `adapters` -> dialect."""

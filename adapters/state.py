@@ -8,6 +8,8 @@ open, raises `LawBroken` with the number of the law, and else folds the event in
 
 Two rules for this file. It only says what is wrong, it never repairs: that is the normalizer's. And
 a law that is not checked here does not exist.
+
+Why one room: a fold for each kind of event, and all change the one state of the log.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from pydantic import TypeAdapter
 
 from adapters import events as ev
 from adapters.base import shape_of
+from adapters.jsonvalue import weight_of
 
 
 class Turn(enum.StrEnum):
@@ -124,7 +127,8 @@ class OpenTurn:
     """A turn that has not ended.
 
     `stale` when a pause has to follow (law 6), `fresh` when a pause was the last of its events.
-    `last_step` is the highest step that has started.
+    `last_step` is the highest step that has started. `stopped` has what was open when the backend
+    took an interrupt of the turn, and ends with it; None while it took none.
     """
 
     turn_id: str
@@ -133,16 +137,30 @@ class OpenTurn:
     stale: bool = False
     fresh: bool = False
     last_step: int = -1
+    stopped: tuple[str, ...] | None = None
 
 
 @dataclasses.dataclass(slots=True)
 class OpenBlock:
-    """A text or reasoning block that is not completed; `parts` are its deltas."""
+    """A text or reasoning block that is not completed; `parts` are its deltas, `size` is how many
+    characters they have."""
 
     block_id: str
     message_id: str
     index: int
     parts: list[str] = dataclasses.field(default_factory=list)
+    size: int = 0
+
+    def add(self, text: str) -> None:
+        """Take the next delta."""
+        self.parts.append(text)
+        self.size += len(text)
+
+    def joined(self) -> str:
+        """Return the text so far, and keep it in one piece: who asks next gets the same one."""
+        if len(self.parts) > 1:
+            self.parts = ["".join(self.parts)]
+        return self.parts[0] if self.parts else ""
 
 
 @dataclasses.dataclass(slots=True)
@@ -153,7 +171,7 @@ class Thread:
     text: OpenBlock | None = None
     reasoning: OpenBlock | None = None
     step: int | None = None
-    calls: dict[str, ev.ToolCalled] = dataclasses.field(default_factory=dict)
+    calls: dict[str, None] = dataclasses.field(default_factory=dict)
     ended: bool = False
 
     @property
@@ -182,6 +200,18 @@ class OpenInput:
 RECENT_IDS = 256
 """Ids of each kind that are remembered after they are over: a backend that comes back repeats its
 last turn, not its hundredth last. About 40 bytes each in a snapshot."""
+
+
+OPEN_BYTES = 300
+"""About what an open interaction, input or thread takes in a snapshot, but for what is asked."""
+
+BLOCK_TEXT = 2**19
+"""Characters of a block that is streamed: models write at most 128,000 tokens at a time. A longer
+one goes on as another block, since the end of a block, and each record of a face with its text so
+far, have all of it in one step."""
+
+OPEN_TEXT = 2**21
+"""The same of all open blocks of a session, of which each thread has two."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -242,6 +272,7 @@ class LogState:
     call_ids: RecentIds = dataclasses.field(default_factory=RecentIds)
     over: RecentIds = dataclasses.field(default_factory=RecentIds)
     block_ids: int = 0
+    open_text: int = 0
     title: str | None = None
     archived_at: int | None = None
 
@@ -253,6 +284,23 @@ class LogState:
     def busy(self) -> bool:
         """Say whether any thread has an open turn."""
         return any(thread.turn is not None for thread in self.threads.values())
+
+    @property
+    def stopping(self) -> bool:
+        """Say whether an interrupt is accepted of which nobody knows yet what became."""
+        return any(input_.kind == "interrupt" for input_ in self.inputs.values())
+
+    @property
+    def stopped(self) -> bool:
+        """Say whether the backend took an interrupt of the turn that is open."""
+        turn = self.thread(ev.MAIN).turn
+        return turn is not None and turn.stopped is not None
+
+    def drops(self, request_id: str) -> bool:
+        """Say whether an interaction is about to end with a turn that is being stopped."""
+        turn = self.thread(ev.MAIN).turn
+        named = turn is not None and turn.stopped is not None and request_id in turn.stopped
+        return named or (self.busy and self.stopping)
 
     @property
     def status(self) -> str:
@@ -275,9 +323,32 @@ class LogState:
             if open_.event.thread_id == thread_id or open_.event.shown_on == thread_id
         )
 
+    def is_answered(self, thread_id: str | None) -> bool:
+        """Say whether something is open in a thread and all of it has an answer on its way: nobody
+        is waited for, so no pause names it (law 6)."""
+        claims = [
+            open_.claimed_by
+            for open_ in self.interactions.values()
+            if thread_id in (open_.event.thread_id, open_.event.shown_on)
+        ]
+        return bool(claims) and None not in claims
+
     def snapshot(self) -> bytes:
         """Return the state as JSON."""
+        self.join()
         return _ADAPTER.dump_json(self)
+
+    def join(self) -> int:
+        """Join the pieces of the open blocks, since one long text is written many times as fast;
+        return about how many bytes a snapshot has."""
+        size = OPEN_BYTES * (len(self.interactions) + len(self.inputs) + len(self.threads))
+        for open_ in self.interactions.values():
+            size += weight_of([open_.event.prompt, open_.event.details, open_.event.extra])
+        for thread in self.threads.values():
+            for block in (thread.text, thread.reasoning):
+                if block is not None:
+                    block.joined()
+        return size + self.open_text
 
     @classmethod
     def restore(cls, snapshot: bytes) -> LogState:
@@ -354,9 +425,20 @@ class LogState:
             or turn.stale
         ):
             return False
-        block.parts.append(values["text"])
+        text = values["text"]
+        size = len(text)
+        if block.size + size > BLOCK_TEXT or self.open_text + size > OPEN_TEXT:
+            return False
+        block.parts.append(text)
+        block.size += size
+        self.open_text += size
         turn.fresh = False
         return True
+
+    def has_room(self, block: OpenBlock, text: str) -> bool:
+        """Say whether a block may have a piece more, within `BLOCK_TEXT` and `OPEN_TEXT`."""
+        size = len(text)
+        return block.size + size <= BLOCK_TEXT and self.open_text + size <= OPEN_TEXT
 
     # One method per type that has more to it than the table.
 
@@ -390,6 +472,9 @@ class LogState:
         del self.inputs[event.command_id]
         if open_.kind in RECEIVED_KINDS and event.outcome == "taken":
             self.unreceived.add(event.command_id)
+        turn = self.thread(ev.MAIN).turn
+        if open_.kind == "interrupt" and event.outcome == "taken" and turn is not None:
+            turn.stopped = tuple(self.interactions)
 
     def _message_received(self, thread: Thread, event: ev.MessageReceived) -> None:
         if event.command_id is not None:
@@ -454,12 +539,12 @@ class LogState:
     def _text_delta(self, thread: Thread, event: ev.TextDelta) -> None:
         block = thread.text
         if block is None:
-            thread.text = OpenBlock(event.block_id, event.message_id, event.index, [event.text])
+            block = thread.text = OpenBlock(event.block_id, event.message_id, event.index)
             self.block_ids += 1
-        elif block.block_id == event.block_id:
-            block.parts.append(event.text)
-        else:
+        elif block.block_id != event.block_id:
             raise LawBroken(3, f"text block `{event.block_id}` while `{block.block_id}` is open")
+        block.add(event.text)
+        self.open_text += len(event.text)
 
     def _text_completed(self, thread: Thread, event: ev.TextCompleted) -> None:
         block = thread.text
@@ -468,21 +553,21 @@ class LogState:
         _check_whole(block, event)
         if block is None:
             self.block_ids += 1
+        else:
+            self.open_text -= block.size
         thread.text = None
 
     def _reasoning_delta(self, thread: Thread, event: ev.ReasoningDelta) -> None:
         block = thread.reasoning
         if block is None:
-            thread.reasoning = OpenBlock(
-                event.block_id, event.message_id, event.index, [event.text]
-            )
+            block = thread.reasoning = OpenBlock(event.block_id, event.message_id, event.index)
             self.block_ids += 1
-        elif block.block_id == event.block_id:
-            block.parts.append(event.text)
-        else:
+        elif block.block_id != event.block_id:
             raise LawBroken(
                 3, f"reasoning block `{event.block_id}` while `{block.block_id}` is open"
             )
+        block.add(event.text)
+        self.open_text += len(event.text)
 
     def _reasoning_completed(self, thread: Thread, event: ev.ReasoningCompleted) -> None:
         block = thread.reasoning
@@ -493,13 +578,15 @@ class LogState:
         _check_whole(block, event)
         if block is None:
             self.block_ids += 1
+        else:
+            self.open_text -= block.size
         thread.reasoning = None
 
     def _tool_called(self, thread: Thread, event: ev.ToolCalled) -> None:
         if event.call_id in self.call_ids:
             raise LawBroken(4, f"call `{event.call_id}` is made twice")
         self.call_ids.add(event.call_id)
-        thread.calls[event.call_id] = event
+        thread.calls[event.call_id] = None
 
     def _tool_progressed(self, thread: Thread, event: ev.ToolProgressed) -> None:
         if event.call_id not in thread.calls:
@@ -550,7 +637,7 @@ class LogState:
         for thread_id in {event.thread_id, event.shown_on}:
             thread = self.threads.get(thread_id) if thread_id is not None else None
             turn = thread.turn if thread is not None else None
-            if turn is not None and turn.paused_on == "input":
+            if turn is not None and turn.paused_on == "input" and not self.is_answered(thread_id):
                 turn.stale = True
 
     def _thread_ended(self, thread: Thread, event: ev.ThreadEnded) -> None:
@@ -571,7 +658,7 @@ class LogState:
 
 def _check_whole(block: OpenBlock | None, event: ev.TextCompleted | ev.ReasoningCompleted) -> None:
     """Check law 3: the deltas are the text, or the difference is marked as a repair."""
-    written = "".join(block.parts) if block is not None else ""
+    written = block.joined() if block is not None else ""
     if event.status != "discarded" and written != event.text and not _is_repair(event):
         raise LawBroken(
             3,
@@ -597,6 +684,7 @@ _APPLY: dict[str, Callable[[LogState, Thread, Any], None]] = {
 _ADAPTER = TypeAdapter(LogState)
 
 SNAPSHOT_SHAPE = shape_of(
-    LogState, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds
+    ev.Event.state_version,
+    *(LogState, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds),
 )
 """Of the snapshots of a state: one of another shape is ignored."""

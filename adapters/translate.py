@@ -7,6 +7,8 @@ call for its permission) wait for what the body shows next, and at its end for a
 
 Input comes in pieces of any size. What is kept is what is open in the session, never the body.
 Inputs that break off or are wrong end where they do: nothing is invented to finish them.
+
+Why one room: the way of a recorded body from end to end, whose steps share what has been read.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.inputs import BadInput, Inputs
 from adapters.jsonvalue import JsonError, parse_json
+from adapters.leg import stamp
 from adapters.normalizer import Normalizer
 from adapters.registry import DIALECTS
 from adapters.state import LawBroken, LogState
@@ -128,8 +131,9 @@ def make_source(dialect: str, options: Options) -> Source:
     """
     if dialect == CANONICAL:
         return _CanonicalSource(options)
-    if DIALECTS[dialect].client is None:
-        raise NotSupported(f"`{dialect}` cannot be read yet.")
+    known = DIALECTS[dialect]
+    if known.client is None:
+        raise NotSupported(f"{known.no_backends or f'`{dialect}` cannot be read yet'}.")
     return _RecordedSource(dialect, options)
 
 
@@ -141,9 +145,10 @@ def make_sink(dialect: str, options: Options) -> Callable[[ev.Entry], bytes]:
     """
     if dialect == CANONICAL:
         return lambda entry: entry.encode() + b"\n"
-    make = DIALECTS[dialect].encoder
+    known = DIALECTS[dialect]
+    make = known.encoder
     if make is None:
-        raise NotSupported(f"`{dialect}` cannot be written yet.")
+        raise NotSupported(f"{known.no_frontends or f'`{dialect}` cannot be written yet'}.")
     encoder = None
 
     def sink(entry: ev.Entry) -> bytes:
@@ -458,8 +463,6 @@ class _Reading:
         self._call = _CALLS.get(dialect, _STREAM)
         self._inputs = Inputs(inputs, session_id=session_id, face=dialect)
         self._normalizer = Normalizer(LogState())
-        self._seq = 0
-        self._at = 0
         self._now = 0
         self._opened = False
 
@@ -493,7 +496,7 @@ class _Reading:
             self._now = min(max(self._now + 1, self._codec.wake_at), last)
             raw += self._codec.tick(self._now)
         yield from self._entries([event for event in raw if not _is_fault(event)])
-        if self._seq == 0:
+        if not self._normalizer.state.seq:
             yield from self._stamp([self._started()])
 
     def _open(self) -> list[ev.Event]:
@@ -512,7 +515,7 @@ class _Reading:
         if not raw:
             return
         events = self._inputs.weave(raw)
-        if self._seq == 0:
+        if not self._normalizer.state.seq:
             events.insert(0, self._started())
         yield from self._stamp(self._normalizer.feed(events))
 
@@ -520,17 +523,13 @@ class _Reading:
         """Say whether an event settles the command that only stands for the recorded request."""
         return isinstance(event, ev.InputSettled) and event.command_id == self._call.command_id
 
-    def _stamp(self, events: Sequence[ev.Event]) -> Iterator[ev.Entry]:
+    def _stamp(self, events: Sequence[ev.Event]) -> list[ev.Entry]:
         """Give the events of one frame their places and one time, as the journal does."""
         own = max((at for event in events if (at := time_of(event)) is not None), default=None)
-        if own is not None:
-            self._at = max(self._at, own)
-        elif self._seq:
-            self._at += 1
-        for event in events:
-            self._seq += 1
-            self._normalizer.state.seq, self._normalizer.state.at = self._seq, self._at
-            yield ev.Entry(self._seq, self._at, self._session_id, event)
+        state = self._normalizer.state
+        if own is None:
+            own = state.at + 1 if state.seq else 0
+        return stamp(state, events, own, self._session_id)
 
 
 def _is_fault(event: ev.Event) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import shlex
@@ -14,12 +15,12 @@ from pathlib import Path
 
 import uvloop
 
-from bench import report, resume, stages
+from bench import report, resume, stages, turns
 from bench.load import Connection
 from bench.machine import alone, describe, pick_cores, pinned, raise_file_limit
 from bench.parts import FULL_SIZES, PARTS, QUICK_SIZES, Lab, PartEntry
 from bench.results import Results
-from bench.target import StartFailed, Target, start_origin, start_target
+from bench.target import BARE, StartFailed, Target, start_origin, start_target
 from bench.wire import BadResponse
 
 ROUNDS = 5
@@ -114,7 +115,7 @@ async def _round(
         running: dict[str, Target] = {}
         for name in sorted(wanted):
             target = await stack.enter_async_context(
-                _started(name, lab.origin.base, dragoman, core, place)
+                _started(results, name, lab.origin.base, dragoman, core, place)
             )
             target.process.hold()
             running[name] = target
@@ -130,7 +131,8 @@ async def _round(
         for target_name in _turned(part.targets, number):
             own = place / f"{name}-{target_name}"
             own.mkdir()
-            async with _started(target_name, lab.origin.base, dragoman, core, own) as target:
+            origin = lab.origin.base
+            async with _started(results, target_name, origin, dragoman, core, own) as target:
                 await _measure(results, number, lab, name, part, target)
 
 
@@ -154,12 +156,20 @@ async def _measure(
 
 @contextlib.asynccontextmanager
 async def _started(
-    name: str, origin: str, dragoman: list[str], core: int | None, place: Path
+    results: Results,
+    name: str,
+    origin: str,
+    dragoman: list[str],
+    core: int | None,
+    place: Path,
 ) -> AsyncIterator[Target]:
     target = start_target(name, origin, dragoman, core, place)
     try:
         await target.process.ready()
         yield target
+        if name != BARE:
+            target.process.run_on()
+            results.add_turns(name, *await asyncio.to_thread(turns.read, target.process.base))
     finally:
         target.process.end()
 

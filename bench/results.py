@@ -70,6 +70,13 @@ class Results:
     figures: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)
     stages: list[tuple[str, float]] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    turns: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """By target: the longest turn of its event loop in ms, and how many took more than 20 ms."""
+
+    def add_turns(self, target: str, longest: float, over: int) -> None:
+        """Keep what a process of a target said of its event loop."""
+        before = self.turns.get(target, (0.0, 0))
+        self.turns[target] = (max(before[0], longest), before[1] + over)
 
     def add(self, number: int, target: str, figures: dict[str, float]) -> None:
         """Keep what one part found for one target in the round `number`."""

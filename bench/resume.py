@@ -84,6 +84,33 @@ LEAST_RATE = 50_000
 # Logs.
 
 
+def begun(number: int) -> list[ev.Event]:
+    """Return a message, and the turn that it begins; both have a number."""
+    main, turn_id = ev.MAIN, f"turn-{number}"
+    command_id = f"9d2c7a54-0000-4000-8000-{number:012d}"
+    words = (ev.Text(text=f"Question {number}."),)
+    return [
+        ev.InputAccepted(
+            thread_id=main,
+            command_id=command_id,
+            kind="message",
+            content=words,
+            by=OWNER,
+            face="herm",
+            policy="queue",
+        ),
+        ev.InputSettled(thread_id=main, command_id=command_id, outcome="taken"),
+        ev.TurnStarted(thread_id=main, turn_id=turn_id, cause="message"),
+        ev.MessageReceived(
+            thread_id=main,
+            turn_id=turn_id,
+            message_id=command_id,
+            content=words,
+            command_id=command_id,
+        ),
+    ]
+
+
 def events_of(count: int) -> Iterator[ev.Event]:
     """Yield the events of a session of many turns, at least `count` and up to the end of a turn."""
     main = ev.MAIN
@@ -91,28 +118,8 @@ def events_of(count: int) -> Iterator[ev.Event]:
     made, number = 1, 0
     while made < count:
         number += 1
-        turn_id, command_id = f"turn-{number}", f"9d2c7a54-0000-4000-8000-{number:012d}"
-        words = (ev.Text(text=f"Question {number}."),)
-        turn: list[ev.Event] = [
-            ev.InputAccepted(
-                thread_id=main,
-                command_id=command_id,
-                kind="message",
-                content=words,
-                by=OWNER,
-                face="herm",
-                policy="queue",
-            ),
-            ev.InputSettled(thread_id=main, command_id=command_id, outcome="taken"),
-            ev.TurnStarted(thread_id=main, turn_id=turn_id, cause="message"),
-            ev.MessageReceived(
-                thread_id=main,
-                turn_id=turn_id,
-                message_id=command_id,
-                content=words,
-                command_id=command_id,
-            ),
-        ]
+        turn_id = f"turn-{number}"
+        turn = begun(number)
         if count > TURN_EVENTS:
             call_id = f"call-{number}"
             turn += [
@@ -364,7 +371,7 @@ async def entries_in(house: House, session_id: str) -> AsyncIterator[ev.Entry]:
 async def encoded(house: House, session_id: str, face: str) -> AsyncIterator[tuple[int, bytes]]:
     """Yield cursor and bytes of every frame of a session, encoded from the begin of its log."""
     session = await house.sessions.get(session_id, owner=None, route=None)
-    encoder = session._encoders(face, ev.MAIN)()
+    encoder = session._feeds.encoders(face, ev.MAIN)()
     async for entry in entries_in(house, session_id):
         for frame in encoder.feed(entry):
             yield frame.cursor, frame.data
@@ -401,7 +408,7 @@ class Truth:
                         # The place of an input, which a stream does not show.
                         break
                     found[lasts[len(found)]] = data
-        encoder = session._encoders("herm", ev.MAIN)()
+        encoder = session._feeds.encoders("herm", ev.MAIN)()
         assert isinstance(encoder, HermEncoder)
         async for entry in entries_in(house, session_id):
             for made in encoder.envelopes(entry):

@@ -118,7 +118,7 @@ def _frames(pieces: list[bytes]) -> list[SseFrame]:
 def _decode(frames: list[SseFrame]) -> list[list[Event]]:
     client = EngineClient({"task_id": _TASK})
     message = SendMessage(content=(Text(type="text", text="go"),), policy="queue")
-    call = client.submit("cmd_1", message, {})
+    call = client.submit("cmd_1", message)
     out = [client.opened(call, Response(200), _NOW)]
     out += [client.feed(call, frame, _NOW) for frame in frames]
     return out

@@ -458,8 +458,9 @@ async def start(folder: Path, sizes: Sizes) -> None:
             all_there = await until(lambda: asked("replay") >= sizes.open_turns, 30.0)
             attached = time.monotonic() - began
             await asyncio.sleep(1.0)
-            async with http.get(f"{process.base}/readyz") as answer:
-                loaded = (await answer.json())["sessions"]
+            async with http.get(f"{process.base}/metrics") as answer:
+                numbers = dict(line.rsplit(" ", 1) for line in (await answer.text()).splitlines())
+            loaded = int(float(numbers["dragoman_sessions_in_memory"]))
             others = len(engine.received) - asked("replay")
             process.end()
             say(

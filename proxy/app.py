@@ -13,34 +13,34 @@ import ipaddress
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.log import server_logger
 from yarl import URL
 
 from adapters.errors import DragomanError, ErrorCode
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
 from proxy.auth import Key
 from proxy.errors import ConfigError
+from proxy.faces.table import add_face
 from proxy.keys import ASKED, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.malformed import FAULT, NO_HTTP, fault_of
+from proxy.origins import add_origins, allowed, preflight
 from proxy.repeats import Asked
-from proxy.routes import control, engine, eve, health, herm, metrics
+from proxy.routes import control, health, metrics
 from proxy.sessions import Sessions
 from proxy.settings import ListenerSettings, Settings
-
-FACES: dict[str, Callable[[web.Application, str], None]] = {
-    "eve": eve.add_routes,
-    "engine": engine.add_routes,
-    "herm": herm.add_routes,
-}
-"""Dialect -> what adds its routes below a prefix; `{route}` in the prefix names the route."""
 
 
 def _base(settings: Settings, sessions: Sessions) -> web.Application:
     app = web.Application(
-        client_max_size=settings.server.max_body_bytes,
+        # Bodies are read by `proxy.bodies`, which knows the limit of each route.
+        client_max_size=0,
         middlewares=(_entrance,),
     )
+    server_logger.addFilter(NO_HTTP)
     app[SETTINGS] = settings
     app[SESSIONS] = sessions
     app[KEYS] = Key.from_settings(settings.keys)
+    add_origins(app)
     return app
 
 
@@ -49,16 +49,23 @@ async def _entrance(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Keep the sessions that a request looks at in memory until it is answered; without keys,
-    refuse what a foreign web page could send."""
-    # One for both: what a middleware costs in memory an open stream keeps.
-    if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
+    refuse what a foreign web page could send; answer the preflights of allowed ones."""
+    # One for all: what a middleware costs in memory an open stream keeps.
+    if (fault := fault_of(request)) is not None:
+        request[FAULT] = fault
+    elif not request.app[KEYS] and (refusal := _foreign(request)) is not None:
         return refusal
+    elif (answer := preflight(request)) is not None:
+        return answer
     try:
         with request.app[SESSIONS].holding():
             response = await handler(request)
             if (asked := request.get(ASKED)) is not None:
                 await _reply(request, response, asked)
             return response
+    except ConnectionError:
+        # The client has left. aiohttp finds that out once more, and logs no error for it.
+        return web.Response()
     finally:
         if (asked := request.get(ASKED)) is not None:
             asked.over(whole=False)
@@ -73,13 +80,15 @@ async def _reply(request: web.Request, response: web.StreamResponse, asked: Aske
 
 
 def _foreign(request: web.Request) -> web.Response | None:
-    """Return the refusal of a request by a name that was rebound to loopback, or from a foreign
-    origin."""
-    for url in (f"http://{request.host}", request.headers.get("Origin")):
+    """Return the refusal of a request by a name that was rebound to loopback, or from an origin
+    that is foreign and not allowed by name."""
+    origin = None if allowed(request) else request.headers.get("Origin")
+    for url in (f"http://{request.host}", origin):
         if url is not None and not _is_loopback(url):
             text = (
                 "Without keys only programs of this machine are served, "
-                f"and `{url[:80]}` is none. Add a [[keys]] table."
+                f"and `{url[:80]}` is none. Add a [[keys]] table, or allow a web page's origin by "
+                "name: `server.allowed_origins`."
             )
             return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
     return None
@@ -105,9 +114,9 @@ def create_app(settings: Settings, sessions: Sessions) -> web.Application:
     health.add_routes(app)
     metrics.add_routes(app)
     control.add_routes(app)
-    for dialect, add in FACES.items():
-        add(app, f"/as/{dialect}/to/{{route}}")
-    app.router.add_route("*", "/{tail:.*}", _nothing)
+    for dialect in faces():
+        add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
+    app.router.add_route("*", "/{tail:.*}", control.guarded(_nothing))
     return app
 
 
@@ -119,21 +128,22 @@ def create_listener(
     Raises:
         ConfigError: the dialect is not served yet.
     """
-    if listener.dialect not in FACES:
-        raise ConfigError(
-            f"[[listeners]] {listener.listen}: `{listener.dialect}` is not served yet; "
-            f"served are: {', '.join(FACES)}."
-        )
+    if listener.dialect not in faces():
+        raise ConfigError(f"[[listeners]] {listener.listen}: {_not_served(listener.dialect)}")
     app = _base(settings, sessions)
     app[LISTENER_ROUTE] = listener.route
-    FACES[listener.dialect](app, "")
+    add_face(app, listener.dialect, "")
     return app
+
+
+def _not_served(dialect: str) -> str:
+    why = DIALECTS[dialect].no_frontends or f"`{dialect}` is not served yet"
+    return f"{why}; served are: {', '.join(faces())}."
 
 
 async def _nothing(request: web.Request) -> web.StreamResponse:
     parts = request.path.split("/")
     if len(parts) > 2 and parts[1] == "as" and parts[2] in DIALECTS:
-        text = f"`{parts[2]}` is not served yet; served are: {', '.join(FACES)}."
-        return control.error_response(DragomanError(text, code=ErrorCode.NOT_FOUND))
+        raise DragomanError(_not_served(parts[2]), code=ErrorCode.NOT_FOUND)
     text = "There is nothing here; a frontend's base URL is /as/{dialect}/to/{route}."
-    return control.error_response(DragomanError(text, code=ErrorCode.NOT_FOUND))
+    raise DragomanError(text, code=ErrorCode.NOT_FOUND)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import enum
 import hashlib
 import hmac
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,10 @@ from dataclasses import dataclass
 from multidict import MultiMapping
 
 from adapters.errors import DragomanError, ErrorCode
+from adapters.faces import Action
 from proxy.settings import LOCAL, KeySettings, Settings
+
+__all__ = ["Action", "Key", "Principal", "authenticate", "authorize", "may_use"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +46,6 @@ class Principal:
     """Who asks: the name of a key, or `local` while there are none; it owns its sessions."""
 
     name: str
-
-
-class Action(enum.StrEnum):
-    """What somebody wants with a session or a route."""
-
-    CREATE = "create"
-    READ = "read"
-    WRITE = "write"
-    ANSWER = "answer"
-    CONTROL = "control"
 
 
 def authenticate(headers: MultiMapping[str], keys: Sequence[Key]) -> Principal:

@@ -4,6 +4,8 @@ The commands that serve run until they are told to stop. The others are clients 
 of a running server; those for sessions work on a journal's file as well. What a program reads goes
 to stdout, everything else to stderr. Exit status: 0 done, 1 it could not be done or a check failed,
 2 the command line or the configuration is wrong.
+
+Why one room: a function for each command, with its options and its help, and no work of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TypeVar
-from urllib.parse import quote
 
 import aiohttp
 import click
@@ -40,13 +41,15 @@ from adapters.errors import DragomanError, NotSupported
 from adapters.events import Entry
 from adapters.fidelity import CANONICAL, ORDER, Ledger, Report
 from adapters.inputs import BadInput, read_inputs
-from adapters.mapping import DIALECT_OF_FOLDER
+from adapters.paths import path_of
+from adapters.registry import DIALECTS
 from proxy import logs
 from proxy import matrix as tables
 from proxy.errors import ConfigError, JournalUnavailable
 from proxy.journal.base import Journal
 from proxy.matrix import side_of
 from proxy.settings import Settings, load_settings
+from proxy.turns import WatchedLoop
 
 T = TypeVar("T")
 
@@ -61,7 +64,7 @@ REQUEST_SECONDS = 30.0
 READ_BYTES = 64 * 1024
 """Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""
 
-_WITH_CANONICAL = [*DIALECT_OF_FOLDER.values(), CANONICAL]
+_WITH_CANONICAL = [*DIALECTS, CANONICAL]
 
 JsonObject = dict[str, Any]
 
@@ -107,12 +110,12 @@ def _end_now() -> None:
     os._exit(1)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return uvloop's, which is an extra, or None for asyncio's own loop."""
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes uvloop's, which is an extra, or asyncio's own with its turns measured."""
     try:
         import uvloop
     except ImportError:
-        return None
+        return WatchedLoop
     return uvloop.new_event_loop
 
 
@@ -521,8 +524,10 @@ def _of_sessions(command: Callable[..., None]) -> Callable[..., None]:
 class _Units(click.ParamType[float]):
     """A number with one of some units."""
 
-    def __init__(self, name: str, units: Mapping[str, float], example: str) -> None:
+    def __init__(self, name: str, units: Mapping[str, float], example: str, most: float) -> None:
+        """Take at most `most` of the smallest unit, as the control API does."""
         self.name = name
+        self._most = most
         self._units = units
         self._example = example
 
@@ -535,11 +540,17 @@ class _Units(click.ParamType[float]):
         if match is None or factor is None:
             units = ", ".join(unit for unit in self._units if unit)
             self.fail(f"`{value}` is none: write {self._example}; units are {units}.", param, ctx)
-        return float(match[1]) * factor
+        number = float(match[1]) * factor
+        if number > self._most:
+            self.fail(f"`{str(value)[:40]}` is too much.", param, ctx)
+        return number
 
 
 _AGE = _Units(
-    "age", {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}, "a time like `30d` or `12h`"
+    "age",
+    {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800},
+    "a time like `30d` or `12h`",
+    10**11,
 )
 _SIZE = _Units(
     "size",
@@ -553,6 +564,7 @@ _SIZE = _Units(
         "GiB": 2**30,
     },
     "a size like `500MB`",
+    2**62,
 )
 
 
@@ -643,7 +655,7 @@ def sessions_show(source: _Server | _File, session: str) -> None:
 
 
 def _session_path(session: str) -> str:
-    return f"/sessions/{quote(session, safe='')}"
+    return path_of("/sessions", session)
 
 
 @sessions.command("export")
@@ -733,7 +745,7 @@ def sessions_delete(
 def sessions_withdraw(server: _Server, session: str, inputs: tuple[str, ...]) -> None:
     """Withdraw messages that wait for their turn, as `sessions show` prints them."""
     for name in inputs:
-        given = server.ask("DELETE", f"{_session_path(session)}/inputs/{quote(name, safe='')}")
+        given = server.ask("DELETE", path_of(_session_path(session), "inputs", name))
         if not server.as_json:
             _print_rows(("input", "status"), [[given.get("command_id"), given.get("status")]])
     if server.as_json:
@@ -884,7 +896,7 @@ def answer(
         body["skip"] = True
     if sealed:
         body["sealed"] = _sealed_value()
-    path = f"/sessions/{quote(session, safe='')}/interactions/{quote(request, safe='')}"
+    path = path_of(_session_path(session), "interactions", request)
     given = server.ask("POST", path, body=body)
     if server.as_json:
         _print_json(given)

@@ -6,12 +6,12 @@ codes into its own dialect's answers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Iterator
 
 from adapters.errors import DragomanError, ErrorCode
-
-if TYPE_CHECKING:
-    from proxy.journal.base import SessionRow
+from adapters.stored import StoredByNewer, Unfit
+from proxy.rows import SessionRow
 
 
 class UpstreamError(DragomanError):
@@ -57,7 +57,37 @@ class JournalUnavailable(JournalError):
 
 
 class JournalCorrupt(JournalError):
-    """The journal's file is damaged, or was written by a newer Dragoman."""
+    """The journal is damaged, or a part of it was written by a newer Dragoman."""
+
+
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading raises where the journal gives back what nobody wrote."""
+
+
+def damaged(what: str, error: Exception) -> JournalCorrupt:
+    """Return the error for a part of the journal that cannot be read: a later release wrote it, or
+    it is nothing that was written, as SQLite takes many a damaged page for a whole one."""
+    if isinstance(error, StoredByNewer):
+        return JournalCorrupt(f"{what} cannot be read: {error.message}")
+    # Others quote what they found.
+    why = str(error) if isinstance(error, Unfit) else type(error).__name__
+    return JournalCorrupt(
+        f"the journal is damaged: {what} is nothing that was written to it ({why}); "
+        "restore a backup"
+    )
+
+
+@contextlib.contextmanager
+def reading_back(what: str) -> Iterator[None]:
+    """Read something that comes from the journal.
+
+    Raises:
+        JournalCorrupt: it is damaged, or a later release wrote it.
+    """
+    try:
+        yield
+    except UNREADABLE as error:
+        raise damaged(what, error) from error
 
 
 class SessionNotFound(JournalError):

@@ -8,6 +8,9 @@ holds up nobody, and costs no more memory than its transport's buffer.
 The encoder's state goes to the journal at intervals. So an older cursor, or the first reader after
 a restart, costs the same however long the log is: what is read in vain is at most the entries
 between two snapshots.
+
+Why one room: a feed and its readers know each other; what goes from one to the other is the hot
+path.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ import bisect
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Sequence,
+)
 
 from adapters.base import Encoder, Frame
 from adapters.events import Entry
 from proxy import metrics
-from proxy.errors import JournalUnavailable
+from proxy.errors import UNREADABLE, JournalUnavailable, damaged
+from proxy.gate import Gate
 from proxy.journal.base import Journal, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -30,6 +41,11 @@ _log = logging.getLogger(__name__)
 RING_BYTES = 64 * 1024
 """Frames that a feed keeps in memory for readers that come back soon, a few seconds of a fast
 model; the journal has the rest."""
+
+RING_FRAMES = 4
+LARGE_RING_BYTES = 8 * 1024 * 1024
+"""The newest frames, and all of the newest write, are kept also where they are large, up to so many
+bytes: each reader writes them when it has its turn, and to make them again would take longer."""
 
 WARM_ENTRIES = 16
 """Entries of a new session that are encoded though nobody reads yet: whoever made it reads next,
@@ -43,18 +59,36 @@ SNAPSHOT_BYTES = 256 * 1024
 """A snapshot that is larger, by a long open block, waits for as many times the entries. Eve's has
 the text of the open block, as each of its records has; this is one of some 50,000 tokens."""
 
+SNAPSHOT_TIMES = 6
+"""One that is more times as large waits longer still, with the square of its size: else those of a
+block of some MiB are a hundred times its text."""
+
+SNAPSHOT_MOST = 2 * 1024 * 1024
+"""A state that is heavier than this many bytes of text is not kept: to make or to read a snapshot
+of it would hold up everybody, 2 ms for each MiB of a long text."""
+
+PUBLISH_ENTRIES = 128
+"""Entries of one write that a feed encodes at once, which takes up to 3 ms for each face: what has
+more, as the end of a turn that leaves hundreds of calls behind, is read from the journal by
+steps."""
+
 FIRST_ROWS = SNAPSHOT_ENTRIES + 8
 """Rows of the first look at history: what a cursor asks for is within, and is not behind more than
 some entries that show nothing. Each look is twice as long as the one before."""
-
-WORK_BYTES = 64 * 1024
-"""Bytes of a long log that are decoded and encoded at once, about 5 ms: others want to work too."""
 
 FRAME_BYTES = 512
 """What is less than this may be a comment only, and the first frame is still to come."""
 
 WRITE_BYTES = 32 * 1024
 """Frames of a backlog are joined into writes of about this size (libraries: 16 to 64 kB)."""
+
+LARGE_BYTES = 2 * WRITE_BYTES
+"""Bytes above which a write takes its turn: with readers by the hundred a larger one is more than a
+turn's work, and none is in the way of a model that writes text."""
+
+AT_ONCE_BYTES = 512 * 1024
+"""Bytes of all readers together that a write may still have where it is larger than that: about a
+millisecond. A fast model with one reader brings more than `LARGE_BYTES` at once."""
 
 TRANSPORT_BYTES = 256 * 1024
 """Bytes waiting in a transport above which its reader is slow; asyncio's own high mark is 64 kB."""
@@ -66,7 +100,6 @@ class Feed:
     __slots__ = (
         "_catching_up",
         "_due",
-        "_gate",
         "_head",
         "_journal",
         "_key",
@@ -82,6 +115,7 @@ class Feed:
         "closed",
         "encoder",
         "ended",
+        "gate",
         "readers",
     )
 
@@ -95,7 +129,7 @@ class Feed:
         *,
         name: str = "",
         prepare: Callable[[], Awaitable[None]] | None = None,
-        gate: asyncio.Semaphore | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._journal = journal
         self._key = key
@@ -111,7 +145,7 @@ class Feed:
         self._prepare = prepare
         # Who reads history goes through it piece by piece, so that a thousand who come back at once
         # are served one after the other, and those who are up to date hardly notice.
-        self._gate = gate or asyncio.Semaphore()
+        self.gate = gate or Gate()
         # The seq of the newest snapshot, and that from which on the next one is taken.
         self._marked = 0
         # Sessions that began together, as after an outage, do not all take theirs at once.
@@ -140,8 +174,16 @@ class Feed:
         """Take entries that are stored; they follow what the feed has, or the feed is behind and
         catches up later."""
         if not entries or entries[0].seq != self._seq + 1:
+            if entries and entries[-1].seq <= self._seq:
+                # Who came meanwhile has made the feed read them, of which the others do not know.
+                for reader in self.readers:
+                    reader.wake()
             return
         if not self.readers and self._seq >= WARM_ENTRIES:
+            return
+        if len(entries) > PUBLISH_ENTRIES:
+            for reader in self.readers:
+                reader.wake()
             return
         frames: list[Frame] = []
         encoder = self.encoder
@@ -162,8 +204,15 @@ class Feed:
         if self.ended or any(frame.end == "session" for frame in frames):
             # The end is no part of an encoder's state: readers that come later meet it in the log.
             return
+        if self.encoder.weight(SNAPSHOT_MOST) > SNAPSHOT_MOST:
+            self._due = seq + SNAPSHOT_ENTRIES * (SNAPSHOT_MOST // SNAPSHOT_BYTES)
+            return
         data = self.encoder.snapshot()
-        if len(data) * SNAPSHOT_ENTRIES > (seq - self._marked) * SNAPSHOT_BYTES:
+        times = max(len(data) / SNAPSHOT_BYTES, 1)
+        due = self._marked + round(SNAPSHOT_ENTRIES * times * max(times / SNAPSHOT_TIMES, 1))
+        if seq < due and times > 1:
+            # To make it again only to see that it is still too large would cost as much.
+            self._due = max(self._due, due)
             return
         self._marked = seq
         version = self._version(self.encoder)
@@ -200,7 +249,10 @@ class Feed:
             if frame.end == "session":
                 self.ended = True
         old = 0
-        while size > RING_BYTES and old < len(ring) - 1:
+        newest = max(len(frames), RING_FRAMES)
+        while old < len(ring) - 1 and (
+            size > LARGE_RING_BYTES or (size > RING_BYTES and old < len(ring) - newest)
+        ):
             size -= len(ring[old].data)
             # Cursors may have gaps: what lies between is nobody's.
             self._ring_start = ring[old].cursor + 1
@@ -218,7 +270,9 @@ class Feed:
         return bisect.bisect_left(ring, position, key=lambda frame: frame.cursor)
 
     def _deliver(self, frames: Sequence[Frame], before: int) -> None:
-        """Write new frames to the readers that have all up to cursor `before`; wake the others."""
+        """Write new frames to the readers that have all up to cursor `before`; wake the others.
+        Large ones each reader writes by itself: for many of them that is more than a turn's work.
+        """
         if len(frames) == 1:
             first, data, end, _ = frames[0]
             after, ends = first + 1, end is not None
@@ -226,6 +280,10 @@ class Feed:
             first, after = frames[0].cursor, frames[-1].cursor + 1
             data = b"".join([frame.data for frame in frames])
             ends = any(frame.end is not None for frame in frames)
+        if len(data) > LARGE_BYTES and len(data) * len(self.readers) > AT_ONCE_BYTES:
+            for reader in self.readers:
+                reader.wake()
+            return
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         now = asyncio.get_running_loop().time()
         for reader in self.readers:
@@ -242,30 +300,32 @@ class Feed:
                 await self._prepare()
                 self._prepare = None
             if self._seq < self._head():
-                async with self._gate:
+                async with self.gate:
                     await self._read_up()
 
     async def _read_up(self) -> None:
         if not self._seq and self._head() > SNAPSHOT_ENTRIES:
             await self._skip()
-        work = 0
         while self._seq < self._head():
             async for chunk in self._journal.scan(self._key, after=self._seq):
-                frames: list[Frame] = []
-                for entry in entries_of(chunk.body, self._session_id):
-                    if entry.seq == self._seq + 1:
-                        self._seq = entry.seq
-                        frames += self.encoder.feed(entry)
-                        if entry.seq >= self._due:
-                            self._mark(entry.seq, frames)
-                self._keep(frames)
+                await self.gate.run(self._take(chunk.body))
                 if self._seq >= self._head():
                     # To look for more would cost another round to the journal's threads.
                     break
-                work += len(chunk.body)
-                if work >= WORK_BYTES:
-                    work = 0
-                    await asyncio.sleep(0)
+
+    def _take(self, body: bytes) -> Iterator[None]:
+        """Take the entries of a journal's chunk; it may pause after each."""
+        for entry in entries_in(body, self._session_id):
+            if len(body) > LARGE_BYTES:
+                # To decode a long one was enough for a step.
+                yield
+            if entry.seq == self._seq + 1:
+                frames = self.encoder.feed(entry)
+                self._seq = entry.seq
+                self._keep(frames)
+                if entry.seq >= self._due:
+                    self._mark(entry.seq, frames)
+            yield
 
     async def _skip(self) -> None:
         """Begin at the newest snapshot: what is before it is read when somebody asks for it."""
@@ -308,7 +368,7 @@ class Feed:
         journal."""
         async with contextlib.aclosing(self._encoded(position)) as pieces:
             while True:
-                async with self._gate:
+                async with self.gate:
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
@@ -317,49 +377,76 @@ class Feed:
 
     async def _encoded(self, position: int) -> AsyncGenerator[list[Frame]]:
         encoder, after = await self.encoder_at(position)
-        piece: list[Frame] = []
-        # The first frame goes out at once, also where it is behind one that shows nothing (a
-        # comment), later ones in writes of a good size.
-        size, work, enough = 0, 0, 1
+        pieces = _Pieces(encoder, self._session_id, position, after, lambda: self._seq)
         async for chunk in self._journal.scan(self._key, after=after, rows=FIRST_ROWS):
-            for line in chunk.body.split(b"\n"):
-                if not line:
-                    continue
-                entry = Entry.decode(line, session_id=self._session_id)
-                if entry.seq <= after:
-                    continue
-                if entry.seq > self._seq:
-                    break
-                after = entry.seq
-                for frame in encoder.feed(entry):
-                    if frame.cursor >= position:
-                        piece.append(frame)
-                        size += len(frame.data)
-                if size >= enough:
-                    yield piece
-                    position = piece[-1].cursor + 1
-                    if position >= self._ring_start:
-                        return
-                    if enough < FRAME_BYTES:
-                        # Whoever comes back at the same time gets a first frame before the rest: in
-                        # one turn of the loop it is seen, in the next one heard, then answered.
-                        for _ in range(3):
-                            await asyncio.sleep(0)
-                    piece, size, enough = [], 0, min(2 * size, WRITE_BYTES)
-            if after >= self._seq:
+            async for piece in self.gate.each(pieces.of(chunk.body)):
+                first = pieces.small
+                yield piece
+                if piece[-1].cursor + 1 >= self._ring_start:
+                    return
+                if first:
+                    # Whoever comes back at the same time gets a first frame before the rest: in one
+                    # turn of the loop it is seen, in the next one heard, then answered.
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+            if pieces.after >= self._seq:
                 break
-            work += len(chunk.body)
-            if work >= WORK_BYTES:
-                work = 0
-                await asyncio.sleep(0)
-        if piece:
-            yield piece
+        if pieces.rest:
+            yield pieces.rest
 
     def close(self) -> None:
         """End all readers: the session is gone from memory, or the server stops."""
         self.closed = True
         for reader in self.readers:
             reader.wake()
+
+
+class _Pieces:
+    """The frames of a log from a cursor on, up to the seq `end`, in pieces for one write each.
+
+    The first frame goes out at once, also where it is behind one that shows nothing (a comment),
+    later ones in writes of a good size. `after` is the seq that was read last, `small` whether the
+    last piece was one of the first, `rest` what is no piece yet.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        session_id: str,
+        position: int,
+        after: int,
+        end: Callable[[], int],
+    ) -> None:
+        self.after = after
+        self.small = False
+        self.rest: list[Frame] = []
+        self._encoder = encoder
+        self._session_id = session_id
+        self._position = position
+        self._end = end
+        self._size, self._enough = 0, 1
+
+    def of(self, body: bytes) -> Iterator[list[Frame] | None]:
+        """Yield the pieces of a journal's chunk, and None where it may pause."""
+        for entry in entries_in(body, self._session_id):
+            if len(body) > LARGE_BYTES:
+                # To decode a long one was enough for a step.
+                yield None
+            if entry.seq > self._end():
+                return
+            if entry.seq > self.after:
+                self.after = entry.seq
+                for frame in self._encoder.feed(entry):
+                    if frame.cursor >= self._position:
+                        self.rest.append(frame)
+                        self._size += len(frame.data)
+            if self._size < self._enough:
+                yield None
+                continue
+            self.small = self._enough < FRAME_BYTES
+            self._enough = min(2 * self._size, WRITE_BYTES)
+            piece, self.rest, self._size = self.rest, [], 0
+            yield piece
 
 
 class Reader:
@@ -414,9 +501,36 @@ def _expire(wake: asyncio.Future[None]) -> None:
         wake.set_exception(TimeoutError())
 
 
+def entries_in(body: bytes, session_id: str) -> Iterator[Entry]:
+    """Yield the entries of a journal chunk's body; each is decoded when it is asked for.
+
+    Raises:
+        JournalCorrupt: there is something else in it.
+    """
+    for line in body.split(b"\n"):
+        if line:
+            yield entry_of(line, session_id)
+
+
 def entries_of(body: bytes, session_id: str) -> list[Entry]:
-    """Return the entries of a journal chunk's body."""
-    return [Entry.decode(line, session_id=session_id) for line in body.split(b"\n") if line]
+    """Return the entries of a journal chunk's body.
+
+    Raises:
+        JournalCorrupt: there is something else in it.
+    """
+    return list(entries_in(body, session_id))
+
+
+def entry_of(line: bytes, session_id: str) -> Entry:
+    """Return the entry of one line of a chunk's body.
+
+    Raises:
+        JournalCorrupt: it is something else.
+    """
+    try:
+        return Entry.decode(line, session_id=session_id)
+    except UNREADABLE as error:
+        raise damaged(f"a part of the log of session `{session_id}`", error) from error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from proxy.auth import Key
+from proxy.bodies import Hold
 from proxy.repeats import Asked
 from proxy.sessions import Sessions
 from proxy.settings import Settings
@@ -19,3 +20,6 @@ LISTENER_ROUTE = web.AppKey("listener_route", str)
 
 ASKED = web.RequestKey("asked", Asked)
 """What identifies a request that gives commands, whose repeats are to be recognised."""
+
+HELD = web.RequestKey("held", Hold)
+"""What a request's body takes of the budget of all bodies."""

@@ -3,7 +3,9 @@
 Messages name identifiers, never contents; that is the rule for who logs. Three things here hold
 where somebody forgets it: of an exception only the type and the places are logged, since a
 library's text may quote a header or a body (our own errors' texts are written for people and are
-kept); line breaks are escaped by JSON; and configured credentials are replaced in every text.
+kept); line breaks and control characters are escaped, and no text is longer than `MOST_TEXT`, since
+names come from backends and frontends too; and configured credentials are replaced in every text,
+as sealed values are that are on their way to a backend.
 """
 
 from __future__ import annotations
@@ -18,11 +20,20 @@ from typing import TextIO
 import orjson
 
 from adapters.errors import DragomanError
-
-REDACTED = "[redacted]"
+from proxy import sealed
+from proxy.sealed import REDACTED
 
 _SHORTEST_SECRET = 4
 """Characters; replacing a shorter one would only garble the text, and it protects nothing."""
+
+MOST_TEXT = 4_096
+"""Characters of a text in a line: more than any of ours, and what log collectors take."""
+
+_CONTROLS = {code: f"\\x{code:02x}" for code in range(0x7F, 0xA0)} | {
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+"""What JSON leaves as it is, and terminals and readers of lines do not."""
 
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -59,8 +70,11 @@ class JsonFormatter(logging.Formatter):
     def _clean(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
+        text = sealed.scrub(text)
+        if len(text) > MOST_TEXT:
+            text = f"{text[:MOST_TEXT]}… ({len(text)} characters)"
         # A lone surrogate cannot be encoded.
-        return text.encode("utf-8", "backslashreplace").decode()
+        return text.translate(_CONTROLS).encode("utf-8", "backslashreplace").decode()
 
     def _describe(self, error: BaseException) -> dict[str, object]:
         described: dict[str, object] = {

@@ -17,8 +17,9 @@ import orjson
 
 from adapters.base import Fidelity
 from adapters.commands import COMMAND_TYPES
+from adapters.errors import DragomanError, ErrorCode
 from adapters.fidelity import CANONICAL, ORDER, Side
-from adapters.mapping import DIALECT_OF_FOLDER, Mapping, parse_mapping
+from adapters.mapping import Mapping, parse_mapping
 from adapters.registry import DIALECTS
 
 NUMBERS = "fidelity.json"
@@ -29,9 +30,19 @@ Counts = tuple[int, int, int, int]
 
 @functools.cache
 def mapping_of(dialect: str) -> Mapping:
-    """Return the mapping tables of a dialect."""
-    folder = next(name for name, known in DIALECT_OF_FOLDER.items() if known == dialect)
-    page = resources.files("adapters") / folder / "MAPPING.md"
+    """Return the mapping tables of a dialect.
+
+    Raises:
+        DragomanError: there is no such dialect, or it has no page with its tables.
+    """
+    known = DIALECTS.get(dialect)
+    if known is None:
+        text = f"There is no dialect `{dialect}`; known: {', '.join(DIALECTS)}."
+        raise DragomanError(text, code=ErrorCode.CONFIG)
+    page = resources.files("adapters") / known.folder / "MAPPING.md"
+    if not page.is_file():
+        text = f"`{dialect}` has no page adapters/{known.folder}/MAPPING.md with its tables."
+        raise DragomanError(text, code=ErrorCode.CONFIG)
     return parse_mapping(page.read_text(encoding="utf-8"))
 
 

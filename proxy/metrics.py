@@ -7,6 +7,7 @@ may read the numbers learns no names, and a label with a session's id would grow
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterator
 
 from prometheus_client import (
@@ -16,7 +17,12 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from adapters import events as ev
@@ -32,6 +38,7 @@ from proxy.errors import (
     SessionClosed,
     SessionNotFound,
 )
+from proxy.turns import BUCKETS, TURNS
 
 # When a series began is nothing that anybody asks for, and doubles them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -108,9 +115,19 @@ LOST = Counter(
     "Sessions that left memory because a write failed, to be loaded anew.",
     registry=REGISTRY,
 )
+STRANDED = Counter(
+    "dragoman_sessions_stranded",
+    "Sessions that were loaded for readers only, because their state cannot be read.",
+    registry=REGISTRY,
+)
 HOLES = Counter(
     "dragoman_feed_holes",
     "Reads of a feed that ended because a frame is missing.",
+    registry=REGISTRY,
+)
+MALFORMED = Counter(
+    "dragoman_malformed_requests",
+    "Connections that were answered 400 because what they sent is no HTTP.",
     registry=REGISTRY,
 )
 
@@ -129,7 +146,7 @@ class _Summed(Collector):
     def __init__(self) -> None:
         self.stored = 0
 
-    def collect(self) -> Iterator[CounterMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         repairs = CounterMetricFamily(
             "dragoman_repairs",
             "Repairs of what backends said, by the rule of the normalizer.",
@@ -142,6 +159,28 @@ class _Summed(Collector):
         yield CounterMetricFamily(
             "dragoman_events_stored", "Canonical events stored since the start.", self.stored
         )
+        yield from _turns()
+
+
+def _turns() -> Iterator[Metric]:
+    bounds = [*map(str, BUCKETS), "+Inf"]
+    counts = itertools.accumulate(TURNS.counts)
+    yield HistogramMetricFamily(
+        "dragoman_loop_turn_seconds",
+        "CPU time of the event loop's turns.",
+        buckets=list(zip(bounds, counts, strict=True)),
+        sum_value=TURNS.seconds,
+    )
+    yield GaugeMetricFamily(
+        "dragoman_loop_turn_longest_seconds",
+        "CPU time of the longest turn of the event loop so far.",
+        TURNS.longest,
+    )
+    yield GaugeMetricFamily(
+        "dragoman_loop_turn_longest_wall_seconds",
+        "Longest turn of the event loop so far by the clock.",
+        TURNS.longest_wall,
+    )
 
 
 _summed = _Summed()

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
-from adapters.commands import SendMessage
+from adapters.commands import SendMessage, members_of
 from adapters.jsonvalue import parse_json
 from adapters.state import LogState
 from proxy.clock import Clock
@@ -24,6 +24,7 @@ from proxy.routes.control import (
     DeletedOut,
     SessionsOut,
     detail_out,
+    open_in,
     pruned_out,
     row_out,
 )
@@ -101,12 +102,12 @@ async def shown(journal: Journal, name: str) -> JsonObject:
     legs, names = await journal.legs(row.key), await journal.aliases(row.key)
     waiting = await journal.commands(row.key, statuses=("accepted",))
     queued = [command for command in waiting if _is_message(command)]
-    return detail_out(row, state, queued, legs, names, {}).model_dump(mode="json")
+    return detail_out(row, open_in(row.id, state), queued, legs, names, {}).model_dump(mode="json")
 
 
 def _is_message(command: CommandRow) -> bool:
     value: Any = parse_json(command.body)
-    return bool(value["type"] == SendMessage.TYPE)
+    return bool(members_of(value)["type"] == SendMessage.TYPE)
 
 
 async def exported(journal: Journal, name: str) -> AsyncIterator[bytes]:

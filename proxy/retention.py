@@ -8,8 +8,9 @@ time. Whoever comes back to a session that went is told so, in its dialect's own
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Literal
 
 from proxy.journal.base import Journal, SessionRow
@@ -19,6 +20,9 @@ DAY_MS = 86_400_000
 
 AT_ONCE = 10_000
 """Sessions that are chosen at a time: 5 MB of rows; what is left over is chosen next time."""
+
+STEP = 256
+"""Sessions that are judged between two looks at what else there is to do: 1 ms."""
 
 Reason = Literal["age", "bytes_per_backend", "bytes"]
 
@@ -55,6 +59,14 @@ class Doomed:
     reason: Reason
 
 
+async def _calmly(found: Iterable[tuple[SessionRow, str]]) -> AsyncIterator[tuple[SessionRow, str]]:
+    """Yield sessions, and let others work in between."""
+    for number, session in enumerate(found):
+        if not number % STEP:
+            await asyncio.sleep(0)
+        yield session
+
+
 async def choose(
     journal: Journal,
     limits: Limits,
@@ -72,9 +84,8 @@ async def choose(
     """
     chosen: dict[int, Doomed] = {}
     if limits.age is not None:
-        for row, backend in await journal.oldest(
-            before=now - limits.age, owner=owner, limit=AT_ONCE
-        ):
+        found = await journal.oldest(before=now - limits.age, owner=owner, limit=AT_ONCE)
+        async for row, backend in _calmly(found):
             if may(row):
                 chosen[row.key] = Doomed(row, backend, "age")
     if limits.bytes is None and limits.bytes_per_backend is None:
@@ -86,7 +97,8 @@ async def choose(
     async def fit(excess: int, backend: str | None, reason: Reason) -> None:
         if excess <= 0:
             return
-        for row, of_backend in await journal.oldest(backend=backend, owner=owner, limit=AT_ONCE):
+        found = await journal.oldest(backend=backend, owner=owner, limit=AT_ONCE)
+        async for row, of_backend in _calmly(found):
             if row.key in chosen or not may(row):
                 continue
             chosen[row.key] = Doomed(row, of_backend, reason)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,9 +11,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import aiohttp
 from aiohttp import web
 
-from proxy import descriptors
+from proxy import blocks, descriptors, garbage, turns
 from proxy.app import create_app, create_listener
 from proxy.clock import Clock, Ids
+from proxy.connections import Runner
 from proxy.errors import ConfigError
 from proxy.journal import open_journal
 from proxy.sessions import Sessions
@@ -36,10 +36,6 @@ journal's last write. At most half of it."""
 WAITING_CONNECTIONS = 1024
 """Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
 before it tries again, and asyncio's own 100 are fewer than come back after a restart."""
-
-IDLE_SECONDS = 75.0
-"""How long a connection may stay between two requests; also what finds those whose client vanished
-in between. aiohttp's own is an hour, in which thousands may gather."""
 
 TAKEOVER_SECONDS = 0.0005
 """How long the journal's thread waits for a busy event loop to let go of the interpreter. It needs
@@ -69,7 +65,7 @@ async def opened_sessions(
         # No limit: every running turn holds one connection, and the sessions bound those.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
         async with aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar()
         ) as http:
             sessions = Sessions(
                 settings, journal, http, tasks=tasks, clock=clock or Clock(), ids=ids or Ids()
@@ -85,13 +81,7 @@ async def opened_sessions(
 
 
 async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
-    runner = web.AppRunner(
-        app,
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=GRACE_SECONDS,
-        keepalive_timeout=IDLE_SECONDS,
-    )
+    runner = Runner(app, grace=GRACE_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(
@@ -108,11 +98,10 @@ async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner
 
 
 def _set_up_interpreter() -> None:
-    """Let the garbage collector look less often, since events make no cycles and the looking
-    doubles what decoding costs; let threads take over sooner."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    """Bound what the garbage collector and the growth of a block take at a time; let threads take
+    over sooner."""
+    garbage.set_up()
+    blocks.set_up()
     sys.setswitchinterval(TAKEOVER_SECONDS)
 
 
@@ -151,9 +140,16 @@ async def _serve(
                 app = create_listener(settings, sessions, listener)
                 runners.append((await _listen(app, listener.address))[0])
             host = f"[{address.host}]" if ":" in address.host else address.host
-            if ready is not None:
-                ready(f"http://{host}:{port}")
-            await stop.wait()
+            # What a start takes keeps nobody waiting.
+            loop = asyncio.get_running_loop()
+            unwatch, leave = turns.watch(loop), garbage.watch(loop)
+            try:
+                if ready is not None:
+                    ready(f"http://{host}:{port}")
+                await stop.wait()
+            finally:
+                leave()
+                unwatch()
         finally:
             await _stop(sessions, runners, settings.server.shutdown_seconds)
 

@@ -4,6 +4,8 @@ The models are what the file says and can be built in code as well: nothing here
 environment or a file but `load_settings`. It merges file and environment, turns each complaint into
 one line that names where the value came from, the key and the nearest known name, and resolves the
 backends' credentials, so that a missing one stops the start and not the first request.
+
+Why one room: it is the catalogue of all settings, with their checks.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -38,6 +41,8 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from adapters.dialect import Only
+from adapters.registry import DIALECTS
 from proxy.errors import ConfigError
 
 PREFIX = "DRAGOMAN_"
@@ -49,14 +54,21 @@ CLIENT_VARIABLES = frozenset({"DRAGOMAN_CONFIG", "DRAGOMAN_URL", "DRAGOMAN_KEY"}
 LOCAL = "local"
 """The name of everybody while no keys are configured, and the owner of the sessions made then."""
 
-DialectName = Literal["herm", "eve", "engine", "managed-agents", "hermes-agent"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # RFC 9110, section 5.6.2.
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _MEDIA_TYPE = re.compile(r"(?:\*/\*|[\w.+-]+/(?:\*|[\w.+-]+))")
+# Those of browsers (HTML standard, "serialization of an origin") and of the apps that are made with
+# them, such as `tauri://localhost`; `null` is that of every sandboxed page, and names nobody.
+_ORIGIN = re.compile(
+    r"(?!http://[^/]*:80$)(?!https://[^/]*:443$)"
+    r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?"
+)
 _HOOKS = "hooks:"
+
+ANY_ORIGIN = "*"
+"""Every origin."""
 
 Place = tuple[str | int, ...]
 
@@ -104,6 +116,15 @@ def _name(text: str) -> str:
     return text
 
 
+def _origin(text: str) -> str:
+    if text != ANY_ORIGIN and _ORIGIN.fullmatch(text) is None:
+        raise ValueError(
+            f"`{text}` is no origin: write it as a browser sends it, scheme, host and a port that "
+            "is not the usual one, in lower case, like `https://app.example.com`"
+        )
+    return text
+
+
 def _sha256(text: str) -> str:
     if _SHA256.fullmatch(text) is None:
         # The value is not shown: it may be the key itself.
@@ -139,8 +160,33 @@ def _adopt(text: str) -> str:
     return text
 
 
+def _dialect(value: object, only: Only) -> str:
+    """Return the name of a dialect that has frontends, or backends."""
+    fit = [name for name, known in DIALECTS.items() if known.only in (None, only)]
+    given = str(value)[:40]
+    if given in fit:
+        return given
+    if given in DIALECTS:
+        known = DIALECTS[given]
+        raise ValueError(
+            f"{known.no_backends or known.no_frontends}; write one of {', '.join(fit)}"
+        )
+    raise ValueError(f"`{given}` is unknown{_nearest(given, fit)}")
+
+
+def _listener_dialect(value: object) -> str:
+    return _dialect(value, "frontends")
+
+
+def _backend_dialect(value: object) -> str:
+    return _dialect(value, "backends")
+
+
 Name = Annotated[str, AfterValidator(_name)]
+ListenerDialect = Annotated[str, BeforeValidator(_listener_dialect)]
+BackendDialect = Annotated[str, BeforeValidator(_backend_dialect)]
 Listen = Annotated[str, AfterValidator(_listen)]
+Origin = Annotated[str, AfterValidator(_origin)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -160,6 +206,13 @@ class ServerSettings(Table):
     write_timeout_seconds: Seconds = 30.0
     # Two eve uploads of 25 MiB (eve page, section 4.2) as base64 fit.
     max_body_bytes: Annotated[int, Field(ge=1024)] = 72 * 2**20
+    allowed_origins: tuple[Origin, ...] = ()
+    # Two of the largest at once: text and files of a body take two to three times its size.
+    max_bodies_bytes: Annotated[int, Field(ge=0)] = 144 * 2**20
+    # nginx gives a client a minute for its head; programs need less, also behind a slow link.
+    head_timeout_seconds: Seconds = 20.0
+    body_timeout_seconds: Seconds = 20.0
+    content_encodings: tuple[Literal["gzip", "deflate"], ...] = ()
 
     @property
     def address(self) -> Address:
@@ -240,13 +293,16 @@ class CreateSettings(Table):
 
 
 class DialectSettings(Table):
-    """Settings of how a backend is driven. `interrupt` is for engine backends."""
+    """Settings of how a backend is driven. `interrupt` and `task_ids_of` are for engine backends:
+    the one owner whose frontends' names of tasks go to the backend as they are.
+    """
 
     patience_seconds: Annotated[float, Field(gt=0)] | None = None
     interrupt: Literal["impossible", "deny"] | None = None
+    task_ids_of: str | None = None
 
 
-_OF_DIALECT: Mapping[str, str] = {"interrupt": "engine"}
+_OF_DIALECT: Mapping[str, str] = {"interrupt": "engine", "task_ids_of": "engine"}
 """Members of `DialectSettings` that belong to one dialect."""
 
 
@@ -254,7 +310,7 @@ class BackendSettings(Table):
     """`[[backends]]`: one agent server."""
 
     name: Name
-    dialect: DialectName
+    dialect: BackendDialect
     url: str
     auth: AuthSettings | None = None
     create: CreateSettings = CreateSettings()
@@ -319,7 +375,7 @@ class ListenerSettings(Table):
     """`[[listeners]]`: one dialect and route at the root of a port of its own."""
 
     listen: Listen
-    dialect: DialectName
+    dialect: ListenerDialect
     route: str
 
     @property
@@ -412,6 +468,11 @@ class Settings(BaseSettings):
         """Return the key of that name, or None."""
         return next((key for key in self.keys if key.name == name), None)
 
+    def face(self, dialect: str) -> Mapping[str, Any]:
+        """Return the table that has a dialect's name: how its face is served; empty without one."""
+        table = getattr(self, dialect, None)
+        return table.model_dump() if isinstance(table, Table) else {}
+
     def secrets(self) -> list[str]:
         """Return the backends' credentials, for whoever must recognise them to hide them."""
         return [
@@ -459,6 +520,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
             if name not in routes:
                 place = ("keys", at, "backends", number)
                 yield place, f"there is no backend or route `{name}`{_nearest(name, routes)}"
+    yield from _misnamed_tasks(settings)
     for at, listener in enumerate(settings.listeners):
         if listener.route not in routes:
             why = (
@@ -466,6 +528,12 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
             )
             yield ("listeners", at, "route"), why
     if not settings.keys:
+        if ANY_ORIGIN in settings.server.allowed_origins:
+            why = (
+                "`*` would let every web page use this server, which without keys asks nobody who "
+                "they are: name the origins, or add [[keys]]"
+            )
+            yield ("server", "allowed_origins"), why
         for place, listen in _listens(settings):
             if not parse_listen(listen).loopback:
                 yield (
@@ -475,6 +543,22 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
                         "add [[keys]], or listen on 127.0.0.1"
                     ),
                 )
+
+
+def _misnamed_tasks(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield what would let two sessions meet in one task of an Engine, or no name pass at all."""
+    owners = [key.name for key in settings.keys] or [LOCAL]
+    for at, backend in enumerate(settings.backends):
+        owner = backend.settings.task_ids_of
+        if owner is None:
+            continue
+        place: Place = ("backends", at, "settings", "task_ids_of")
+        if owner not in owners:
+            yield place, f"there is no key `{owner}`{_nearest(owner, owners)}"
+        for other in settings.backends:
+            if other is not backend and other.url.rstrip("/") == backend.url.rstrip("/"):
+                why = f"backend `{other.name}` has the same url, so its sessions could meet these"
+                yield place, why
 
 
 def _listens(settings: Settings) -> Iterator[tuple[Place, str]]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import ast
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from adapters.dialect import Dialect
+from adapters.registry import DIALECTS
+from tests.contracts import DialectsForbidden, DialectsIndependent
+
 REPOSITORY = Path(__file__).parent.parent
 PACKAGES = ("adapters", "proxy")
+MODULES = sorted(
+    str(file.relative_to(REPOSITORY))
+    for package in PACKAGES
+    for file in (REPOSITORY / package).rglob("*.py")
+)
 
 
 def test_the_import_contracts_hold() -> None:
@@ -22,6 +34,44 @@ def test_the_import_contracts_hold() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
+
+@pytest.mark.parametrize(
+    ("contract", "type_"),
+    [
+        ("dialects-are-independent", "dialects_independent"),
+        ("a-part-knows-no-dialect", "dialects_forbidden"),
+        ("the-proxy-names-no-dialect", "dialects_forbidden"),
+        ("a-codec-cannot-agree-with-itself", "dialects_forbidden"),
+    ],
+)
+def test_the_contracts_about_dialects_take_them_from_the_registry(
+    contract: str, type_: str
+) -> None:
+    tables = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    linter = tables["tool"]["importlinter"]
+    contracts = {one.get("id"): one for one in linter["contracts"]}
+    assert contracts[contract]["type"] == type_
+    types = dict(named.split(": ") for named in linter["contract_types"])
+    assert types == {
+        make.type_name: f"{make.__module__}.{make.__name__}"
+        for make in (DialectsIndependent, DialectsForbidden)
+    }
+
+
+def test_a_dialect_that_is_registered_is_in_the_contracts_about_dialects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(DIALECTS, "new-one", Dialect("new-one"))
+    independent: Any = DialectsIndependent("independent", {}, {})
+    assert "adapters.new_one" in {str(module) for module in independent.modules}
+    options = {"source_modules": ["proxy"], "forbidden_modules": ["adapters.registry"]}
+    forbidden: Any = DialectsForbidden("forbidden", {}, options)
+    named = {str(module) for module in forbidden.forbidden_modules}
+    assert {"adapters.new_one", "adapters.eve", "adapters.registry"} <= named
+
+
+PARTS = 8
+"""Tests among which the modules are shared out: to import them all takes half a minute."""
 
 IMPORT_ALONE = """
 import importlib, os, sys
@@ -54,9 +104,10 @@ def modules() -> list[str]:
     return sorted(dotted)
 
 
-def test_every_module_can_be_imported_alone() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_module_can_be_imported_alone(part: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", IMPORT_ALONE, *modules()],
+        [sys.executable, "-W", "error", "-c", IMPORT_ALONE, *modules()[part::PARTS]],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -90,3 +141,35 @@ async def test_a_blocking_call_in_the_loop_is_refused(
     with pytest.raises(BaseException, match=f"{name} blocks the event loop") as refused:
         call()
     assert type(refused.value).__name__ == "BlockingCallInLoop"
+
+
+MOST_LINES = 450
+MOST_METHODS = 30
+WHY = "Why one room: "
+
+_METHODS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def too_large(source: str) -> str | None:
+    """Say what a module has too much of, if anything."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            methods = [
+                one for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
+            if len(methods) > MOST_METHODS:
+                return f"class {node.name} has {len(methods)} methods"
+    lines = source.count("\n")
+    return f"it has {lines} lines" if lines > MOST_LINES else None
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_large_room_says_why_it_is_one(module: str) -> None:
+    source = (REPOSITORY / module).read_text(encoding="utf-8")
+    what = too_large(source)
+    says = WHY in (ast.get_docstring(ast.parse(source)) or "").replace("\n", " ")
+    if what is not None:
+        assert says, f"{what}: part it, or write `{WHY}…` at the end of its docstring"
+    else:
+        assert not says, f"it is no longer large: drop `{WHY}…` from its docstring"

@@ -12,7 +12,10 @@ from bench.results import GOALS, Results, judge
 from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
 from bench.storm import judged
 from bench.target import BARE, DURABLE, MEMORY
+from bench.turns import turns_of
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
+from proxy import metrics
+from proxy.turns import TURNS
 
 MACHINE = {
     "date": "2026-01-02",
@@ -185,3 +188,19 @@ def test_figures_replace_those_before_in_their_part_of_the_page(module: str) -> 
     assert documented(twice, module, ["--docs"], MACHINE, ["| a |", "one"]) == once
     assert twice.startswith(before[: before.index("made by `python -m bench.resume")])
     assert twice.endswith(before[before.rindex("<!-- end of the made part") :])
+
+
+def test_a_run_tells_the_longest_turn_and_how_many_were_too_long() -> None:
+    TURNS.begin()
+    for cpu in (0.001, 0.021, 0.019, 0.3):
+        TURNS.took(cpu, cpu)
+    text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode()
+    assert turns_of(text) == (300.0, 2)
+    results = Results(MACHINE, rounds=1)
+    for target in (MEMORY, DURABLE, DURABLE):
+        results.add_turns(target, *turns_of(text))
+    results.add_turns(DURABLE, 7.0, 0)
+    line = "Longest turn of the event loop, durable: 300.0 ms of CPU; turns above 20 ms: 4."
+    for shown in (summary(results), page(results)):
+        assert line in shown
+        assert "no journal: 300.0 ms of CPU; turns above 20 ms: 2." in shown

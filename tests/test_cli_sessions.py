@@ -170,6 +170,8 @@ async def test_prune_says_what_goes_and_why(tmp_path: Path) -> None:
         ("prune",),
         ("prune", "--older-than", "30"),
         ("prune", "--older-than", "soon"),
+        ("prune", "--older-than", "9" * 400 + "d"),
+        ("prune", "--max-bytes", "99999999999GiB"),
         ("prune", "--max-bytes", "10XB", "--yes"),
         ("prune", "--max-bytes", "10"),
         ("delete",),

@@ -21,7 +21,7 @@ from proxy import matrix
 from proxy.cli import main
 from tests import fidelity
 from tests.test_mapping import NEVER_DROPPED
-from tests.wire import bodies, driven, entries_of, name_of, served
+from tests.wire import bodies, driven, entries_of, frontends, name_of, served
 
 HINT = "run python -m tests.fidelity --write and read the diff"
 
@@ -221,7 +221,7 @@ def test_fields_are_those_that_say_something() -> None:
     assert list(fields_of(ev.TurnResumed(thread_id="main"))) == ["type"]
 
 
-@pytest.mark.parametrize("frontend", list(DIALECTS))
+@pytest.mark.parametrize("frontend", frontends())
 def test_what_counts_is_not_dropped_for_any_frontend(frontend: str) -> None:
     (log,) = bodies(CANONICAL)
     ledger = Ledger(Side(CANONICAL, None), matrix.side_of(frontend))

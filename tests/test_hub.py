@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from aiohttp import HttpVersion10, HttpVersion11, web
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from adapters.base import Encoder, Frame
 from adapters.events import MAIN, Entry, Native
-from proxy import hub
+from proxy import hub, streams
 from proxy.hub import Feed, Reader, entries_of
 from proxy.journal.base import Chunk, Write
 from proxy.journal.memory import MemoryJournal
@@ -28,6 +28,7 @@ from proxy.streams import StreamPlan, write_stream
 RING = 60
 WRITE = 40
 TRANSPORT = 100
+LARGE = 70
 HIGH = 50
 """Bytes in a transport above which `response.write` waits, as aiohttp's does at 64 kB."""
 
@@ -40,11 +41,15 @@ def small_limits() -> Iterator[None]:
         yield
 
 
-def limits() -> Any:
+def limits(publish: int = hub.PUBLISH_ENTRIES) -> Any:
     patch = pytest.MonkeyPatch()
     patch.setattr(hub, "RING_BYTES", RING)
     patch.setattr(hub, "WRITE_BYTES", WRITE)
     patch.setattr(hub, "TRANSPORT_BYTES", TRANSPORT)
+    patch.setattr(hub, "PUBLISH_ENTRIES", publish)
+    patch.setattr(hub, "LARGE_BYTES", LARGE)
+    patch.setattr(hub, "AT_ONCE_BYTES", 2 * LARGE)
+    patch.setattr(streams, "LARGE_BYTES", LARGE)
 
     class Undo:
         def __enter__(self) -> None:
@@ -119,6 +124,7 @@ class Log:
         self.seq = 1
         self.stored = 1
         self.unpublished: list[list[Entry]] = []
+        self.unshown: list[list[Entry]] = []
         self.feed = Feed(journal, key, "s", Counting, lambda: self.stored)
         # What every reader of all frames must have got in the end.
         self.frames: list[Frame] = []
@@ -143,7 +149,21 @@ class Log:
         """Let the feed hear of the oldest write that it has not heard of, as a session does."""
         entries = self.unpublished.pop(0)
         self.stored = entries[-1].seq
-        self.feed.publish(entries)
+        if self.unshown:
+            self.unshown.append(entries)
+        else:
+            self.feed.publish(entries)
+
+    def announce(self) -> None:
+        """Let the feed hear of the oldest write later, entry by entry, as a session does with a
+        large one; what is stored after it waits."""
+        entries = self.unpublished.pop(0)
+        self.stored = entries[-1].seq
+        self.unshown += [[entry] for entry in entries]
+
+    def show(self) -> None:
+        """Let the feed hear of the next of these entries."""
+        self.feed.publish(self.unshown.pop(0))
 
     def say(self, *steps: Step) -> None:
         """Store and publish."""
@@ -418,6 +438,86 @@ async def test_one_frame_larger_than_all_limits_passes(
     assert wire.cursors == log.cursors()
 
 
+async def test_large_frames_are_kept_until_each_reader_has_written_them(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "LARGE_BYTES", 2)
+    monkeypatch.setattr(hub, "AT_ONCE_BYTES", 2)
+    monkeypatch.setattr(hub, "RING_BYTES", 2)
+    monkeypatch.setattr(streams, "LARGE_BYTES", 2)
+    wires = [readers.join() for _ in range(5)]
+    await rest()
+    fed = cast(Counting, log.feed.encoder).fed
+    made = Counting.made
+    for _ in range(hub.RING_FRAMES):
+        log.say(Step())
+    # None is written where it comes: for many readers that were more than a turn's work.
+    assert not any(wire.writes for wire in wires)
+    await rest()
+    assert all(wire.cursors == log.cursors() for wire in wires)
+    assert cast(Counting, log.feed.encoder).fed == fed + hub.RING_FRAMES
+    assert Counting.made == made
+
+
+async def test_a_large_write_of_many_frames_is_kept_until_each_reader_has_written_it(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "LARGE_BYTES", 2)
+    monkeypatch.setattr(hub, "AT_ONCE_BYTES", 2)
+    monkeypatch.setattr(hub, "RING_BYTES", 2)
+    wires = [readers.join() for _ in range(5)]
+    await rest()
+    made = Counting.made
+    log.say(*(Step() for _ in range(3 * hub.RING_FRAMES)))
+    assert not any(wire.writes for wire in wires)
+    await rest()
+    assert all(wire.cursors == log.cursors() for wire in wires)
+    assert Counting.made == made
+
+
+async def test_a_large_write_goes_straight_to_readers_who_are_few(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "LARGE_BYTES", 2)
+    wires = [readers.join() for _ in range(2)]
+    await rest()
+    # `<0>`, `<1>.` and `<2>..`, then the same with 3 to 6.
+    monkeypatch.setattr(hub, "AT_ONCE_BYTES", 12 * len(wires))
+    log.say(Step(), Step(), Step())
+    assert [wire.cursors for wire in wires] == [[0, 1, 2]] * 2
+    log.say(Step(), Step(), Step(), Step())
+    assert [wire.cursors for wire in wires] == [[0, 1, 2]] * 2
+
+
+async def test_no_more_than_so_many_bytes_of_large_frames_are_kept(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "RING_BYTES", 2)
+    monkeypatch.setattr(hub, "LARGE_RING_BYTES", 8)
+    readers.join()
+    await rest()
+    for _ in range(20):
+        log.say(Step())
+    assert 1 <= len(log.feed._ring) < hub.RING_FRAMES
+    assert sum(len(frame.data) for frame in log.feed._ring) <= 8
+
+
+async def test_who_comes_between_the_entries_of_a_large_write_keeps_nothing_from_the_others(
+    log: Log, readers: Readers
+) -> None:
+    first = readers.join()
+    await rest()
+    log.store(Step(), Step(), Step())
+    log.announce()
+    log.show()
+    second = readers.join()
+    await rest()
+    assert second.cursors == [0, 1, 2]
+    log.show()
+    await rest()
+    assert first.cursors == [0, 1, 2]
+
+
 async def test_many_readers_share_the_bytes_of_one_encoder(log: Log, readers: Readers) -> None:
     wires = [readers.join() for _ in range(50)]
     await rest()
@@ -665,6 +765,8 @@ _steps = st.builds(Step, frames=st.integers(0, 3), skip=st.sampled_from([0, 0, 0
 _actions = st.one_of(
     st.tuples(st.just("store"), st.lists(_steps, min_size=1, max_size=6)),
     st.tuples(st.just("publish"), st.none()),
+    st.tuples(st.just("announce"), st.none()),
+    st.tuples(st.just("show"), st.none()),
     st.tuples(st.just("join"), st.tuples(st.integers(0, 30), st.booleans())),
     st.tuples(st.just("leave"), st.integers(0, 9)),
     st.tuples(st.just("take"), st.tuples(st.integers(0, 9), st.integers(1, 90))),
@@ -685,6 +787,10 @@ async def _play(actions: Sequence[tuple[str, Any]]) -> None:
                 log.store(*value)
             case "publish" if log.unpublished:
                 log.publish()
+            case "announce" if log.unpublished:
+                log.announce()
+            case "show" if log.unshown:
+                log.show()
             case "join":
                 # A cursor that the client has been told: no further than the next frame.
                 readers.join(min(value[0], len(log.frames)), fast=value[1])
@@ -709,6 +815,8 @@ async def _end(log: Log, readers: Readers, others: list[asyncio.Task[None]]) -> 
     log.store(Step(1, "session"))
     while log.unpublished:
         log.publish()
+    while log.unshown:
+        log.show()
     async with asyncio.timeout(5):
         while not all(task.done() for _, _, task in readers.open):
             for wire, _, _ in readers.open:
@@ -724,11 +832,11 @@ async def _end(log: Log, readers: Readers, others: list[asyncio.Task[None]]) -> 
 
 
 @settings(max_examples=300)
-@given(st.lists(_actions, max_size=40))
+@given(st.lists(_actions, max_size=40), st.sampled_from([2, 6]))
 def test_every_reader_gets_every_frame_once_and_in_order_whatever_happens_when(
-    actions: list[tuple[str, Any]],
+    actions: list[tuple[str, Any]], publish: int
 ) -> None:
-    with limits():
+    with limits(publish):
         asyncio.run(_play(actions))
 
 
@@ -738,7 +846,11 @@ def test_every_reader_gets_every_frame_once_and_in_order_whatever_happens_when(
 class Heavy(Counting):
     """Has a state that is larger than a snapshot's share."""
 
+    dumped: ClassVar[list[int]] = []
+    """The cursors at which one was made."""
+
     def snapshot(self) -> bytes:
+        self.dumped.append(self.next_cursor)
         return super().snapshot().rjust(4 * hub.SNAPSHOT_BYTES, b"0")
 
 
@@ -820,9 +932,74 @@ async def test_the_end_of_a_session_is_behind_every_snapshot(log: Log, readers: 
 async def test_a_large_state_is_stored_less_often(log: Log) -> None:
     for _ in range(8 * hub.SNAPSHOT_ENTRIES):
         log.say(Step())
+    dumped = len(Heavy.dumped)
     feed = Feed(log.journal, log._key, "s", Heavy, lambda: log.stored)
     await feed.catch_up()
     assert await taken(log) == [4 * hub.SNAPSHOT_ENTRIES, 8 * hub.SNAPSHOT_ENTRIES]
+    # Nor is it made much more often than it is stored.
+    assert len(Heavy.dumped) - dumped <= 5
+
+
+async def test_a_very_large_state_is_rarer_by_the_square_of_its_size(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "SNAPSHOT_TIMES", 2)
+    for _ in range(8 * hub.SNAPSHOT_ENTRIES):
+        log.say(Step())
+    feed = Feed(log.journal, log._key, "s", Heavy, lambda: log.stored)
+    await feed.catch_up()
+    assert await taken(log) == [8 * hub.SNAPSHOT_ENTRIES]
+
+
+async def test_a_state_that_would_take_long_to_read_is_not_stored(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumped = len(Heavy.dumped)
+    monkeypatch.setattr(Heavy, "weight", lambda _, most: most + 1)
+    for _ in range(32 * hub.SNAPSHOT_ENTRIES):
+        log.say(Step())
+    feed = Feed(log.journal, log._key, "s", Heavy, lambda: log.stored)
+    await feed.catch_up()
+    assert await taken(log) == []
+    # Nor is it made in vain.
+    assert len(Heavy.dumped) == dumped
+
+
+async def test_a_write_of_very_many_entries_reaches_readers_who_are_up_to_date_by_steps(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "PUBLISH_ENTRIES", 8)
+    live, slow = readers.join(), readers.join(fast=False)
+    await rest()
+    log.say(*[Step()] * 8)
+    assert live.cursors == log.cursors()
+    log.say(*[Step()] * 9)
+    assert live.cursors == log.cursors()[:8]
+    await rest()
+    assert live.cursors == log.cursors()
+    # By the feed, once for all: from here on it delivers by itself again.
+    log.say(Step())
+    assert live.cursors == log.cursors()
+    while slow.waiting:
+        slow.take()
+        await rest()
+    assert slow.cursors == log.cursors()
+
+
+async def test_a_write_of_very_many_entries_that_comes_while_a_heartbeat_waits_is_not_missed(
+    log: Log, readers: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "PUBLISH_ENTRIES", 8)
+    wire = readers.join(fast=False, heartbeat=BEAT, heartbeat_seconds=0.01)
+    await rest()
+    while len(wire.waiting) <= HIGH:
+        log.say(Step())
+    await wire.has(BEAT, 1)
+    log.say(*[Step()] * 9)
+    wire.fast = True
+    wire.take()
+    await rest()
+    assert wire.cursors == log.cursors()
 
 
 async def test_a_feed_is_prepared_before_it_reads_and_once(log: Log) -> None:

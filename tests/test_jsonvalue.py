@@ -13,7 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.jsonvalue import MAX_DEPTH, JsonError, JsonValue, compact, format_json, parse_json
+from adapters import jsonvalue
+from adapters.jsonvalue import (
+    MAX_DEPTH,
+    MOST_COUNT,
+    MOST_DIGITS,
+    VALUE_WEIGHT,
+    JsonError,
+    JsonValue,
+    Known,
+    compact,
+    count_of,
+    format_json,
+    format_text,
+    int_of,
+    number_of,
+    parse_json,
+    rest_of,
+    text_in,
+    text_of,
+    weight_of,
+)
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -71,6 +91,68 @@ def test_what_is_written_is_read_back_with_types(value: Any) -> None:
 def test_every_valid_text_is_read_as_the_standard_library_reads_it(value: Any) -> None:
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
         assert repr(parse_json(text.encode())) == repr(json.loads(text))
+
+
+@given(VALUES)
+def test_a_long_text_is_read_as_a_short_one(value: Any) -> None:
+    text = json.dumps(value)
+    with pytest.MonkeyPatch.context() as patch:
+        # So that integers and brackets stand on the border of a step.
+        patch.setattr(jsonvalue, "_STEP", 7)
+        assert repr(parse_json(text.encode())) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_a_long_integer_is_exact_wherever_a_step_ends(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonvalue, "_STEP", 8)
+    for digits in (19, 20, 25):
+        number = int("1" * digits)
+        assert parse_json(b" " * before + b"[%d]" % number) == [number]
+        assert parse_json(b" " * before + b"[-%d]" % number) == [-number]
+
+
+@given(st.text(max_size=20))
+def test_a_text_that_was_written_is_the_same_json_again(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonvalue, "LONG_TEXT", 3)
+        patch.setattr(jsonvalue, "_written", ())
+        written = format_text(text)
+        # Equal, and not the very same text.
+        again = "".join(list(text))
+        assert format_text(again) == written == format_json(text)
+        assert (format_text(again) is written) == (len(text) > 3)
+        assert format_json({"a": [text_in(again)]}) == format_json({"a": [text]})
+
+
+def test_only_the_last_two_long_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonvalue, "LONG_TEXT", 3)
+    monkeypatch.setattr(jsonvalue, "_written", ())
+    first = format_text("abcd")
+    assert format_text("abcd") is first
+    format_text("bcde")
+    assert format_text("abcd") is first
+    format_text("cdef")
+    assert format_text("bcde") == b'"bcde"'
+    assert format_text("abcd") is not first
+
+
+def test_a_document_that_is_known_is_not_read_again() -> None:
+    text = b'{"a":["' + b"x" * jsonvalue.LONG_TEXT + b'",1]}'
+    known = Known.of(text)
+    assert known == text
+    value = parse_json(known)
+    assert value == parse_json(text)
+    assert parse_json(known) is value
+    assert type(bytes(known)) is bytes
+
+
+def test_what_is_no_json_is_not_known() -> None:
+    text = b"[" * jsonvalue.LONG_TEXT * 2
+    assert Known.of(text) is text
+    with pytest.raises(JsonError):
+        parse_json(Known.of(text))
 
 
 @given(st.binary(max_size=40) | st.text(alphabet='[]{}",:0123456789-e.\\un ', max_size=40))
@@ -143,6 +225,54 @@ def test_an_integer_too_long_for_python_is_a_json_error() -> None:
         parse_json(b"9" * 5000)
     with pytest.raises(JsonError, match="too many digits"):
         format_json([10**5000])
+
+
+def test_an_integer_is_read_up_to_a_limit_that_keeps_reading_quick() -> None:
+    assert parse_json(b"9" * MOST_DIGITS) == 10**MOST_DIGITS - 1
+    with pytest.raises(JsonError, match="too many digits"):
+        parse_json(b"9" * (MOST_DIGITS + 1))
+
+
+@pytest.mark.parametrize("value", [0, 1, MOST_COUNT])
+def test_a_count_is_an_integer_that_all_peers_read_alike(value: int) -> None:
+    assert count_of(value) == value
+
+
+@pytest.mark.parametrize("value", [-1, MOST_COUNT + 1, 2**70, 1.0, True, None, "1", [], {}])
+def test_what_counts_nothing_is_no_count(value: object) -> None:
+    assert count_of(value) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "integer", "number", "text"),
+    [
+        (0, 0, 0, None),
+        (-(2**70), -(2**70), -(2**70), None),
+        (1.5, None, 1.5, None),
+        (True, None, None, None),
+        ("", None, None, None),
+        ("1", None, None, "1"),
+        (None, None, None, None),
+        ([1], None, None, None),
+    ],
+)
+def test_a_member_of_another_type_counts_as_none(
+    value: object, integer: int | None, number: float | None, text: str | None
+) -> None:
+    assert (int_of(value), number_of(value), text_of(value)) == (integer, number, text)
+
+
+def test_the_rest_of_an_object_is_what_is_not_known() -> None:
+    value = {"a": 1, "b": None, "c": 2}
+    assert rest_of(value, {"a"}) == {"b": None, "c": 2}
+    assert rest_of(value, ("a", "b", "c", "d")) is None
+
+
+def test_the_depth_of_many_values_is_found_without_a_walk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jsonvalue, "_walk_down", lambda value: pytest.fail("walked"))
+    assert parse_json(b"[" + b",".join([b"[]"] * 1_000) + b"]") == [[]] * 1_000
 
 
 def test_of_two_equal_keys_the_last_one_wins_on_both_paths() -> None:
@@ -245,3 +375,12 @@ def test_a_compact_copy_takes_its_length_and_no_more() -> None:
         assert tracemalloc.get_traced_memory()[0] / len(kept) < len(text) + 100
     finally:
         tracemalloc.stop()
+
+
+def test_a_value_weighs_its_text_and_so_much_for_each_value() -> None:
+    assert weight_of("abc") == VALUE_WEIGHT + 3
+    assert weight_of({"ab": ["c", 1, None]}) == 5 * VALUE_WEIGHT + 3
+    assert weight_of(({"ab": {}},)) == 3 * VALUE_WEIGHT + 2
+    # What is above is above, by how much is not looked at.
+    looked_at = weight_of(["x"] * 1_000_000, 1_000)
+    assert 1_000 < looked_at <= 1_000 + 2 * VALUE_WEIGHT

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters import events as ev
-from adapters.base import BlockEnded
 from adapters.normalizer import _RULES, Normalizer, Rule
+from adapters.raw import BlockEnded
 from adapters.state import LogState
 
 # Few names, so that they meet: repeated ids, ids of ended turns, results of other turns' calls.

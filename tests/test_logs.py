@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from aiohttp.http_exceptions import BadStatusLine
 
 from adapters.errors import ErrorCode
 from proxy import logs
 from proxy.errors import UpstreamRejected
+from proxy.malformed import NO_HTTP
 
 
 @pytest.fixture
@@ -47,6 +49,17 @@ def test_a_record_is_one_json_line_with_its_extras(stream: io.StringIO) -> None:
     }
 
 
+def test_a_name_from_outside_forges_no_line_and_is_cut(stream: io.StringIO) -> None:
+    name = 'a\n{"level":"error"}\r\x1b[2J\x7f\x85\x9b31m\u2028b'
+    logging.getLogger("proxy.test").warning("child `%s`", name, extra={"child": name * 1000})
+    text = stream.getvalue()
+    assert len(text.splitlines()) == 1
+    assert text.removesuffix("\n").isprintable()
+    [line] = lines(stream)
+    assert line["message"] == ('child `a\n{"level":"error"}\r\x1b[2J\\x7f\\x85\\x9b31m\\u2028b`')
+    assert len(line["child"]) < 2 * logs.MOST_TEXT
+
+
 def test_configured_credentials_are_replaced_in_every_text(stream: io.StringIO) -> None:
     log = logging.getLogger("proxy.test")
     log.warning("sent tok-1 and %s", "tok-1-longer", extra={"header": "Bearer tok-1"})
@@ -77,6 +90,17 @@ def test_of_a_foreign_exception_only_type_and_place_are_logged(stream: io.String
     assert (line["error"]["type"], line["error"]["cause"]) == ("ValueError", "KeyError")
     [place] = line["error"]["at"]
     assert "test_logs.py:" in place
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_what_is_no_http_is_a_line_at_level_debug_only(stream: io.StringIO, level: int) -> None:
+    log = logging.getLogger("proxy.test.http")
+    log.addFilter(NO_HTTP)
+    logging.getLogger().setLevel(level)
+    for error in (BadStatusLine("junk"), ValueError("ours")):
+        log.error("Error handling request", exc_info=error)
+    found = [line["level"] for line in lines(stream)]
+    assert found == (["debug", "error"] if level == logging.DEBUG else ["error"])
 
 
 def test_text_that_is_no_unicode_is_logged_all_the_same() -> None:

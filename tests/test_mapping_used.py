@@ -215,7 +215,10 @@ def test_every_row_is_shown_by_a_fixture_or_listed_with_its_reason(dialect: str)
     names = {written(row) for row in rows}
     assert listed - names == set(), "listed, but no row (any more)"
     assert listed & shown == set(), "listed, but a fixture shows them: take them off the list"
-    assert names - shown - listed == set(), "no fixture shows them: record one, or list them"
+    assert names - shown - listed == set(), (
+        f"no body below fixtures/wire/{dialect} shows these rows: record one, or list them in "
+        f"fixtures/unexercised.toml under `[[{dialect}]]` with the reason"
+    )
 
 
 @pytest.mark.parametrize("dialect", served())
@@ -224,7 +227,11 @@ def test_every_row_of_a_face_is_fed_by_a_log_or_listed_with_its_reason(dialect: 
     names = {row.canonical for row in mapping_of(dialect).canonical}
     listed = set(unexercised(CANONICAL))
     assert listed & fed == set(), "listed, but a log has them: take them off the list"
-    assert names - fed - listed == set(), "no log has them: add them to one, or list them"
+    assert names - fed - listed == set(), (
+        f"no log has these rows of `{dialect}`: add what they are about to "
+        "fixtures/canonical/every-type.ndjson, or list them in fixtures/unexercised.toml under "
+        f"`[[{CANONICAL}]]` with the reason"
+    )
 
 
 @functools.cache

@@ -16,13 +16,14 @@ import pytest
 from adapters import events as ev
 from adapters.normalizer import Normalizer, Rule
 from adapters.state import SNAPSHOT_SHAPE, LogState
-from proxy import metrics, session
+from proxy import metrics
 from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.hub import Feed
 from proxy.journal import _writer
 from proxy.journal.base import Journal, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Garbage
+from proxy.session import snapshots
 from tests.e2e.conftest import Run, run
 from tests.journal.conftest import create, journal, line, path, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
@@ -334,14 +335,14 @@ async def test_snapshots_of_no_use_are_counted(
     _, after = await feed.encoder_at()
     assert (after, found()) == (0, [0, 1])
     # Of a session's state.
-    monkeypatch.setattr(session, "SNAPSHOT_ENTRIES", 2)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_ENTRIES", 2)
     async with proxied() as dragoman:
         name = await dragoman.say("hello")
         await dragoman.until_idle(name)
         live = await dragoman.session(name)
-        bad = Snapshot(session.STATE, SNAPSHOT_SHAPE, 0, live.last_seq, b"{}")
+        bad = Snapshot(snapshots.STATE, SNAPSHOT_SHAPE, 0, live.last_seq, b"{}")
         dragoman.sessions.journal.add_snapshot(live.row.key, bad)
-        dragoman.sessions._forget(name)
+        dragoman.sessions.live.forget(name)
         assert (await dragoman.session(name)).last_seq == live.last_seq
     assert found() == [1, 1]
     # One whose bytes are damaged on the disk.

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
-from adapters.base import BlockEnded
 from adapters.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
-from adapters.state import RECENT_IDS, REPAIRED, LogState
+from adapters.raw import BlockEnded
+from adapters.state import BLOCK_TEXT, OPEN_TEXT, RECENT_IDS, REPAIRED, LogState
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)
@@ -64,6 +64,10 @@ def claim(request: str = "r1", state: Any = "claimed") -> ev.InteractionAnswered
     return ev.InteractionAnswered(
         thread_id=M, request_id=request, command_id="i1", by="key", state=state
     )
+
+
+WHOLE = "w" * BLOCK_TEXT
+"""A text that one block has just room for."""
 
 
 def accepted(command: str = "i1", kind: Any = "message") -> ev.InputAccepted:
@@ -215,6 +219,64 @@ TABLE: list[tuple[Rule, list[ev.Event], list[str]]] = [
     (Rule.SAME_PAUSE, [*PAUSED, paused()], PAUSED_OUT),
     (Rule.EMPTY_PAUSE, [*OPEN, paused("r1")], ["turn.started t1"]),
     (Rule.EMPTY_PAUSE, [paused()], []),
+    (
+        # Between two answers that came at once nobody is waited for.
+        Rule.ANSWERED_PAUSE,
+        [*PAUSED, claim("r1"), claim("r2"), resolved("r1"), paused("r2"), resolved("r2")],
+        [
+            *PAUSED_OUT,
+            *["interaction.answered claimed"] * 2,
+            "interaction.resolved r1=answered",
+            "interaction.resolved r2=answered",
+        ],
+    ),
+    (
+        # And is when the second one comes to nothing.
+        Rule.ANSWERED_PAUSE,
+        [
+            *(*PAUSED, claim("r1"), claim("r2"), resolved("r1"), paused("r2")),
+            claim("r2", state="released"),
+        ],
+        [
+            *PAUSED_OUT,
+            *["interaction.answered claimed"] * 2,
+            "interaction.resolved r1=answered",
+            "interaction.answered released",
+            "turn.paused r2*",
+        ],
+    ),
+    (
+        # Also where the backend has said meanwhile that it works.
+        Rule.ANSWERED_PAUSE,
+        [
+            *(*PAUSED, claim("r1"), claim("r2"), ev.TurnResumed(thread_id=M, turn_id="t1")),
+            *(resolved("r1"), paused("r2"), claim("r2", state="released")),
+        ],
+        [
+            *PAUSED_OUT,
+            *["interaction.answered claimed"] * 2,
+            "turn.resumed",
+            "interaction.resolved r1=answered",
+            "interaction.answered released",
+            "turn.paused r2*",
+        ],
+    ),
+    (
+        # One that works shows no pause for it.
+        Rule.ANSWERED_PAUSE,
+        [
+            *(*PAUSED, claim("r1"), claim("r2"), resolved("r1"), paused("r2"), delta("a")),
+            claim("r2", state="released"),
+        ],
+        [
+            *PAUSED_OUT,
+            *["interaction.answered claimed"] * 2,
+            "interaction.resolved r1=answered",
+            "turn.resumed*",
+            "text.delta a",
+            "interaction.answered released",
+        ],
+    ),
     (Rule.LATE, [start(), end(), delta("a")], ["turn.started t1", "turn.ended t1=completed"]),
     (Rule.LATE, [start(), end(), end()], ["turn.started t1", "turn.ended t1=completed"]),
     (Rule.LATE, [start(), end(), end(None)], ["turn.started t1", "turn.ended t1=completed"]),
@@ -255,6 +317,18 @@ TABLE: list[tuple[Rule, list[ev.Event], list[str]]] = [
             "text.delta a",
             "reasoning.completed h=partial*",
             "text.completed a=partial*",
+            "turn.ended t1=interrupted",
+        ],
+    ),
+    (
+        Rule.LONG_BLOCK,
+        [*OPEN, delta("a" * BLOCK_TEXT), delta("b"), end(outcome="interrupted")],
+        [
+            "turn.started t1",
+            f"text.delta {'a' * BLOCK_TEXT}",
+            f"text.completed {'a' * BLOCK_TEXT}=complete*",
+            "text.delta b",
+            "text.completed b=partial*",
             "turn.ended t1=interrupted",
         ],
     ),
@@ -419,6 +493,23 @@ TABLE: list[tuple[Rule, list[ev.Event], list[str]]] = [
         ],
         ["session.ended", "session.ended"],
     ),
+    (
+        Rule.LONG_BLOCK,
+        [start(), delta(WHOLE), delta("a"), delta("b"), thought(WHOLE), thought("c"), end()],
+        [
+            "turn.started t1",
+            f"text.delta {WHOLE}",
+            f"text.completed {WHOLE}=complete*",
+            "text.delta a",
+            "text.delta b",
+            "reasoning.delta",
+            f"reasoning.completed {WHOLE}=complete*",
+            "reasoning.delta",
+            "reasoning.completed c=complete*",
+            "text.completed ab=complete*",
+            "turn.ended t1=completed",
+        ],
+    ),
     (Rule.UNREPAIRED, [accepted(), accepted()], ["input.accepted", "native input.accepted*"]),
 ]
 
@@ -430,6 +521,34 @@ def test_a_rule_makes_raw_events_lawful(rule: Rule, raw: list[ev.Event], out: li
     events, normalizer = normalized(raw)
     assert [short(event) for event in events] == out
     assert normalizer.repairs[rule] >= 1
+
+
+@pytest.mark.parametrize("rest", ["b", "bc", "x"])
+def test_a_block_that_is_too_long_goes_on_as_another_one(rest: str) -> None:
+    pieces = [delta(WHOLE), delta("a"), delta(WHOLE), delta("b")]
+    events, normalizer = normalized([start(), *pieces, said(rest), delta("c", "b2"), end()])
+    blocks = [(e.block_id, e.text) for e in events if isinstance(e, ev.TextCompleted)]
+    # What its end says of the whole says nothing of the last piece.
+    assert blocks == [("b1", WHOLE), ("b1~2", "a"), ("b1~3", WHOLE), ("b1~4", "b"), ("b2", "c")]
+    assert normalizer.repairs[Rule.LONG_BLOCK] == 3
+    assert not normalizer.repairs[Rule.TEXT_DIFFERS]
+    assert normalizer.state.open_text == 0
+
+
+def test_all_open_blocks_of_a_session_together_have_room_for_so_much() -> None:
+    threads = [f"kid-{number}" for number in range(OPEN_TEXT // BLOCK_TEXT + 1)]
+    raw: list[ev.Event] = []
+    for name in threads:
+        piece: dict[str, Any] = {"turn_id": f"{name}:t", "block_id": f"{name}:b", "message_id": "m"}
+        raw += [
+            ev.TurnStarted(thread_id=name, turn_id=f"{name}:t", cause="message"),
+            ev.TextDelta(thread_id=name, text=WHOLE, **piece),
+            ev.TextDelta(thread_id=name, text="a", **piece),
+        ]
+    events, normalizer = normalized(raw)
+    said = "".join(e.text for e in events if isinstance(e, ev.TextDelta))
+    assert said == (WHOLE + "a") * len(threads)
+    assert normalizer.state.open_text <= OPEN_TEXT
 
 
 def test_every_rule_is_tested() -> None:

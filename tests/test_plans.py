@@ -29,6 +29,22 @@ def test_every_golden_log_has_its_plan_in_every_face_and_version() -> None:
     }, "run: python -m tests.plans --write"
 
 
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b'event: text_delta\ndata: {"text":"a"}\n\n', "text_delta"),
+        (b'id: 7\ndata: {"type":\ndata: "RUN_STARTED"}\n\n', "RUN_STARTED"),
+        (b"data: [DONE]\n\n", "-"),
+        (b": beat\n\n", ":"),
+        (b'{"type":"turn.started"}\n', "turn.started"),
+        (b'{"text":"a"}\n', "-"),
+        (b"plain words\n", "-"),
+    ],
+)
+def test_a_frame_of_any_framing_has_a_kind(data: bytes, kind: str) -> None:
+    assert plans.kind_of(Frame(0, data)) == kind
+
+
 class OneMore(HermEncoder):
     """Writes one frame more than Herm's encoder does, at the end of a turn."""
 

@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 
 from adapters import events as ev
+from adapters.herm import routes as herm
 from adapters.herm.server import Envelope, HermEncoder, messages_of
 from adapters.registry import DIALECTS
 from bench.resume import (
@@ -33,11 +34,12 @@ from bench.resume import (
     started,
     write_log,
 )
-from proxy import hub, session
+from proxy import hub
+from proxy.faces import reading
 from proxy.hub import entries_of
 from proxy.journal.base import CodecRow, Write
 from proxy.journal.sqlite import READERS, SqliteJournal
-from proxy.routes import herm
+from proxy.session import codec_of, snapshots
 
 ENTRIES = 4_000
 UNREAD = 60
@@ -225,7 +227,7 @@ async def test_a_session_that_breaks_off_in_its_messages_is_not_taken_for_whole(
         return messages_of(envelopes)
 
     monkeypatch.setattr(herm, "messages_of", breaking)
-    monkeypatch.setattr(herm, "WRITE_BYTES", 1)
+    monkeypatch.setattr(reading, "WRITE_BYTES", 1)
     async with (
         started(path) as house,
         house.http.get(house.base + LIST.removesuffix("/events")) as response,
@@ -299,10 +301,10 @@ async def say_a_long_block(path: Path) -> None:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
         main: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "turn-block"}
         block: dict[str, Any] = {"message_id": "m-block", "block_id": "b-block"}
-        live._emit([ev.TurnStarted(**main, cause="message")])
+        live._record.emit([ev.TurnStarted(**main, cause="message")])
         for number in range(BLOCK):
             text = f"piece {number} of the answer, "
-            stored = live._emit([ev.TextDelta(**main, **block, text=text)])
+            stored = live._record.emit([ev.TextDelta(**main, **block, text=text)])
             if number % 64 == 0:
                 assert stored is not None
                 await stored
@@ -345,7 +347,9 @@ async def test_above_their_size_snapshots_are_rarer_in_proportion(
     # As of a block of 1 MB.
     times = 6
     monkeypatch.setattr(hub, "SNAPSHOT_BYTES", BLOCK * 27 // times)
-    monkeypatch.setattr(session, "SNAPSHOT_SHARE", BLOCK * 27 // times // session.SNAPSHOT_ENTRIES)
+    monkeypatch.setattr(
+        snapshots, "SNAPSHOT_SHARE", BLOCK * 27 // times // snapshots.SNAPSHOT_ENTRIES
+    )
     path = tmp_path / "journal.db"
     await say_a_long_block(path)
     cursor = STREAMS["eve startIndex"]
@@ -474,8 +478,10 @@ async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_pa
     await write_log(path, "dgs_long", 300)
     async with started(path) as house:
         live = await house.sessions.get("dgs_long", owner=None, route=None)
-        for number in range(3 * session.SNAPSHOT_ENTRIES):
-            stored = live._emit([ev.Notice(thread_id=ev.MAIN, level="info", text=f"{number}")])
+        for number in range(3 * snapshots.SNAPSHOT_ENTRIES):
+            stored = live._record.emit(
+                [ev.Notice(thread_id=ev.MAIN, level="info", text=f"{number}")]
+            )
             assert stored is not None
             await stored
         # What is stored last is in the snapshot before long; the journal's close waits for it.
@@ -484,9 +490,9 @@ async def test_an_open_session_keeps_its_snapshots_up_though_nobody_reads(tmp_pa
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     newest = dict(connection.execute("SELECT kind, max(seq) FROM snapshots GROUP BY kind"))
     last = live.last_seq
-    assert newest["state"] > last - 2 * session.SNAPSHOT_ENTRIES
-    assert newest["frames/herm/main"] > last - 2 * session.SNAPSHOT_ENTRIES
-    assert hub.SNAPSHOT_ENTRIES <= session.SNAPSHOT_ENTRIES
+    assert newest["state"] > last - 2 * snapshots.SNAPSHOT_ENTRIES
+    assert newest["frames/herm/main"] > last - 2 * snapshots.SNAPSHOT_ENTRIES
+    assert hub.SNAPSHOT_ENTRIES <= snapshots.SNAPSHOT_ENTRIES
 
 
 async def test_sessions_that_begin_together_take_their_first_snapshots_one_after_the_other(
@@ -498,8 +504,10 @@ async def test_sessions_that_begin_together_take_their_first_snapshots_one_after
     async with started(path) as house:
         for number in range(4):
             live = await house.sessions.get(f"dgs_{number}", owner=None, route=None)
-            for _ in range(session.SNAPSHOT_ENTRIES + 1 - live.last_seq):
-                stored = live._emit([ev.Notice(thread_id=ev.MAIN, level="info", text="more")])
+            for _ in range(snapshots.SNAPSHOT_ENTRIES + 1 - live.last_seq):
+                stored = live._record.emit(
+                    [ev.Notice(thread_id=ev.MAIN, level="info", text="more")]
+                )
             assert stored is not None
             await stored
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
@@ -510,6 +518,6 @@ async def test_sessions_that_begin_together_take_their_first_snapshots_one_after
 
 
 def test_a_codec_is_fixed_with_all_that_shapes_its_frames() -> None:
-    fixed = session.codec_of("eve", "b", {"form": "all", "token_rotation": False})
-    assert fixed == CodecRow("eve", 1, b'{"agent":"b","form":"all","token_rotation":false}')
+    fixed = codec_of("eve", "b", {"form": "all", "token_rotation": False})
+    assert fixed == CodecRow("eve", 2, b'{"agent":"b","form":"all","token_rotation":false}')
     assert FACES == ("eve", "engine", "herm")

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -19,9 +19,11 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from proxy.app import FACES
+from adapters.registry import faces
 from proxy.keys import SESSIONS
 from proxy.settings import ListenerSettings, Settings
+from tests.asks import ANY, ASKS, CALLBACKS, NAMES, OPEN, filled, without_ids
+from tests.asks import below as below_of
 from tests.support.keys import credential, key_of
 from tests.support.proxied import Proxied, Served, proxied
 from tests.support.waiting import SOON_S
@@ -29,54 +31,13 @@ from tests.support.waiting import SOON_S
 OWNER, FOREIGN, LIMITED, WRONG = "k-owner", "k-foreign", "k-limited", "k-nobody"
 KEYS = (key_of("owner"), key_of("foreign"), key_of("limited", ("other",)))
 
-OPEN = {
-    "/healthz": "says that the process lives",
-    "/readyz": "says that it takes work",
-    "/api/v1/openapi.json": "is the same for everybody",
-    "/eve/v1/health": "is open at every eve server (eve page, section 2.1)",
-    "/health": "is open at every Engine (engine page, section 3)",
-}
-"""The paths that need no key, and why."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a route wants to be asked with; `{session}` and `{request}` stand for ids."""
-
-    json: Any = None
-    query: Mapping[str, str] = field(default_factory=dict)
-
-
-MESSAGE = Ask({"message": "hello"})
-ANY = Ask({})
-
-ASKS: dict[tuple[str, str], Ask] = {
-    ("POST", "/api/v1/sessions/{session}/interactions/{request}"): Ask({"decision": "deny"}),
-    ("POST", "/eve/v1/session"): MESSAGE,
-    ("POST", "/eve/v1/session/{session}"): MESSAGE,
-    ("POST", "/execute"): Ask({"message": "hello", "task_id": "{session}"}),
-    ("GET", "/execute/replay"): Ask(query={"after": "0", "task_id": "{session}"}),
-    ("POST", "/hitl/respond"): Ask({"answer": "no", "task_id": "{session}"}),
-    ("POST", "/v1/agents/{agent}/sessions"): ANY,
-    ("POST", "/v1/sessions/{session}/events"): Ask(
-        {"events": [{"type": "user.message", "content": [{"type": "text", "text": "hello"}]}]}
-    ),
-    ("PATCH", "/v1/sessions/{session}"): Ask({"title": "x"}),
-}
-"""Routes below the base URL of their face that want more than `{}`."""
-
 # A path that is no route is answered 404, with or without a key: there is nothing behind it.
 NOTHING_THERE = {401, 404, 405, 501}
-CALLBACKS = frozenset(
-    f"/eve/v1/{path}"
-    for path in (
-        "connections/{name}/callback/{token}",
-        "connections/{name}/callback/{attempt}/{token}",
-        "callback/{token}",
-        "task-input/{token}",
-    )
+
+HOW_TO_ASK = (
+    "give the route an `example` of a good request, in the `routes.py` of its dialect (a route of "
+    "the control API has its own in `ASKS` of tests/asks.py)"
 )
-"""Below the prefix: what is open because its token is the credential (eve page, section 2.1)."""
 
 ANY_METHOD = "PROPFIND"
 NO_ROUTE = "nowhere"
@@ -106,16 +67,30 @@ class Walk:
             await self._route(route)
         return self.faults
 
+    def _is_of_a_face(self, path: str) -> bool:
+        return self.served.url != self.dragoman.url or path.startswith("/as/")
+
+    async def _health(self, method: str, path: str, below: str) -> None:
+        """Ask for the health of a route that does not exist, for nobody and for a key."""
+        for key in (None, WRONG, OWNER, LIMITED):
+            answer = await self._ask(method, path, below, key=key, route=NO_ROUTE)
+            if answer.status != 404:
+                self.faults.append(f"{method} {path}: {NO_ROUTE} is healthy for {key}")
+        if await self._ask(method, path, below, key=LIMITED) != answer:
+            self.faults.append(f"{method} {path}: a key learns of a route that it may not use")
+
     async def _route(self, route: web.AbstractRoute) -> None:
         assert route.resource is not None
         path = re.sub(r":[^}]*}", "}", route.resource.canonical)
-        below = re.sub(r"^/as/[^/]+/to/{route}", "", path)
+        below = below_of(path)
         method = ANY_METHOD if route.method == "*" else route.method
         self.asked += 1
         where = f"{route.method} {path}"
         if below in OPEN and method in ("GET", "HEAD"):
             if (await self._ask(method, path, below)).status != 200:
                 self.faults.append(f"{where}: is to be open")
+            if "{route}" in path:
+                await self._health(method, path, below)
             return
         if below in CALLBACKS:
             answers = [await self._ask(method, path, below)]
@@ -132,6 +107,10 @@ class Walk:
         ask = ASKS.get((method, below), ANY)
         if "{session}" in below + str(ask):
             await self._session(where, method, path, below, any_method=route.method == "*")
+        elif route.method != "*" and self._is_of_a_face(path):
+            own = await self._ask(method, path, below, key=OWNER)
+            if own.status == 400:
+                self.faults.append(f"{where}: the owner gets {own}; {HOW_TO_ASK}")
         if "{route}" in path:
             limited = await self._ask(method, path, below, key=LIMITED)
             nowhere = await self._ask(method, path, below, key=LIMITED, route=NO_ROUTE)
@@ -158,7 +137,7 @@ class Walk:
             return
         own = await self._ask(method, path, below, key=OWNER, **names)
         if own == unknown:
-            self.faults.append(f"{where}: the owner gets {own} too; say in ASKS how it is asked")
+            self.faults.append(f"{where}: the owner gets {own} too; {HOW_TO_ASK}")
 
     async def _ask(
         self,
@@ -171,27 +150,11 @@ class Walk:
         session: str = "dgs_0",
         request: str = "r-1",
     ) -> Answer:
-        names = {
-            "session": session,
-            "request": request,
-            "input": "c-1",
-            "route": route,
-            "agent": "engine",
-            "tail": "x",
-            "parent": "dgs_0",
-            "call": "c-1",
-            "name": "n",
-            "attempt": "a-1",
-            "token": "t-1",
-        }
-
-        def filled(text: str) -> str:
-            return re.sub(r"{(\w+)}", lambda found: names[found[1]], text)
-
+        names = {**NAMES, "session": session, "request": request, "route": route}
         ask = ASKS.get((method, below), ANY)
-        body = None if method in ("GET", "HEAD") else _filled(ask.json, names)
-        query = {name: filled(value) for name, value in ask.query.items()}
-        url = self.served.url + filled(path)
+        body = None if method in ("GET", "HEAD") else filled(ask.json, names)
+        query = filled(dict(ask.query), names)
+        url = self.served.url + filled(path, names)
         try:
             return await self._answer(method, url, body, query, key, (session, route))
         except aiohttp.ClientError as error:
@@ -217,24 +180,7 @@ class Walk:
             text = await response.text() if response.content_type == "application/json" else ""
             for name in names:
                 text = text.replace(name, "NAME")
-            return Answer(response.status, response.content_type, _without_ids(text))
-
-
-def _filled(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return re.sub(r"{(\w+)}", lambda found: names[found[1]], value)
-    if isinstance(value, dict):
-        return {name: _filled(member, names) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_filled(member, names) for member in value]
-    return value
-
-
-def _without_ids(text: str) -> str:
-    """Return a text less what differs from answer to answer: ids, times and tokens."""
-    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
-    text = re.sub(r"(dgs|herm|evt|sesn)_[0-9a-zA-Z]+", "ID", text)
-    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
+            return Answer(response.status, response.content_type, without_ids(text))
 
 
 async def test_every_route_authorizes_and_no_key_learns_of_another() -> None:
@@ -242,10 +188,10 @@ async def test_every_route_authorizes_and_no_key_learns_of_another() -> None:
         walk = Walk(dragoman, Served(dragoman.url, dragoman.routes))
         assert await walk.all() == []
     # All faces were walked, and the control API.
-    assert walk.asked > 5 + 5 * len(FACES)
+    assert walk.asked > 5 + sum(len(face.routes) for face in faces().values())
 
 
-@pytest.mark.parametrize("dialect", sorted(FACES))
+@pytest.mark.parametrize("dialect", sorted(faces()))
 async def test_a_listener_serves_its_dialect_and_route_at_its_root(dialect: str) -> None:
     listener = ListenerSettings.model_validate(
         {"listen": "127.0.0.1:0", "dialect": dialect, "route": "engine"}
@@ -270,6 +216,52 @@ async def test_a_listener_serves_its_dialect_and_route_at_its_root(dialect: str)
                 )
                 # eve's controls say in this way that there is nothing (eve page, section 6).
                 assert status == 404 or body["status"] == "no_active_session", path
+
+
+async def test_a_session_that_cannot_be_loaded_is_there_for_its_owner_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with proxied(backends=("engine", "gone"), keys=KEYS[:2]) as dragoman:
+        name = await dragoman.say("hello", route="gone", key=OWNER)
+        await dragoman.until_idle(name)
+        sessions = dragoman.sessions
+        sessions.live.forget(name)
+        (left,) = (one for one in sessions.settings.backends if one.name != "gone")
+        less = sessions.settings.model_copy(update={"backends": (left,)})
+        sessions.backends._settings = less
+        for asked in (
+            "/api/v1/sessions/{name}",
+            "/api/v1/sessions/{name}/events",
+            "/as/eve/to/engine/eve/v1/session/{name}/stream",
+            "/as/herm/to/engine/v1/sessions/{name}",
+            "/as/engine/to/engine/execute/replay?task_id={name}",
+        ):
+            real, nobodys = [
+                await dragoman.request("GET", asked.format(name=one), key=FOREIGN)
+                for one in (name, "dgs_nobody")
+            ]
+            assert real[0] == 404
+            assert without_ids(str(real)) == without_ids(str(nobodys))
+        status, told = await dragoman.request("GET", f"/api/v1/sessions/{name}", key=OWNER)
+        assert (status, told["error"]["code"]) == (502, "backend_unavailable")
+        assert not [line for line in caplog.records if line.levelname == "ERROR"]
+
+
+async def test_whoever_joins_a_session_does_not_learn_of_one_on_another_route() -> None:
+    async with proxied(backends=("engine", "other"), keys=KEYS) as dragoman:
+        name = await dragoman.say("hello", key=OWNER)
+        real, nobodys = [
+            await dragoman.request(
+                "POST",
+                "/as/eve/to/other/eve/v1/session",
+                key=FOREIGN,
+                headers={"X-Dragoman-Session": one},
+                json={"message": "x"},
+            )
+            for one in (name, "dgs_nobody")
+        ]
+        assert real == nobodys
+        assert real[0] == 404
 
 
 async def _leaks(request: web.Request) -> web.StreamResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
 from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
 from proxy.scripted.templates import Template
-from tests.support.eve_client import EveClient, Form, ProtocolViolation, Refused
+from tests.support.eve_client import (
+    EveClient,
+    EveSession,
+    Form,
+    ProtocolViolation,
+    Refused,
+    TurnResult,
+)
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "wire" / "eve"
 FORMS: dict[str, Form] = {"T": "tokens", "S2": "newest"}
@@ -96,7 +104,7 @@ SCRIPTS = (
     ("toolfail", (), "The mail connector must be connected again."),
     ("approve", ("approve",), "Done, 4.1 GB freed."),
     ("approve", ("no",), "I left /srv/exports/2024 alone."),
-    ("approve2", ("approve", "no"), "I left /etc/hosts alone."),
+    ("approve-twice", ("approve", "no"), "I left /etc/hosts alone."),
     ("ask", ("09:10",), "Holding a seat on the 09:10."),
     ("ask", ("text:the night train",), "a seat on the the night train."),
     ("askopen", ("text:Ada",), "The ticket carries the name Ada."),
@@ -185,17 +193,17 @@ async def test_a_child_has_a_stream_of_its_own_and_asks_on_its_parents(
     assert records[-1]["data"]["requests"] == [request]
     await session.respond(request["requestId"], "approve")
     ends = {"T": "subagent.completed", "S2": "task.settled"}[generation]
-    async for line in _raw(served, session.session_id, session.cursor):
+    async for line in _raw(served.client, session.session_id, session.cursor):
         if line["type"] == ends:
             assert line["data"]["output"] == " Done, 4.1 GB freed."
         if line["type"] == "session.waiting":
             break
 
 
-async def _raw(served: Served, session: str, start: int) -> AsyncIterator[dict[str, Any]]:
+async def _raw(client: EveClient, session: str, start: int) -> AsyncIterator[dict[str, Any]]:
     """Records without checks: real T servers break the page's own state machine here."""
-    url = f"{served.client.host}/eve/v1/session/{session}/stream?startIndex={start}"
-    async with asyncio.timeout(5), served.client.http.get(url) as response:
+    url = f"{client.host}/eve/v1/session/{session}/stream?startIndex={start}"
+    async with asyncio.timeout(5), client.http.get(url) as response:
         async for line in response.content:
             if line.strip():
                 yield json.loads(line)
@@ -253,10 +261,149 @@ async def test_a_message_that_is_no_answer_leaves_a_closed_approval_open(serve: 
         "turn.completed",
         "session.waiting",
     ]
+    # What was put aside is said again, and answered after what was asked.
     await session.respond(request["requestId"], "approve")
+    assert _steps(await session.read_turn()) == [
+        "hello",
+        " Done, 4.1 GB freed. (turn 1)",
+        "You said: “hello”. (turn 3)",
+    ]
+
+
+def _steps(turn: TurnResult) -> list[str]:
+    """What was said in a turn, by people and in each step."""
+    assert turn.types[-2:] == ["turn.completed", "session.waiting"]
+    said = ("message.received", "message.completed")
+    return [r["data"]["message"] for r in turn.records if r["type"] in said]
+
+
+async def _asked(
+    serve: Serve, script: str, *, real: bool = False
+) -> tuple[EveSession, list[dict[str, Any]]]:
+    """A session of the token generation that waits for answers, and its requests."""
+    served = await serve("T")
+    served.client.real = real
+    session = await served.client.create(f"script: {script}")
+    return session, (await session.read_turn()).requests
+
+
+def _yes(*requests: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"requestId": r["requestId"], "optionId": r["options"][0]["id"]} for r in requests]
+
+
+@pytest.mark.parametrize("choice", ["approve", "deny"])
+async def test_a_message_beside_an_answer_is_the_step_after_the_results(
+    serve: Serve, choice: str
+) -> None:
+    session, (request,) = await _asked(serve, "approve")
+    answer = {"requestId": request["requestId"], "optionId": choice}
+    await session.respond_all([answer], message="script: tool")
     turn = await session.read_turn()
-    assert turn.text is not None
-    assert "4.1 GB freed" in turn.text
+    told = "Done, 4.1 GB freed." if choice == "approve" else "I left /srv/exports/2024 alone."
+    received, first, *others = _steps(turn)
+    assert received == "script: tool"
+    assert told in first
+    assert others[-1].endswith("so 19.99 becomes 1998. (turn 2)")
+    assert [d["stepIndex"] for d in turn.data("step.started")] == [0, 1, 2]
+    # The result of a refused call is of the old turn (section 8.2).
+    assert turn.types[0] == ("turn.started" if choice == "approve" else "action.result")
+    await session.send("script: text")
+    assert len(_steps(await session.read_turn())) == 2
+
+
+async def test_a_message_beside_all_answers_joins_their_turn(serve: Serve) -> None:
+    session, requests = await _asked(serve, "approve2")
+    await session.respond_all(_yes(*requests), message="hello")
+    turn = await session.read_turn()
+    assert _steps(turn)[0] == "hello"
+    assert _steps(turn)[2] == "You said: “hello”. (turn 2)"
+    assert len(turn.data("action.result")) == 2
+
+
+async def test_a_message_beside_one_of_two_answers_waits_for_the_other(serve: Serve) -> None:
+    session, (one, other) = await _asked(serve, "approve2")
+    await session.respond_all(_yes(one), message="first")
+    assert _steps(await session.read_turn()) == ["first"]
+    await session.respond_all(_yes(other), message="second")
+    received, results, said = _steps(await session.read_turn())
+    assert received == "first\n\nsecond"
+    assert "4.1 GB freed" in results
+    assert said == "You said: “first\n\nsecond”. (turn 3)"
+
+
+async def test_a_message_waits_where_the_agent_asks_once_more(serve: Serve) -> None:
+    session, (one,) = await _asked(serve, "approve-twice")
+    await session.respond_all(_yes(one), message="hello")
+    turn = await session.read_turn()
+    (other,) = turn.requests
+    assert _steps(turn)[0] == "hello"
+    await session.respond_all(_yes(other))
+    assert _steps(await session.read_turn())[::2] == ["hello", "You said: “hello”. (turn 3)"]
+
+
+async def test_a_message_beside_the_answer_to_a_question_is_in_its_step(serve: Serve) -> None:
+    session, requests = await _asked(serve, "ask")
+    await session.respond_all(_yes(*requests), message="hello")
+    turn = await session.read_turn()
+    assert _steps(turn) == [
+        "hello",
+        "Holding a seat on the 07:40. (turn 1)You said: “hello”. (turn 2)",
+    ]
+    assert len(turn.data("step.started")) == 1
+
+
+async def test_a_message_beside_the_answer_for_a_child_has_a_turn_of_its_own(serve: Serve) -> None:
+    session, requests = await _asked(serve, "childask", real=True)
+    await session.respond_all(_yes(*requests), message="hello")
+    # The strict client knows no turn without a start, as this one of the child's answer.
+    types: list[str] = []
+    async for record in _raw(session.client, session.session_id, session.cursor):
+        types.append(record["type"])
+        if record["type"] == "message.received":
+            break
+    assert types[-4:] == ["turn.completed", "session.waiting", "turn.started", "message.received"]
+    assert "subagent.completed" in types
+
+
+async def test_what_a_cancel_stops_beside_answers_is_forgotten_or_said_again(serve: Serve) -> None:
+    session, requests = await _asked(serve, "approve")
+    await session.respond_all(_yes(*requests), message="script: slow 100")
+    await _read_to(session, "message.completed")
+    await _read_to(session, "message.appended")
+    await session.cancel()
+    assert "turn.cancelled" in (await session.read_turn()).types
+    await session.send("hello")
+    received, said = _steps(await session.read_turn())
+    assert received == "script: slow 100\n\nhello"
+    assert said.startswith("tick 0")
+
+
+async def test_an_empty_message_beside_answers_is_none(serve: Serve) -> None:
+    session, requests = await _asked(serve, "approve")
+    with pytest.raises(Refused, match="or both"):
+        await session.send("")
+    await session.respond_all(_yes(*requests), message="")
+    assert len(_steps(await session.read_turn())) == 1
+
+
+async def test_the_later_generation_takes_no_message_beside_answers(serve: Serve) -> None:
+    served = await serve("S2")
+    session = await served.client.create("script: approve")
+    (request,) = (await session.read_turn()).requests
+    with pytest.raises(Refused, match="mutually exclusive"):
+        await session.respond_all(_yes(request), message="hello")
+    with pytest.raises(Refused, match="Expected a non-empty 'message' or"):
+        await session.send("")
+    await session.respond_all(_yes(request), message="")
+    turn = await session.read_turn()
+    assert turn.text == " Done, 4.1 GB freed. (turn 1)"
+
+
+async def _read_to(session: EveSession, kind: str) -> None:
+    async with aclosing(session.stream()) as records:
+        async for record in records:
+            if record["type"] == kind:
+                return
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
@@ -447,7 +594,7 @@ async def test_a_lost_turn_never_ends_and_the_session_goes_on(serve: Serve) -> N
     _ = [record async for record in session.stream()]
     await session.send("hello")
     seen = []
-    async for record in _raw(served, session.session_id, 0):
+    async for record in _raw(served.client, session.session_id, 0):
         seen.append(record["type"])
         if record["type"] == "session.waiting":
             break
@@ -471,7 +618,7 @@ async def test_the_generation_between_closes_its_pauses_and_has_no_tokens(serve:
         created = await response.json()
     assert created.keys() == {"ok", "sessionId", "status"}
     types = []
-    async for record in _raw(served, created["sessionId"], 0):
+    async for record in _raw(served.client, created["sessionId"], 0):
         types.append(record["type"])
         if record["type"] == "session.waiting":
             break

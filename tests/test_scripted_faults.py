@@ -16,7 +16,18 @@ import pytest
 
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.__main__ import parse
-from proxy.scripted.faults import KINDS, Altered, Cut, Fault, Faults, HalfClose, Reset, disturbed
+from proxy.scripted.faults import (
+    KINDS,
+    Altered,
+    Cut,
+    Fault,
+    Faults,
+    HalfClose,
+    Mutated,
+    Reset,
+    disturbed,
+)
+from proxy.scripted.mutations import VALUES, Raw, written
 from tests.support.serving import served
 
 Http = aiohttp.ClientSession
@@ -166,6 +177,27 @@ def test_the_end_of_a_body_is_in_one_place(kind: type[Cut | Reset | HalfClose]) 
 def test_an_altered_frame_has_other_digits() -> None:
     frames = [b"in 1998", b"in 1999", b"1998"]
     assert disturbed(Altered(), frames, 0) == [b"in 1997", b"in 1999", b"1997"]
+
+
+def test_a_mutated_stream_keeps_its_frames_and_says_other_things() -> None:
+    frames = [b'event: a\ndata: {"n":%d,"t":"x"}\n\n' % n for n in range(60)]
+    was = disturbed(Mutated(4), frames, 0)
+    assert was == [*disturbed(Mutated(4), frames[:7], 0), *disturbed(Mutated(4), frames[7:], 7)]
+    changed = [new for old, new in zip(frames, was, strict=True) if old != new]
+    assert 10 <= len(changed) <= 30
+    for frame in was:
+        # A mutation is within the JSON: framing is another fault's.
+        assert frame.startswith(b"event: a\ndata: ")
+        assert frame.count(b"\n") == 3
+    assert disturbed(Mutated(5), frames, 0) != was
+
+
+def test_what_a_mutation_puts_in_is_one_line_of_ascii() -> None:
+    for value in VALUES:
+        text = written({"a": [value]})
+        assert text.isascii()
+        assert text.isprintable()
+    assert written({"a": Raw("1e999"), "b": [None, 2**70]}) == f'{{"a":1e999,"b":[null,{2**70}]}}'
 
 
 # From a seed.

@@ -105,6 +105,7 @@ def test_the_pages_examples_are_the_templates(template: str, name: str) -> None:
         ("approve", [ALLOW], "4.1 GB freed."),
         ("approve", [DENY], "I left /srv/exports/2024 alone."),
         ("approve2", [ALLOW, DENY], "I left /etc/hosts alone."),
+        ("approve-twice", [ALLOW, DENY], "I left /etc/hosts alone."),
         ("ask", [{"type": "user.clarify_result", "answer": "09:10"}], "a seat on the 09:10."),
         ("askopen", [{"type": "user.clarify_result", "answer": ""}], "the name (skipped)."),
         (

@@ -96,6 +96,14 @@ dialect = "eve"
 url = "http://127.0.0.1:3000"
 """
 
+ONE_ENGINE = """
+[[backends]]
+name = "research"
+dialect = "engine"
+url = "http://127.0.0.1:3000"
+settings = { task_ids_of = "local" }
+"""
+
 
 def load(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> Settings:
     file = folder / "dragoman.toml"
@@ -278,6 +286,14 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
             "backends[0]: `settings.interrupt` is for backends of the dialect `engine` only",
         ),
         (
+            ONE_BACKEND + 'settings = { task_ids_of = "local" }',
+            "backends[0]: `settings.task_ids_of` is for backends of the dialect `engine` only",
+        ),
+        (
+            ONE_ENGINE + f'[[keys]]\nname = "web"\nsha256 = "{HASH}"',
+            "backends[0].settings.task_ids_of: there is no key `local`; known: web",
+        ),
+        (
             ONE_BACKEND.replace("http:", "ws:"),
             "backends[0]: `url` must begin with http:// or https:// and name a host",
         ),
@@ -296,6 +312,18 @@ def test_a_mistake_is_named_with_its_key_and_the_nearest_name(
     tmp_path: Path, text: str, complaint: str
 ) -> None:
     assert complaints(tmp_path, text) == [complaint]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:3000", "http://127.0.0.1:3000/"])
+def test_who_passes_names_of_tasks_to_an_engine_is_the_only_backend_at_its_url(
+    tmp_path: Path, url: str
+) -> None:
+    other = f'[[backends]]\nname = "other"\ndialect = "engine"\nurl = "{url}"'
+    assert complaints(tmp_path, ONE_ENGINE + other) == [
+        "backends[0].settings.task_ids_of: backend `other` has the same url, "
+        "so its sessions could meet these"
+    ]
+    assert load(tmp_path, ONE_ENGINE + other.replace("3000", "3001")).backends
 
 
 def test_all_mistakes_are_told_at_once_each_with_where_it_came_from(tmp_path: Path) -> None:

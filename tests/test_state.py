@@ -230,6 +230,38 @@ def test_a_pause_names_what_is_shown_on_its_thread_too() -> None:
     state.apply(END)
 
 
+def test_a_turn_that_was_stopped_drops_what_it_has_asked_until_its_end() -> None:
+    def accepted(kind: str) -> ev.Event:
+        return event("input.accepted", command_id="stop", kind=kind, by="key")
+
+    def settled(outcome: str) -> ev.Event:
+        return event("input.settled", command_id="stop", outcome=outcome)
+
+    def asks(request_id: str) -> ev.Event:
+        return event(
+            "interaction.requested", turn_id="t", request_id=request_id, kind="approval", prompt="?"
+        )
+
+    begun = [event("turn.started", turn_id="t", cause="message"), asks("r")]
+    state = folded([*begun, accepted("interrupt")])
+    assert (state.stopping, state.stopped) == (True, False)
+    assert state.drops("r")
+    state.apply(settled("taken"))
+    state = LogState.restore(state.snapshot())
+    state.apply(asks("later"))
+    assert (state.stopping, state.stopped) == (False, True)
+    assert [state.drops(name) for name in ("r", "later")] == [True, False]
+    for request_id in ("r", "later"):
+        state.apply(event("interaction.resolved", request_id=request_id, outcome="cancelled"))
+    state.apply(event("turn.ended", turn_id="t", outcome="interrupted"))
+    assert (state.stopped, state.drops("r")) == (False, False)
+    # What was not taken, or is no interrupt, stops nothing.
+    assert not folded([*begun, accepted("interrupt"), settled("refused")]).drops("r")
+    assert not folded([*begun, accepted("control"), settled("taken")]).drops("r")
+    # What waits for the turn of a message stops nothing that is open.
+    assert not folded([accepted("interrupt")]).drops("r")
+
+
 def test_titles_and_archives_are_remembered() -> None:
     state = folded([event("session.started", title="one")])
     assert state.title == "one"
@@ -239,13 +271,13 @@ def test_titles_and_archives_are_remembered() -> None:
 
 
 def test_a_snapshot_keeps_exact_numbers_and_what_is_nested() -> None:
-    call = event(
-        "tool.called", turn_id="t", call_id="c", name="run", input={"n": 2**70, "x": [None]}
-    )
-    state = folded([START, call, ASK])
+    call = event("tool.called", turn_id="t", call_id="c", name="run")
+    asked = ASK.model_copy(update={"details": {"n": 2**70, "x": [None]}})
+    state = folded([START, call, asked])
     again = LogState.restore(state.snapshot())
     assert again == state
-    assert again.threads[M].calls["c"].input == {"n": 2**70, "x": [None]}
+    assert again.interactions["r"].event.details == {"n": 2**70, "x": [None]}
+    assert list(again.threads[M].calls) == ["c"]
     assert again.threads[M].state is Turn.RUNNING
 
 

@@ -44,7 +44,7 @@ from adapters.errors import ClientProtocolError, DragomanError
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import format_json, parse_json
 from adapters.state import LogState
-from proxy import hub, session
+from proxy import hub
 from proxy.clock import ManualClock, SeededIds
 from proxy.errors import (
     CursorExpired,
@@ -58,15 +58,16 @@ from proxy.journal.base import Journal, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
-from proxy.session import Session
+from proxy.session import Session, snapshots
 from proxy.sessions import QUIET_SECONDS, Sessions
 from proxy.settings import BackendSettings, Settings
 from proxy.streams import StreamPlan, write_stream
 from proxy.tasks import Tasks
-from proxy.upstream.client import Take
+from proxy.upstream.client import Load, Take
 from tests.test_hub import Wire
+from tests.wire import served
 
-FACES = ("herm", "eve", "engine")
+FACES = tuple(served())
 BACKEND = "plain"
 MOST = 3
 """Sessions at a time: few, so that rules meet on them."""
@@ -180,7 +181,7 @@ class PlainCodec(ClientCodec):
     def check(self, command: cmd.AnyCommand) -> None:
         pass
 
-    def submit(self, command_id: str, command: cmd.AnyCommand, blobs: Mapping[str, bytes]) -> Call:
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
         self._begun = True
         body = cmd.encode_command(command)
         return Call("do", Request("POST", "/do", body=body), command_id=command_id)
@@ -260,6 +261,10 @@ class PlainCodec(ClientCodec):
     def snapshot(self) -> bytes:
         return format_json({"begun": self._begun})
 
+    @property
+    def changed(self) -> bool:
+        return False
+
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         value: Any = parse_json(snapshot) if snapshot else {"begun": False}
         self._begun = value["begun"]
@@ -302,7 +307,7 @@ class PlainUpstream:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
 
-    async def call(self, call: Call) -> Response:
+    async def call(self, call: Call, load: Load) -> Response:
         talk = self._talk
         await asyncio.sleep(0)
         assert call.command_id is not None
@@ -323,7 +328,7 @@ class PlainUpstream:
         return Response(status)
 
     @contextlib.asynccontextmanager
-    async def stream(self, call: Call, framing: str) -> AsyncIterator[PlainStream]:
+    async def stream(self, call: Call, framing: str, load: Load) -> AsyncIterator[PlainStream]:
         await asyncio.sleep(0)
         yield PlainStream(self._talk, int(call.request.path.rpartition("/")[2]))
 
@@ -331,16 +336,21 @@ class PlainUpstream:
 class PlainSessions(Sessions):
     """The sessions as they are, over the backend of this test."""
 
-    talks: dict[str, Talk]
+    def __init__(self, talks: dict[str, Talk], *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        make = self.live.make
 
-    def _codec(self, backend: BackendSettings, task_id: str) -> Any:
-        return PlainCodec(self.talks.setdefault(task_id, Talk()))
+        def codec(backend: BackendSettings, task_id: str) -> ClientCodec:
+            return PlainCodec(talks.setdefault(task_id, Talk()))
 
-    def _make(self, *arguments: Any) -> Session:
-        made = super()._make(*arguments)
-        upstream: Any = PlainUpstream(self.talks[made.id])
-        made._upstream = upstream
-        return made
+        def plain(*arguments: Any) -> Session:
+            made = make(*arguments)
+            upstream: Any = PlainUpstream(talks[made.id])
+            made._reading._upstream = upstream
+            return made
+
+        self.backends.codec = codec  # type: ignore[method-assign]
+        self.live.make = plain  # type: ignore[method-assign, assignment]
 
 
 # The journals.
@@ -481,8 +491,8 @@ class SessionMachine(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         for module, name, value in (
-            (session, "SNAPSHOT_ENTRIES", 6),
-            (session, "SNAPSHOT_SHARE", 10**6),
+            (snapshots, "SNAPSHOT_ENTRIES", 6),
+            (snapshots, "SNAPSHOT_SHARE", 10**6),
             (hub, "SNAPSHOT_ENTRIES", 6),
             (hub, "SNAPSHOT_BYTES", 10**6),
             (hub, "RING_BYTES", 1_500),
@@ -532,6 +542,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.tasks = Tasks("test")
         http: Any = None
         self.sessions = PlainSessions(
+            self.talks,
             self.settings,
             self.journal,
             http,
@@ -539,7 +550,6 @@ class SessionMachine(RuleBasedStateMachine):
             clock=self.clock,
             ids=self.ids,
         )
-        self.sessions.talks = self.talks
         await self.sessions.open()
 
     async def stop(self) -> None:
@@ -588,12 +598,12 @@ class SessionMachine(RuleBasedStateMachine):
         raise AssertionError("it does not come to rest")
 
     def moves(self) -> bool:
-        if self.sessions._loading:
+        if self.sessions.live.loading:
             return True
-        for live in self.sessions._live.values():
+        for live in self.sessions.live:
             codec = cast(PlainCodec, live.codec)
             behind = codec._begun and codec._next < len(codec._talk.frames)
-            if live.sending or live._owed or behind or live._seq != live._stored_seq:
+            if live.sending or live._outbox.owed or behind or not live._record.stored:
                 return True
         return False
 
@@ -699,7 +709,7 @@ class SessionMachine(RuleBasedStateMachine):
             return
         model = Model(made.id, made.row.key, self.talks[made.id])
         for name in FACES:
-            model.encoders[name] = made._encoders(name, ev.MAIN)()
+            model.encoders[name] = made._feeds.encoders(name, ev.MAIN)()
             model.shown[name] = []
         self.models.append(model)
         await self.rest()
@@ -961,7 +971,7 @@ class SessionMachine(RuleBasedStateMachine):
             for _ in range(5):
                 await self.clock.advance(QUIET_SECONDS / 2)
                 await self.rest()
-            for live in self.sessions._live.values():
+            for live in self.sessions.live:
                 assert not live.quiet
 
         self.run(work())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from adapters.events import Entry
 from adapters.fidelity import CANONICAL
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
 from adapters.translate import Options, make_source
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -23,6 +25,25 @@ def driven() -> list[str]:
 def served() -> list[str]:
     """Return the dialects with an encoder, in the order of the registry."""
     return [name for name, dialect in DIALECTS.items() if dialect.encoder is not None]
+
+
+def forms() -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return (dialect, name of a form, its settings) of every form in which frames are shown."""
+    return [
+        (name, form, settings)
+        for name, face in faces().items()
+        for form, settings in face.forms.items()
+    ]
+
+
+def frontends() -> list[str]:
+    """Return the dialects that are not for backends only, built or not."""
+    return [name for name, dialect in DIALECTS.items() if dialect.only != "backends"]
+
+
+def backends() -> list[str]:
+    """Return the dialects that are not for frontends only, built or not."""
+    return [name for name, dialect in DIALECTS.items() if dialect.only != "frontends"]
 
 
 def bodies(dialect: str) -> list[Path]:

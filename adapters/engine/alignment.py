@@ -29,6 +29,9 @@ the last of them is taken for ours; where turns are equal to their ends, none is
 When to decide is a question of its own: a replay that ends without the place, or would leave a gap,
 is read again, and believed when it has been the same three times; one that does not end is waited
 for.
+
+Why one room: the evidence for one place is one algorithm; its pieces share prints and trails, and
+none is of use to others.
 """
 
 from __future__ import annotations
@@ -42,6 +45,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import orjson
+
+from adapters.jsonvalue import LONG_TEXT
+
+_PIECE = 64 * 1024
 
 TAIL = 8
 """Prints of the last frames that are kept: enough to be unlikely twice, few enough to store."""
@@ -62,7 +69,9 @@ SHORT_MS = 5_000
 """The same for one that may only have come to a halt before the place: no network is as slow."""
 
 KEPT = 50_000
-"""Frames of a replay that wait for a decision; a buffer of three hours has fewer (section 11.1)."""
+KEPT_BYTES = 32 * 2**20
+"""Frames of a replay that wait for a decision, and their bytes; a buffer of three hours has fewer
+(section 11.1). The oldest are forgotten beyond that, as most stand before the place."""
 
 DIFFERS = "the replay differs from what was streamed"
 LACKS = "the replay does not hold the last event that was streamed"
@@ -100,7 +109,17 @@ def _seed_of(name: str) -> int:
 
 def mark_of_text(name: str, text: str) -> int:
     """Return the print of a frame whose payload is `{"text": text}`: nearly all frames are that."""
-    return zlib.crc32(text.encode(), _SEEDS.get(name) or _seed_of(name))
+    seed = _SEEDS.get(name) or _seed_of(name)
+    if len(text) <= _PIECE:
+        return zlib.crc32(text.encode(), seed)
+    return _checksum(text, seed)
+
+
+def _checksum(text: str, seed: int) -> int:
+    # By pieces: to fill as much memory anew takes as long as to read it.
+    for start in range(0, len(text), _PIECE):
+        seed = zlib.crc32(text[start : start + _PIECE].encode(), seed)
+    return seed
 
 
 def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
@@ -110,12 +129,23 @@ def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
         return zlib.crc32(data, seed)
     if len(payload) == 1 and type(text := payload.get("text")) is str:
         return mark_of_text(name, text)
+    for member in payload.values():
+        if type(member) is str and len(member) > LONG_TEXT:
+            payload = {key: _short(member) for key, member in payload.items()}
+            break
     try:
         canonical = orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
         # Integers beyond 64 bits.
         canonical = json.dumps(payload, sort_keys=True).encode()
     return zlib.crc32(canonical, seed)
+
+
+def _short(member: Any) -> Any:
+    """Return what stands for a long text: to write it takes as long as all else of its frame."""
+    if type(member) is str and len(member) > LONG_TEXT:
+        return [len(member), _checksum(member, 0)]
+    return member
 
 
 @dataclasses.dataclass(slots=True)
@@ -371,7 +401,10 @@ class Alignment:
         self._tail_at: int | None = None
         self._before = False
         self._place: int | None = None
-        self._kept: collections.deque[tuple[int, Known]] = collections.deque(maxlen=KEPT)
+        self._kept: collections.deque[tuple[int, Known]] = collections.deque()
+        self._kept_bytes = 0
+        # The number of the last frame that was forgotten.
+        self._forgotten = 0
         self.seen = 0
         self.sum = 0
         self.decide_at: int | None = None
@@ -414,8 +447,15 @@ class Alignment:
             self._recent.append(frame.mark)
             if self._tail and self._recent == self._tail:
                 self._tail_at = self.seen
-        self._kept.append((self.seen, frame))
+        self._keep(frame)
         return self._judge(frame, now)
+
+    def _keep(self, frame: Known) -> None:
+        self._kept.append((self.seen, frame))
+        self._kept_bytes += len(frame.data)
+        while len(self._kept) > KEPT or self._kept_bytes > KEPT_BYTES:
+            self._forgotten, oldest = self._kept.popleft()
+            self._kept_bytes -= len(oldest.data)
 
     def _is_new(self, frame: Known) -> bool:
         """Say whether a frame is certainly new: nothing that we know has so late a time."""
@@ -430,6 +470,7 @@ class Alignment:
         if self._far is None or not self._far.begun:
             self._before = True
             self._kept.clear()
+            self._kept_bytes = self._forgotten = 0
 
     def _find(self, *, forced: bool = False) -> tuple[int, str | None] | None:
         """Return the place and, where it is not certain, why; `forced` when no more will come."""
@@ -483,7 +524,8 @@ class Alignment:
         """
         place = self._find(forced=last or not over)
         if place is not None:
-            return Decision(self._behind(place[0]), place[1])
+            lost = LACKS if place[0] < self._forgotten else None
+            return Decision(self._behind(place[0]), place[1] or lost)
         short = self._short
         kept = [frame for _, frame in self._kept]
         if self._idle:

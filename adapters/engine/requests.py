@@ -8,23 +8,24 @@ pass-through proxy does (engine page, section 6.1), and ignored for others. `edi
 `for_engine_only` names those of a request, and the face refuses them for other backends.
 
 No refusal keeps or quotes the body: it may hold the value of a sealed request.
+
+Why one room: each function reads one body or query of the face, or writes one answer; they share
+the refusals.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import dataclasses
 import hashlib
 import re
-import urllib.parse
 from collections.abc import Mapping
 from typing import Any, NoReturn, assert_never
 
 from multidict import CIMultiDict
 
 from adapters.base import Response
+from adapters.bulk import decode_base64, decode_percent
 from adapters.commands import AnswerInteraction, SendMessage
 from adapters.engine import wire
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
@@ -98,6 +99,11 @@ _MEDIA_TYPES = {
     "document": "application/*",
 }
 """Block type -> media type of a URL source, which names none (section 6.2)."""
+
+
+MAX_BLOCKS = 256
+"""Blocks of a message: each costs some hundredths of a millisecond where it is read, and again
+wherever the message is shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -366,6 +372,8 @@ def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tupl
         return ()
     if not isinstance(blocks, list):
         _refuse(f"`{name}` is no list of blocks.")
+    if len(blocks) > MAX_BLOCKS:
+        _refuse(f"`{name}` has more than {MAX_BLOCKS} blocks.")
     return tuple(_block(block, f"{name}[{index}]", blobs) for index, block in enumerate(blocks))
 
 
@@ -412,7 +420,7 @@ def _inline(
         if "base64" in [parameter.strip().lower() for parameter in parameters]:
             content = _base64(payload, where)
         else:
-            content = urllib.parse.unquote_to_bytes(payload)
+            content = _percent(payload, where)
     else:
         content = _base64(data, where)
     if media_type is None:
@@ -422,11 +430,18 @@ def _inline(
     return File(media_type=media_type, size=len(content), ref=Blob(sha256=digest))
 
 
-def _base64(text: str, where: str) -> bytes:
-    plain = "".join(text.split()).rstrip("=")
+def _percent(text: str, where: str) -> bytes:
     try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except (binascii.Error, ValueError):
+        return decode_percent(text)
+    except ValueError:
+        pass
+    _refuse(f"`{where}.source.data` is too long for percent encoding; send base64.")
+
+
+def _base64(text: str, where: str) -> bytes:
+    try:
+        return decode_base64(text)
+    except ValueError:
         pass
     _refuse(f"`{where}.source.data` is no base64.")
 
@@ -522,6 +537,8 @@ def _stated(code: ErrorCode) -> tuple[int, str]:  # noqa: C901 - one case for ea
             return 400, "BAD_REQUEST"
         case ErrorCode.NOT_SUPPORTED:
             return 400, "NOT_SUPPORTED"
+        case ErrorCode.REQUEST_TIMEOUT:
+            return 408, "REQUEST_TIMEOUT"
         case ErrorCode.TOO_LARGE:
             return 413, "TOO_LARGE"
         case ErrorCode.UNSUPPORTED_MEDIA:
@@ -540,6 +557,8 @@ def _stated(code: ErrorCode) -> tuple[int, str]:  # noqa: C901 - one case for ea
             return 502, "LLM_PROVIDER_ERROR"
         case ErrorCode.BACKEND_UNAVAILABLE | ErrorCode.JOURNAL_UNAVAILABLE:
             return 503, "UNAVAILABLE"
+        case ErrorCode.OVERLOADED:
+            return 503, "OVERLOADED"
         case ErrorCode.STOPPING:
             return 503, "DRAINING"
         case ErrorCode.BACKEND_TIMEOUT:

@@ -10,6 +10,9 @@ starts. A body of `POST /execute` holds one turn, from `started` to its terminal
 names its task and no request, so one interaction is shown at a time, oldest first; one that was
 answered elsewhere before its turn is skipped. No payload but those of the two deltas has a member
 `text`: common clients print every `text` (section 13).
+
+Why one room: an encoder has a method for each kind of event, most of a few lines, and all share
+what is open.
 """
 
 from __future__ import annotations
@@ -21,14 +24,13 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
-import orjson
-
 from adapters import events as ev
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
+from adapters.bulk import FRAME_VALUES, TooDeep, TooMuch, Unended, outline
 from adapters.engine import wire
 from adapters.engine.requests import offered, stated_code
 from adapters.errors import ErrorCode
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.jsonvalue import JsonError, format_json, format_text, parse_json, weight_of
 from adapters.normalizer import ABANDONED
 
 TASK_OPTION = "task_id"
@@ -46,6 +48,11 @@ _OUTCOMES: dict[str, tuple[str, str]] = {
     "over_budget": ("BUDGET_EXCEEDED", "The budget is used up."),
 }
 """Outcome of a turn without an error of its own -> code and message of `error`."""
+
+
+SAID_MOST = 64
+"""Texts of a turn that are remembered, the newest: a result that is one of them is not shown again,
+and an agent says its result last."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,7 +82,7 @@ class EngineEncoder(Encoder):
 
     dialect = wire.DIALECT
     version = 1
-    shape = shape_of(_State)
+    shape = shape_of(1, _State)
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
@@ -148,6 +155,9 @@ class EngineEncoder(Encoder):
         if handler is not None and (main or type_ in _ACROSS_THREADS):
             handler(self, event)
         return out
+
+    def weight(self, most: int) -> int:
+        return weight_of(fields_of(self._s), most)
 
     def snapshot(self) -> bytes:
         return format_json(fields_of(self._s))
@@ -383,7 +393,7 @@ class EngineEncoder(Encoder):
         if event.extra is not None and _is_native(event):
             self._write(name, {"text": event.text}, event)
             return
-        self._frame(name, b'{"text":%b}' % orjson.dumps(event.text))
+        self._frame(name, b'{"text":%b}' % format_text(event.text))
 
     def _open_block(self, kind: str) -> None:
         """Begin a block; blocks never nest, so one that is interrupted goes on as another one."""
@@ -422,6 +432,7 @@ class EngineEncoder(Encoder):
         self._end_block("text", event.status)
         if event.status == "complete" and (digest := _digest_of_text(event.text)) is not None:
             s.said.append(digest)
+            del s.said[:-SAID_MOST]
 
     def _reasoning_completed(self, event: ev.ReasoningCompleted) -> None:
         self._end_block("thinking", event.status)
@@ -728,6 +739,12 @@ def _digest_of_text(text: str) -> str | None:
     """Return the digest of a text that is JSON by itself, else None."""
     if text.lstrip()[:1] not in ("{", "["):
         return None
+    if text.count(",") + text.count("[") + text.count("{") > FRAME_VALUES // 3:
+        # No result has so many values, and to read 350,000 empty lists takes 60 ms.
+        try:
+            outline(text.encode(), FRAME_VALUES)
+        except (TooMuch, TooDeep, Unended):
+            return None
     try:
         return _digest(parse_json(text))
     except JsonError:

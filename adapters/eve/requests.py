@@ -18,12 +18,13 @@ nothing. A `mode` that is no mode is ignored (T refuses), as S ignores every one
 `continuationToken` is judged by T's rules, one without by S's.
 
 No refusal keeps the offending bytes: a body may hold the value of a sealed request.
+
+Why one room: each function reads one body or query of the face in the order of its generation, or
+writes one answer; to part the generations would repeat all that they share.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import hashlib
 import hmac
@@ -36,6 +37,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, assert_never
 from multidict import CIMultiDict
 
 from adapters.base import Response
+from adapters.bulk import decode_base64, decode_percent
 from adapters.commands import AnswerInteraction, SendMessage
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.eve import wire
@@ -52,6 +54,7 @@ from adapters.events import (
 )
 from adapters.interactions import decision_of, option_named, polarity
 from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.paths import path_of, segments_of, to_header_value
 
 __all__ = [
     "Control",
@@ -89,6 +92,10 @@ Route = Literal["create", "session", "cancel", "control", "stream", "info"]
 """What was asked, as far as an error depends on it; `control` is compact, clear and reset."""
 
 _Json: TypeAlias = dict[str, Any]
+
+MAX_PARTS = 256
+"""Parts of a message, and answers in one request: each costs some hundredths of a millisecond
+where it is read, and again wherever the message is shown."""
 
 _MAX_SAFE_INTEGER = 2**53 - 1
 """Number.MAX_SAFE_INTEGER: the servers refuse a larger `startIndex` (section 7.1)."""
@@ -173,6 +180,16 @@ class InputResponse:
     text: str | None = None
 
 
+def name_again(request_id: str, times: int) -> str:
+    """Return the name of a request that is shown for that many times: each time has its own."""
+    return request_id if times == 1 else f"{request_id}~{times}"
+
+
+def first_name(request_id: str) -> str:
+    """Return the name that a request had when it was shown for the first time."""
+    return re.sub(r"~[0-9]{1,9}\Z", "", request_id)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class FollowUp:
     """A follow-up (section 5): a message, answers, or with a token both; answers come first.
@@ -203,7 +220,10 @@ class FollowUp:
 
     @property
     def options(self) -> _Json | None:
-        """Return what comes with the answers, under its wire names, for the commands' `options`."""
+        """Return what comes with the answers, under its wire names, for the commands' `options`;
+        beside a message it is the message's."""
+        if self.answers and self.message is not None:
+            return None
         options: _Json = {}
         if self.client_context is not None:
             options["clientContext"] = self.client_context
@@ -562,6 +582,8 @@ def _input_responses(members: _Json) -> tuple[InputResponse, ...]:
     value = members["inputResponses"]
     if not isinstance(value, list) or not value:
         _refuse("Expected 'inputResponses' to be a non-empty array.")
+    if len(value) > MAX_PARTS:
+        _refuse(f"Expected 'inputResponses' to have at most {MAX_PARTS} entries.")
     for entry in value:
         if (
             not isinstance(entry, dict)
@@ -734,6 +756,8 @@ def _message(members: _Json, face: Face) -> _Message | None:
         return _Message((Text(type="text", text=value),), value, {}, ()) if value else None
     if not isinstance(value, list):
         _refuse("Expected 'message' to be a string or an array of text/file parts.")
+    if len(value) > MAX_PARTS:
+        _refuse(f"Expected 'message' to have at most {MAX_PARTS} parts.")
     content: list[Content] = []
     blobs: dict[str, bytes] = {}
     violations: list[_Json] = []
@@ -798,7 +822,11 @@ def _data_url(data: str) -> bytes:
         _refuse_data()
     if head.lower().endswith(";base64"):
         return _base64(payload)
-    return urllib.parse.unquote_to_bytes(payload)
+    try:
+        return decode_percent(payload)
+    except ValueError:
+        pass
+    _refuse_data()
 
 
 def _base64(text: str) -> bytes:
@@ -807,10 +835,9 @@ def _base64(text: str) -> bytes:
     The servers skip what is not base64 and hand the model a damaged file; here it is refused. That
     is also the fate of URLs that are neither `data:` nor http(s), as no base64 has a colon.
     """
-    plain = "".join(text.split()).rstrip("=").translate(_STANDARD_ALPHABET)
     try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
-    except (binascii.Error, ValueError):
+        return decode_base64(text, _STANDARD_ALPHABET)
+    except ValueError:
         pass
     _refuse_data()
 
@@ -1054,7 +1081,7 @@ def create_answer(
     # A real server gives none on create; section 1.1 found that every client takes it.
     if form == "all" and delivery_id is not None:
         body["deliveryId"] = delivery_id
-    return json_response(202, body, {wire.SESSION_ID_HEADER: session_id})
+    return json_response(202, body, {wire.SESSION_ID_HEADER: to_header_value(session_id)})
 
 
 def follow_up_answer(
@@ -1064,7 +1091,7 @@ def follow_up_answer(
 
     T says 200 and no more, S and the union 202 with the delivery id.
     """
-    headers = {wire.SESSION_ID_HEADER: session_id}
+    headers = {wire.SESSION_ID_HEADER: to_header_value(session_id)}
     body: _Json = {"ok": True, "sessionId": session_id}
     if form == "tokens":
         return json_response(200, body, headers)
@@ -1088,7 +1115,7 @@ def control_answer(
     if kind == "cancel":
         if form == "tokens":
             body = accepted if applied else {**accepted, "status": "no_active_turn"}
-            return json_response(202, body, {wire.SESSION_ID_HEADER: session_id})
+            return json_response(202, body, {wire.SESSION_ID_HEADER: to_header_value(session_id)})
         if applied or form == "all":
             return json_response(202, accepted)
         return json_response(200, {"ok": True, "status": "no_active_turn"})
@@ -1111,7 +1138,7 @@ def stream_headers(
             "content-type": wire.STREAM_CONTENT_TYPE,
             "cache-control": "no-store, no-transform",
             "x-accel-buffering": "no",
-            wire.SESSION_ID_HEADER: session_id,
+            wire.SESSION_ID_HEADER: to_header_value(session_id),
             wire.STREAM_FORMAT_HEADER: wire.STREAM_FORMAT,
             wire.STREAM_VERSION_HEADER: str(wire.STREAM_VERSIONS[form]),
         }
@@ -1149,6 +1176,7 @@ _CONFLICTS = {
 
 _STATUSES = {
     ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.UNSUPPORTED_MEDIA: 415,
     ErrorCode.RATE_LIMITED: 429,
@@ -1157,6 +1185,7 @@ _STATUSES = {
     ErrorCode.BACKEND_UNAVAILABLE: 503,
     ErrorCode.BACKEND_TIMEOUT: 504,
     ErrorCode.JOURNAL_UNAVAILABLE: 503,
+    ErrorCode.OVERLOADED: 503,
     ErrorCode.STOPPING: 503,
 }
 
@@ -1219,6 +1248,7 @@ def refusal(
             return _failed(410, "Session history is no longer available.", wire.SESSION_EXPIRED)
         case (
             ErrorCode.INVALID_REQUEST
+            | ErrorCode.REQUEST_TIMEOUT
             | ErrorCode.TOO_LARGE
             | ErrorCode.UNSUPPORTED_MEDIA
             | ErrorCode.BACKEND_PROTOCOL
@@ -1227,6 +1257,7 @@ def refusal(
             | ErrorCode.BACKEND_TIMEOUT
             | ErrorCode.RATE_LIMITED
             | ErrorCode.JOURNAL_UNAVAILABLE
+            | ErrorCode.OVERLOADED
             | ErrorCode.STOPPING
         ):
             return _plain(error, route)
@@ -1407,7 +1438,20 @@ def webhook_path(
     """
     token = webhook_token(secret, session_id, request_id)
     parts = (name, "callback", *(() if attempt is None else (attempt,)), token)
-    return "/".join((wire.CONNECTIONS_PATH, *(urllib.parse.quote(part, safe="") for part in parts)))
+    return path_of(wire.CONNECTIONS_PATH, *parts)
+
+
+def callback_path(address: str) -> str | None:
+    """Return the path of a `webhookUrl` of a backend, made anew of its segments; None for an
+    address that is no connection's callback: who asks for it there shows no key."""
+    try:
+        segments = segments_of(urllib.parse.urlsplit(address).path) or ()
+    except ValueError:
+        return None
+    match segments:
+        case (*_, "connections", _, "callback", _) | (*_, "connections", _, "callback", _, _):
+            return path_of("", *segments)
+    return None
 
 
 def token_handle(token: str) -> str | None:

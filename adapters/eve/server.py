@@ -12,6 +12,9 @@ deltas, a turn that
 A canonical turn that pauses is one turn; the closed forms unfold it into several. Cumulative fields
 are quadratic in the length of a block, so the deltas of a long block are merged, by a rule on the
 log alone.
+
+Why one room: an encoder has a method for each kind of event, and three forms of records; all share
+what is open.
 """
 
 from __future__ import annotations
@@ -19,17 +22,18 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import orjson
 
 from adapters import events as ev
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.eve import wire
-from adapters.eve.requests import make_token, offered_options, webhook_path
-from adapters.jsonvalue import format_json, parse_json
+from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
+from adapters.interactions import decision_of
+from adapters.jsonvalue import LONG_TEXT, format_json, format_text, parse_json, text_in, weight_of
 from adapters.normalizer import ABANDONED
+from adapters.paths import path_of
 
 MERGE_FROM = 4096
 """Characters of a block up to which every delta is a record of its own."""
@@ -102,6 +106,11 @@ _TEXT_RECORD = b'{"type":"message.appended","data":{"messageDelta":%b' + _DELTA_
 _REASONING_RECORD = b'{"type":"reasoning.appended","data":{"reasoningDelta":%b' + _DELTA_COORDINATES
 
 
+DELIVERIES_MOST = 256
+"""Deliveries that a record names, which is on each record of their turn: the newest, since whoever
+said something earlier has seen a record that names it."""
+
+
 @dataclasses.dataclass(slots=True)
 class _State:
     records: int = 0
@@ -116,12 +125,21 @@ class _State:
     steps: int = 0
     first_step: int = 0
     held: bool = False
+    answering: bool = False
+    stopping: str | None = None
+    unreturned: list[str] = dataclasses.field(default_factory=list)
     relayed: bool = False
     relayed_text: str | None = None
     deliveries: list[str] = dataclasses.field(default_factory=list)
     unsettled: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     taken: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     refused: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    # What was said beside answers and has not been received: whether it is shown already. `folded`
+    # is the end of a turn that is over and goes on here with such a message.
+    beside: dict[str, bool] = dataclasses.field(default_factory=dict)
+    folded: dict[str, Any] | None = None
+    pause_follows: bool = False
+    step_failed: bool = False
     text: str = ""
     text_open: bool = False
     reasoning: str = ""
@@ -143,8 +161,10 @@ class EveEncoder(Encoder):
     `token_rotation`."""
 
     dialect = wire.DIALECT
-    version = 1
-    shape = shape_of(_State)
+    version = 2
+    shape = shape_of(1, _State)
+    asks_again: ClassVar[bool] = True
+    """Whether a request whose answer came to nothing is shown once more: from version 2 on."""
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
@@ -204,16 +224,19 @@ class EveEncoder(Encoder):
             if values["thread_id"] == self._thread_id:
                 self._delta(values["text"], type_ == "text.delta")
             return out
-        handler = _HANDLERS.get(type_)
-        if handler is not None and (
+        name = _HANDLERS.get(type_)
+        if name is not None and (
             event.thread_id == self._context.thread_id
             or type_ in _ACROSS_THREADS
             or getattr(event, "shown_on", None) == self._context.thread_id
             # What a child asked here is resolved here, though it is the child's event.
-            or (isinstance(event, ev.InteractionResolved) and event.request_id in self._s.requests)
+            or (type_ in _OF_REQUESTS and event.request_id in self._s.requests)  # type: ignore[attr-defined]
         ):
-            handler(self, event)
+            getattr(self, name)(event)
         return out
+
+    def weight(self, most: int) -> int:
+        return weight_of(fields_of(self._s), most)
 
     def snapshot(self) -> bytes:
         return format_json(fields_of(self._s) | {"next_cursor": self.next_cursor})
@@ -274,7 +297,7 @@ class EveEncoder(Encoder):
 
     def _deliver(self, command_id: str) -> None:
         if command_id not in self._s.deliveries:
-            self._s.deliveries.append(command_id)
+            self._s.deliveries = [*self._s.deliveries, command_id][-DELIVERIES_MOST:]
             self._deliveries_changed()
 
     def _c(self) -> dict[str, Any]:
@@ -366,6 +389,8 @@ class EveEncoder(Encoder):
 
     def _start_step(self, model: str | None, event: ev.Event | None = None) -> None:
         s = self._s
+        self._show_beside()
+        s.step_failed = False
         s.step = s.steps
         s.step_native = event is not None and _is_native(event) and not event.synthetic
         if isinstance(event, ev.StepStarted) and s.step_native and self._form == "tokens":
@@ -403,7 +428,8 @@ class EveEncoder(Encoder):
     def _wait(self, event: ev.Event | None = None) -> None:
         s = self._s
         s.turn = None
-        s.control = False
+        s.control = s.answering = False
+        s.folded = None
         s.waits += 1
         token = self._context.session_id if self._form == "newest" else self.token
         data: dict[str, Any] = {"continuationToken": token, "wait": "next-user-message"}
@@ -419,24 +445,36 @@ class EveEncoder(Encoder):
 
     def _turn_started(self, event: ev.TurnStarted) -> None:
         s = self._s
-        s.held = False
-        # The deliveries that own the turn stand on its first records already, as real servers write
-        # them.
-        if s.taken:
-            s.deliveries = list(s.taken)
+        s.held = s.pause_follows = False
+        s.stopping = None
+        if s.folded is not None:
+            # The steps of a token server count from 0 again.
+            s.folded, s.first_step = None, -s.steps
+            for command_id in s.taken:
+                self._deliver(command_id)
+        elif s.taken:
+            # The deliveries that own the turn stand on its first records already, as real servers
+            # write them.
+            s.deliveries = list(s.taken)[-DELIVERIES_MOST:]
             self._deliveries_changed()
         # A message or a child that came before the turn has opened it here already.
         self._in_turn(event)
 
     def _turn_resumed(self, event: ev.TurnResumed) -> None:
-        self._s.held = False
-        if self._closed_form:
+        self._s.held = self._s.pause_follows = False
+        if self._closed_form and not self._unheard():
             self._in_turn(event)
+
+    def _unheard(self) -> bool:
+        """Say whether the closed turn was told to stop and nobody waits for what it still does:
+        what opens and ends without a word would be the empty answer to the next message."""
+        return self._s.turn is None and self._s.stopping is not None and not self._s.answering
 
     def _turn_paused(self, event: ev.TurnPaused) -> None:
         if event.on == "retry":
             # The agent goes on by itself; no record says that it rests (section 9.1).
             return
+        self._s.pause_follows = False
         if event.usage is not None:
             self._s.usage = _usage(event.usage)
         if event.native is not None and event.native.type == "authorization.required":
@@ -444,40 +482,158 @@ class EveEncoder(Encoder):
             return
         if self._closed_form and event.on == "tasks":
             return
+        if event.synthetic and self._s.stopping is not None:
+            # What is asked is about to be over, and the message gets its own turn.
+            return
+        self._s.stopping = None
         for refused in self._s.refused:
             # It is shown when the turn is over; its sender must not wait for that.
             self._deliver(refused["id"])
         if self._closed_form:
             if self._s.turn is None:
-                # Closed already: an empty turn, as after one of two answers (section 8.2). A
-                # message that waits meanwhile gets its boundary with it, or its sender would wait
-                # for one until the turn is over (section 7.6).
-                for command_id in self._s.unsettled:
-                    self._deliver(command_id)
+                # Closed already: an empty turn, as after one of two answers (section 8.2).
+                self._deliver_waiting()
             self._in_turn()
             self._close_step()
+            self._show_refused_beside()
             self._write("turn.completed", self._c(), event)
             self._wait(event)
             self._s.held = True
             return
+        if self._s.held:
+            self._deliver_waiting()
         self._close_step()
-        data: dict[str, Any] = {**self._c(), "on": event.on}
+        self._write("turn.waiting", self._waiting_on(event.on), event)
+        self._s.held = event.on == "input"
+
+    def _waiting_on(self, what: str) -> dict[str, Any]:
+        data: dict[str, Any] = {**self._c(), "on": what}
         if self._s.usage:
             data["usage"] = self._session_usage()
-        self._write("turn.waiting", data, event)
+        return data
+
+    def _deliver_waiting(self) -> None:
+        """Give the messages that wait while something is asked their boundary with the next one:
+        their senders would wait for one until the turn is over (section 7.6)."""
+        for command_id in self._s.unsettled:
+            self._deliver(command_id)
+
+    def _stop(self, command_id: str) -> None:
+        """Keep that a frontend has stopped what rests here, which the backend has yet to do."""
+        self._s.stopping = command_id
+
+    def _rests(self) -> bool:
+        """Say whether the turn waits for an answer, and this face has shown nothing of one."""
+        s = self._s
+        return s.held and (s.turn is None if self._closed_form else bool(s.requests))
+
+    def _rest_again(self) -> None:
+        """Say once more that the turn rests, for who waits for a boundary with its delivery."""
+        if self._closed_form:
+            self._open_turn()
+            self._write("turn.completed", self._c())
+            self._wait()
+        else:
+            self._write("turn.waiting", self._waiting_on("input"))
+
+    def _ends_unseen(self, event: ev.TurnEnded) -> bool:
+        """Say whether a turn ends of which this face has shown the end already, at its pause, and
+        for whose end nobody waits. An empty turn would be taken for the answer to the next message
+        by clients up to 0.44, which read to the first boundary (sections 7.5 and 7.6); real servers
+        of such turns say nothing either (section 8.2)."""
+        s = self._s
+        rests = s.held or s.stopping is not None
+        if not self._closed_form or s.turn is not None or s.answering or not rests:
+            return False
+        return event.outcome in ("completed", "interrupted")
 
     def _turn_ended(self, event: ev.TurnEnded) -> None:
         s = self._s
-        s.held = False
+        unseen = self._ends_unseen(event)
+        s.held = s.pause_follows = False
+        s.stopping = None
         if event.usage is not None:
             s.usage = _usage(event.usage)
         if event.native is not None and event.native.type in _SESSION_ENDS:
             # An eve whose session fails says no more of the turn.
             s.turn = s.step = None
             return
+        if event.outcome == "interrupted":
+            # What is still to come has not been stopped, and is a turn of its own.
+            s.beside.clear()
+        if unseen:
+            s.refused = [refused for refused in s.refused if not _is_withdrawn_beside(refused)]
+            self._show_refused()
+            return
         self._in_turn()
+        if s.beside:
+            self._fold(event)
+            return
         self._close_step("stop" if event.outcome == "completed" else "other")
-        self._end_turn(event.outcome, event.error, event)
+        self._end_with_beside(event.outcome, event.error, event)
+
+    def _fold(self, event: ev.TurnEnded) -> None:
+        """Go on in a turn that is over with what was said beside its answers. The token generation
+        does both in one turn (section 8.2), and its clients read to the first boundary (section
+        7.5): behind one, the answer to the message would be the answer to their next one."""
+        s = self._s
+        if event.outcome not in ("completed", "interrupted") and not s.step_failed:
+            self._in_step()
+            data = {**self._cs(), **_failure(event.error, event.outcome)}
+            self._write("step.failed", data)
+            s.step = None
+        self._close_step("stop" if event.outcome == "completed" else "other")
+        s.text = s.reasoning = ""
+        error = None if event.error is None else event.error.model_dump(exclude_none=True)
+        s.folded = {"outcome": event.outcome, "error": error}
+
+    def _end_folded(self, folded: dict[str, Any]) -> None:
+        """End a turn that went on for a message of which nothing came."""
+        error = None if folded["error"] is None else ev.ErrorInfo(**folded["error"])
+        self._end_with_beside(folded["outcome"], error)
+
+    def _end_with_beside(
+        self, outcome: str, error: ev.ErrorInfo | None, event: ev.TurnEnded | None = None
+    ) -> None:
+        """End a turn; what was said beside its answers and not taken is told with it."""
+        for refused in self._take_refused_beside():
+            if outcome == "completed" and "error" in refused:
+                outcome, error = "failed", ev.ErrorInfo(**refused["error"])
+        self._end_turn(outcome, error, event)
+
+    def _show_refused_beside(self) -> None:
+        """Show, while something is asked, what was said beside answers and not taken: by a step,
+        since a turn that fails would say that nothing is asked any more."""
+        for refused in self._take_refused_beside():
+            if "error" in refused:
+                self._start_step(None)
+                failure = _failure(ev.ErrorInfo(**refused["error"]), "failed")
+                self._write("step.failed", {**self._cs(), **failure})
+                self._s.step = None
+
+    def _take_refused_beside(self) -> list[dict[str, Any]]:
+        """Return what was said beside answers and not taken, once it is shown that it was said."""
+        s = self._s
+        mine = [refused for refused in s.refused if "shown" in refused]
+        s.refused = [refused for refused in s.refused if "shown" not in refused]
+        for refused in mine:
+            self._deliver(refused["id"])
+            if not refused["shown"]:
+                words, parts = refused["message"]
+                self._write("message.received", {**self._c(), "message": words, "parts": parts})
+        return mine
+
+    def _show_beside(self) -> None:
+        """Show what was said beside answers before the work that they lead to, as the token
+        generation does (section 8.2)."""
+        s = self._s
+        for command_id, shown in s.beside.items():
+            if shown:
+                continue
+            s.beside[command_id] = True
+            self._deliver(command_id)
+            words, parts = s.unsettled.get(command_id) or s.taken[command_id]
+            self._write("message.received", {**self._c(), "message": words, "parts": parts})
 
     def _end_turn(
         self, outcome: str, error: ev.ErrorInfo | None, event: ev.TurnEnded | None = None
@@ -507,14 +663,26 @@ class EveEncoder(Encoder):
         number = (event.details or {}).get("eve_token")
         if isinstance(number, int):
             self._s.used = max(self._s.used, number)
+        if event.request_id is not None:
+            # Its sender reads to the next boundary.
+            self._s.answering = True
+        if event.kind == "interrupt" and self._s.held:
+            self._stop(event.command_id)
         if event.kind in ("message", "steer"):
             self._s.unsettled[event.command_id] = [
                 _flat(event.content),
                 _parts(event.content, self._form),
             ]
+            if self._closed_form and (event.details or {}).get("beside"):
+                self._s.beside[event.command_id] = False
 
     def _input_settled(self, event: ev.InputSettled) -> None:
         s = self._s
+        if event.command_id == s.stopping and event.outcome != "taken":
+            s.stopping = None
+            if self._rests() and s.unsettled:
+                self._deliver_waiting()
+                self._rest_again()
         message = s.unsettled.pop(event.command_id, None)
         if message is None:
             return
@@ -528,14 +696,17 @@ class EveEncoder(Encoder):
         refused: dict[str, Any] = {"id": event.command_id, "message": message}
         if event.outcome != "withdrawn":
             refused["error"] = error.model_dump(exclude_none=True)
+        if event.command_id in s.beside:
+            refused["shown"] = s.beside.pop(event.command_id)
         s.refused.append(refused)
-        if s.turn is None and s.held:
+        if s.folded is not None and not s.beside:
+            self._end_folded(s.folded)
+        elif self._rests() and not _is_withdrawn_beside(refused):
             # What is asked is asked still: a turn that fails now would say that it is over.
             self._deliver(event.command_id)
-            self._open_turn()
-            self._write("turn.completed", self._c())
-            self._wait()
-        elif s.turn is None:
+            if not s.pause_follows:
+                self._rest_again()
+        elif s.turn is None and not self._rests():
             self._show_refused()
 
     def _show_refused(self) -> None:
@@ -559,6 +730,8 @@ class EveEncoder(Encoder):
         if event.command_id is not None:
             self._s.taken.pop(event.command_id, None)
             self._deliver(event.command_id)
+            if self._s.beside.pop(event.command_id, False):
+                return
         self._in_turn()
         self._write(
             "message.received",
@@ -590,6 +763,8 @@ class EveEncoder(Encoder):
     def _step_started(self, event: ev.StepStarted) -> None:
         if event.model is not None:
             self._s.model = event.model
+        if self._unheard():
+            return
         self._in_turn()
         self._close_step()
         self._start_step(event.model, event)
@@ -607,6 +782,7 @@ class EveEncoder(Encoder):
         data = self._cs()
         if event.error is not None:
             self._write("step.failed", {**data, **_failure(event.error, "failed")}, event)
+            s.step_failed = True
         else:
             data["finishReason"] = self._finish_reason(event.finish_reason)
             if event.usage is not None:
@@ -644,17 +820,17 @@ class EveEncoder(Encoder):
         if is_text:
             if self._cumulative:
                 s.text = so_far = s.text + piece
-                cumulative = b',"messageSoFar":%b' % orjson.dumps(so_far)
+                cumulative = b',"messageSoFar":%b' % format_text(so_far)
             record = _TEXT_RECORD
         else:
             if self._cumulative:
                 s.reasoning = so_far = s.reasoning + piece
-                cumulative = b',"reasoningSoFar":%b' % orjson.dumps(so_far)
+                cumulative = b',"reasoningSoFar":%b' % format_text(so_far)
             record = _REASONING_RECORD
         n = s.records
         s.records = self.next_cursor = n + 1
         line = record % (
-            orjson.dumps(piece),
+            orjson.dumps(piece) if len(piece) <= LONG_TEXT else format_text(piece),
             cumulative,
             s.turn,
             s.step,
@@ -687,7 +863,7 @@ class EveEncoder(Encoder):
             "message.completed",
             {
                 **self._cs(),
-                "message": event.text,
+                "message": text_in(event.text),
                 "finishReason": reason if reason in FINISH_REASONS else "stop",
             },
             event,
@@ -700,7 +876,7 @@ class EveEncoder(Encoder):
         if event.status != "complete":
             return
         self._in_step()
-        self._write("reasoning.completed", {**self._cs(), "reasoning": event.text}, event)
+        self._write("reasoning.completed", {**self._cs(), "reasoning": text_in(event.text)}, event)
 
     def _result_produced(self, event: ev.ResultProduced) -> None:
         if _is_native(event):
@@ -781,7 +957,11 @@ class EveEncoder(Encoder):
 
     def _tool_returned(self, event: ev.ToolReturned) -> None:
         call = self._s.calls.pop(event.call_id, None) or {"name": "unknown", "kind": "builtin"}
-        if event.error is not None and event.error.code == ABANDONED and event.synthetic:
+        waited_for = event.call_id in self._s.unreturned
+        if waited_for:
+            self._s.unreturned.remove(event.call_id)
+        abandoned = event.error is not None and event.error.code == ABANDONED and event.synthetic
+        if abandoned and not waited_for:
             # Only closes the call; eve never writes a result that did not come (traps, 15).
             return
         output = event.output
@@ -809,10 +989,12 @@ class EveEncoder(Encoder):
         status = event.status
         if status == "interrupted" or (status == "completed" and event.is_error):
             status = "failed"
-        # A result of a call that was denied comes with the old turn's coordinates (section 8.2);
-        # any other is work, which a closed pause has none of.
-        if not self._s.held or event.status != "rejected":
+        # A result of a call that was denied comes with the old turn's coordinates (section 8.2),
+        # and so does that of one which is left behind; any other is work, which a closed pause has
+        # none of.
+        if not (self._s.held and (abandoned or event.status == "rejected")):
             self._in_turn()
+            self._show_beside()
         if event.is_error or status == "failed":
             result["isError"] = True
         data: dict[str, Any] = {**self._cs(), "result": result, "status": status}
@@ -835,11 +1017,38 @@ class EveEncoder(Encoder):
             self._sign_in(event)
             return
         request = self._request(event)
-        self._s.requests[event.request_id] = {"kind": request["kind"]}
         data: dict[str, Any] = {**self._cs(), "requests": [request]}
         if self._form == "newest" and event.thread_id != self._context.thread_id:
             data["callId"] = request["action"]["callId"]
+        kept = self._s.requests[event.request_id] = {"kind": request["kind"], "data": data}
+        if event.call_id in self._s.calls:
+            allows = (o.id for o in offered_options(event) if decision_of(o)[0] == "allow")
+            kept |= {"call": event.call_id, "allows": next(allows, None)}
         self._write("input.requested", data, event)
+
+    def _interaction_answered(self, event: ev.InteractionAnswered) -> None:
+        """Ask once more what was answered in vain: who answered was told that it is accepted.
+
+        Under another name, since clients of 0.80 pass over a request that they have seen; between
+        turns with the coordinates of the first time, so that a reducer finds the call that waits
+        (section 8.2).
+        """
+        if event.state == "released":
+            self._s.pause_follows = True
+        request = self._s.requests.get(event.request_id)
+        if not self.asks_again or event.state != "released" or not request or "data" not in request:
+            return
+        data = request["data"]
+        (asked,) = data["requests"]
+        if self._s.turn is not None:
+            data |= self._cs()
+        if self._form != "tokens":
+            invalid = {name: asked[name] for name in ("requestId", "kind")} | {"outcome": "invalid"}
+            place = {name: data[name] for name in ("sequence", "turnId", "stepIndex")}
+            self._write("input.resolved", {**place, "resolutions": [invalid]})
+        request["times"] = request.get("times", 1) + 1
+        asked["requestId"] = name_again(event.request_id, request["times"])
+        self._write("input.requested", data)
 
     def _request(self, event: ev.InteractionRequested) -> dict[str, Any]:
         details = event.details or {}
@@ -922,10 +1131,13 @@ class EveEncoder(Encoder):
                 if event.by is not None:
                     completed["principalId"] = event.by
             self._write("authorization.completed", completed)
+            # Who waits for a sign-in reads on over the boundary of its pause (section 7.6).
+            self._s.answering = True
             return
         # The token generation proves an answer by its effects only (section 14).
         if self._form == "tokens":
             return
+        name = name_again(event.request_id, request.get("times", 1))
         told = _object_members(event)
         settled = told.pop(wire.SETTLED, {})
         native = event.native if _is_native(event) else None
@@ -939,13 +1151,13 @@ class EveEncoder(Encoder):
                 {
                     **settled,
                     **self._cs(),
-                    "requestId": event.request_id,
+                    "requestId": name,
                     "outcome": "approved" if event.outcome == "approved" else "cancelled",
                     "responderPrincipalId": event.by or "unknown",
                 },
             )
         resolution: dict[str, Any] = {
-            "requestId": event.request_id,
+            "requestId": name,
             "kind": request["kind"],
             "outcome": _OUTCOMES[event.outcome],
         }
@@ -953,15 +1165,44 @@ class EveEncoder(Encoder):
             # What was chosen is in the response (section 9.4).
             resolution["outcome"] = "answered"
         if event.answer is not None:
-            response: dict[str, Any] = {"requestId": event.request_id}
+            response: dict[str, Any] = {"requestId": name}
             if event.answer.option_ids:
                 response["optionId"] = event.answer.option_ids[0]
             words = event.answer.text if event.answer.text is not None else event.answer.reason
             if words is not None:
                 response["text"] = words
             resolution["response"] = response
+        self._settle_call(request, resolution)
         data = {**self._cs(), "resolutions": [{**told, **resolution}]}
         self._write("input.resolved", data, event)
+
+    def _settle_call(self, request: dict[str, Any], resolution: dict[str, Any]) -> None:
+        """Make the resolution of an approval one that every release shows well in the closed form.
+
+        The terminal program of 0.80 takes a call that was `approved` for one that was interrupted,
+        since its turn is closed; `answered` lets it wait for the result. It waits for ever where
+        none comes, and hides all that was said: so the result of such a call is always told. The
+        reducers of 0.44 to 0.64 take what they have back where the resolution comes after the
+        result; 0.71 shows a call as interrupted that is answered outside of a turn, and as done
+        where there is no response.
+        """
+        call_id = request.get("call")
+        if self._form != "all" or request["kind"] != "tool-approval" or call_id is None:
+            return
+        if call_id not in self._s.calls:
+            # Left behind already, with its turn: nobody ignored it.
+            if resolution["outcome"] == "ignored":
+                resolution["outcome"] = "cancelled"
+            return
+        if resolution["outcome"] in ("approved", "answered"):
+            response = resolution.setdefault("response", {"requestId": resolution["requestId"]})
+            if resolution["outcome"] == "approved" and request["allows"] is not None:
+                # What it came to is in the option now.
+                response.setdefault("optionId", request["allows"])
+            resolution["outcome"] = "answered"
+            self._in_turn()
+        if resolution["outcome"] in ("answered", "ignored", "invalid"):
+            self._s.unreturned.append(call_id)
 
     # The session.
 
@@ -1102,7 +1343,7 @@ class EveEncoder(Encoder):
                 "taskId": child["task"],
                 "name": child["name"],
                 "sessionId": thread_id,
-                "streamPath": f"/eve/v1/session/{thread_id}/stream",
+                "streamPath": path_of(wire.SESSION_PATH, thread_id, "stream"),
             },
             event,
         )
@@ -1181,17 +1422,27 @@ class EveEncoder(Encoder):
         )
 
 
-_HANDLERS: dict[str, Callable[[EveEncoder, Any], None]] = {
-    type_: getattr(EveEncoder, "_" + type_.replace(".", "_"))
+_OF_REQUESTS = frozenset({"interaction.answered", "interaction.resolved"})
+
+_HANDLERS: dict[str, str] = {
+    type_: "_" + type_.replace(".", "_")
     for type_ in ev.EVENT_TYPES
     if hasattr(EveEncoder, "_" + type_.replace(".", "_"))
 }
+"""Type of an event -> the method that shows it; by name, since older versions have some of their
+own."""
 
 _ACROSS_THREADS = frozenset(
     {"thread.started", "thread.updated", "thread.ended", "thread.message", "session.ended"}
 )
 """What the stream of one thread shows of others: children, what is said to them, and the end of
 all."""
+
+
+def _is_withdrawn_beside(refused: dict[str, Any]) -> bool:
+    """Say whether nobody waits to hear of a message that was not taken: it came with answers, whose
+    boundary has been told, and was withdrawn."""
+    return "shown" in refused and "error" not in refused
 
 
 def _is_native(event: ev.Event) -> bool:

@@ -45,6 +45,7 @@ HEARTBEAT_MS = 10_000
 LEASE_MS = 60_000
 """Section 7.4."""
 
+PREFIX = "/eve/v1"
 HEALTH_PATH = "/eve/v1/health"
 CONNECTIONS_PATH = "/eve/v1/connections"
 WEBHOOK = "webhook"

@@ -33,3 +33,15 @@ class FrameTooLarge(FramingError):
             offending=start[:limit],
             limit=limit,
         )
+
+
+class FrameTooFull(FrameTooLarge):
+    """One frame has more in it than is decoded in one step: it is skipped as well."""
+
+    def __init__(self, data: bytes, why: str) -> None:
+        FramingError.__init__(
+            self,
+            f"a frame of {len(data)} bytes has {why} and was skipped",
+            offending=data,
+            limit=len(data),
+        )

@@ -6,6 +6,8 @@ hold is not looked at here.
 
 from __future__ import annotations
 
+import io
+
 from adapters.framing import FrameTooLarge
 
 DEFAULT_MAX_LINE_BYTES = 36 * 1024 * 1024
@@ -26,7 +28,9 @@ class NdjsonParser:
         if max_line_bytes < 1:
             raise ValueError("`max_line_bytes` must be at least 1")
         self._limit = max_line_bytes
-        self._buffer = bytearray()
+        # Its value is not copied, as that of a bytearray is: 30 ms for the longest line.
+        self._buffer = io.BytesIO()
+        self._size = 0
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes | FrameTooLarge]:
@@ -39,15 +43,24 @@ class NdjsonParser:
             data = data[end + 1 :]
         end = data.rfind(b"\n")
         if end < 0:
-            self._buffer += data
+            self._keep(data)
             return self._check_unfinished()
-        if self._buffer:
-            self._buffer += data[:end]
-            text = bytes(self._buffer)
-        else:
-            text = data[:end]
-        self._buffer = bytearray(data[end + 1 :])
-        return self._parse_lines(text) + self._check_unfinished()
+        begin = 0
+        whole: list[bytes] = []
+        if self._size:
+            # By itself: to cut a long line off those after it would copy it.
+            begin = data.find(b"\n") + 1
+            self._keep(data[: begin - 1])
+            whole.append(self._kept())
+        if begin <= end:
+            rest = data[begin:end]
+            # To look for a byte takes a fifth of the time that it takes to split.
+            whole += rest.split(b"\n") if b"\n" in rest else (rest,)
+        lines = self._taken(whole)
+        if end + 1 == len(data):
+            return lines
+        self._keep(data[end + 1 :])
+        return lines + self._check_unfinished()
 
     def close(self) -> list[bytes | FrameTooLarge]:
         """End the body cleanly and return its last line, when it had no line end.
@@ -55,25 +68,33 @@ class NdjsonParser:
         After a lost connection this line is probably cut: it is the caller who knows. The parser is
         then ready for another body.
         """
-        last = bytes(self._buffer)
-        self._buffer = bytearray()
         self._skipping = False
-        return self._parse_lines(last)
+        return self._taken([self._kept()])
+
+    def _keep(self, data: bytes) -> None:
+        self._buffer.write(data)
+        self._size += len(data)
+
+    def _kept(self) -> bytes:
+        """Return what is unfinished, and keep it no longer."""
+        buffer, self._buffer, self._size = self._buffer, io.BytesIO(), 0
+        return buffer.getvalue()
 
     def _check_unfinished(self) -> list[bytes | FrameTooLarge]:
-        buffer = self._buffer
         # A final CR may turn out to be part of the line end, which is not counted.
-        if len(buffer) <= self._limit or len(buffer) - buffer.endswith(b"\r") <= self._limit:
+        size = self._size
+        if size <= self._limit or size - self._ends_in_cr() <= self._limit:
             return []
-        too_large = FrameTooLarge(bytes(buffer), limit=self._limit)
         self._skipping = True
-        self._buffer = bytearray()
-        return [too_large]
+        return [FrameTooLarge(self._kept(), limit=self._limit)]
 
-    def _parse_lines(self, text: bytes) -> list[bytes | FrameTooLarge]:
+    def _ends_in_cr(self) -> bool:
+        return bytes(self._buffer.getbuffer()[-1:]) == b"\r"
+
+    def _taken(self, whole: list[bytes]) -> list[bytes | FrameTooLarge]:
         lines: list[bytes | FrameTooLarge] = []
-        for whole in text.split(b"\n"):
-            line = whole.removesuffix(b"\r")
+        for one in whole:
+            line = one.removesuffix(b"\r")
             if len(line) > self._limit:
                 lines.append(FrameTooLarge(line, limit=self._limit))
             elif line and not line.isspace():

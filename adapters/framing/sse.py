@@ -10,6 +10,7 @@ Frames keep their data as bytes, because the JSON parser wants bytes and reports
 from __future__ import annotations
 
 import functools
+import io
 from typing import NamedTuple
 
 from adapters.framing import FrameTooLarge
@@ -26,6 +27,12 @@ _BOM = b"\xef\xbb\xbf"
 # peer that invents them.
 _NAMES_KEPT = 256
 _NAME_BYTES_KEPT = 128
+_LONG = 64 * 1024
+"""Bytes from which it is worth looking whether there is one frame only: to cut would copy it."""
+
+_LINES = 8
+"""Lines that a frame of a known dialect has at most: a name, an id, data."""
+
 # Ten digits of milliseconds are up to 115 days; more are junk, and int() refuses very many.
 _RETRY_DIGITS = 10
 
@@ -56,7 +63,9 @@ class SseParser:
             raise ValueError("`max_frame_bytes` must be at least 1")
         self._limit = max_frame_bytes
         # The unfinished frame, from its first byte that is no LF on; its last byte while skipping.
-        self._buffer = bytearray()
+        # Its value is not copied, as that of a bytearray is.
+        self._buffer = io.BytesIO()
+        self._size = 0
         self._skipping = False
         # The last chunk ended in CR: a LF at the start of the next one belongs to it.
         self._after_cr = False
@@ -102,29 +111,40 @@ class SseParser:
         if not data:
             return []
 
-        buffer = self._buffer
         # `end` is where the last frame that is now whole ends in `data`, its blank line included.
         end = data.rfind(b"\n\n")
         if end >= 0:
             end += 2
-        elif buffer.endswith(b"\n") and data.startswith(b"\n"):
+        elif self._ends_in_lf() and data.startswith(b"\n"):
             end = 1
         else:
-            buffer += data if buffer else data.lstrip(b"\n")
+            self._keep(data if self._size else data.lstrip(b"\n"))
             return self._check_unfinished()
-        if buffer:
-            buffer += data[:end]
-            text = bytes(buffer)
-            self._buffer = bytearray(data[end:])
-        else:
-            text = data[:end]
-            if end != len(data):
-                self._buffer = bytearray(data[end:])
+        text = data[:end]
+        if self._size:
+            self._keep(text)
+            text = self._kept()
+        if end != len(data):
+            self._keep(data[end:])
 
         frames = self._parse_frames(text)
-        if self._buffer:
+        if self._size:
             frames += self._check_unfinished()
         return frames
+
+    def _keep(self, data: bytes) -> None:
+        self._buffer.write(data)
+        self._size += len(data)
+
+    def _kept(self) -> bytes:
+        """Return what is unfinished, and keep it no longer."""
+        if not self._size:
+            return b""
+        buffer, self._buffer, self._size = self._buffer, io.BytesIO(), 0
+        return buffer.getvalue()
+
+    def _ends_in_lf(self) -> bool:
+        return bytes(self._buffer.getbuffer()[-1:]) == b"\n"
 
     def _lone_frame(self, data: bytes) -> SseFrame | None:
         """Return what a live stream brings nearly always: one frame with a known name and one line
@@ -133,7 +153,7 @@ class SseParser:
         name = self._names.get(data[7:end])
         if (
             name is None
-            or self._buffer
+            or self._size
             or self._skipping
             or self._after_cr
             or self._bom is not None
@@ -150,8 +170,8 @@ class SseParser:
         The tail has LF line ends. The parser is then ready for the next body of the same stream, as
         after a reconnect: `last_event_id` and `retry` stay.
         """
-        tail = b"" if self._skipping else (self._bom or b"") + bytes(self._buffer)
-        self._buffer = bytearray()
+        kept = self._kept()
+        tail = b"" if self._skipping else (self._bom or b"") + kept
         self._skipping = self._after_cr = False
         self._bom = b""
         return tail
@@ -165,23 +185,22 @@ class SseParser:
         return head.removeprefix(_BOM)
 
     def _check_unfinished(self) -> list[SseFrame | FrameTooLarge]:
-        buffer = self._buffer
+        size = self._size
         # A final LF may turn out to be the end of the frame, which is not counted.
-        if len(buffer) <= self._limit or len(buffer) - buffer.endswith(b"\n") <= self._limit:
+        if size <= self._limit or size - self._ends_in_lf() <= self._limit:
             return []
-        too_large = FrameTooLarge(bytes(buffer), limit=self._limit)
         self._skipping = True
-        self._buffer = buffer[-1:]
-        return [too_large]
+        offending = self._kept()
+        self._keep(offending[-1:])
+        return [FrameTooLarge(offending, limit=self._limit)]
 
     def _after_skipped(self, data: bytes) -> bytes:
-        joined = bytes(self._buffer) + data
+        joined = self._kept() + data
         end = joined.find(b"\n\n")
         if end < 0:
-            self._buffer = bytearray(joined[-1:])
+            self._keep(joined[-1:])
             return b""
         self._skipping = False
-        self._buffer = bytearray()
         return joined[end + 2 :]
 
     def _parse_frames(self, text: bytes) -> list[SseFrame | FrameTooLarge]:
@@ -189,11 +208,16 @@ class SseParser:
         limit = self._limit
         names = self._names
         # `text` ends with a blank line, so what the cut leaves last is empty, or one more line end.
-        blocks = text.split(b"\n\n")
-        blocks.pop()
+        blank = 0
+        if len(text) > _LONG and _is_one(text):
+            blocks, blank = [text], 2
+        else:
+            blocks = text.split(b"\n\n")
+            blocks.pop()
         for block in blocks:
-            if len(block) > limit and len(block.lstrip(b"\n")) > limit:
-                frames.append(FrameTooLarge(block.lstrip(b"\n"), limit=limit))
+            stop = len(block) - blank
+            if stop > limit and len(block[:stop].lstrip(b"\n")) > limit:
+                frames.append(FrameTooLarge(block[:stop].lstrip(b"\n"), limit=limit))
                 continue
             # What backends send nearly always, without a look at every line: a known name, perhaps
             # an id, one line of data. All else, and what only looks like it, goes the long way.
@@ -210,11 +234,11 @@ class SseParser:
                     if end >= 0 and b"\0" not in value:
                         event_id = value.decode("utf-8", "replace")
                         start = end + 1
-                if block.startswith(b"data: ", start) and block.find(b"\n", start) < 0:
+                if block.startswith(b"data: ", start) and block.find(b"\n", start, stop) < 0:
                     self._last_event_id = event_id
-                    frames.append(SseFrame(name, block[start + 6 :], event_id))
+                    frames.append(SseFrame(name, block[start + 6 : stop], event_id))
                     continue
-            frame = self._parse_block(block)
+            frame = self._parse_block(block[:stop])
             if frame is not None:
                 frames.append(frame)
         return frames
@@ -254,6 +278,17 @@ class SseParser:
             if len(self._names) < _NAMES_KEPT and len(event) <= _NAME_BYTES_KEPT:
                 self._names[event] = name
         return name
+
+
+def _is_one(text: bytes) -> bool:
+    """Say whether whole frames are only one, of a few lines. To look for two line ends takes
+    seventy times as long as to look for one."""
+    end = -1
+    for _ in range(_LINES):
+        end = text.find(b"\n", end + 1)
+        if text.startswith(b"\n", end + 1):
+            return end + 2 == len(text)
+    return False
 
 
 def format_sse(

@@ -4,6 +4,9 @@ It takes what section 9 of the herm page asks a server to take: all three spelli
 unknown fields, an id or a number as a position. It refuses with 400 `validation_error` what section
 3 does not allow, and a batch as a whole. No refusal quotes a value of the body: it may be a
 password.
+
+Why one room: each function reads one body or query of the face, or writes one answer; they share
+the refusals.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, assert_never
 
@@ -27,8 +31,14 @@ from adapters.jsonvalue import JsonError, format_json, parse_json
 
 _Json = dict[str, Any]
 
+MAX_EVENTS = 100
+"""Events of a batch, as many as a message has blocks (section 3.2): each is a command."""
+
 MAX_SESSION_TEXT = 1_000
 """Characters of a title or a `userId`. Not documented; a label is never longer."""
+
+_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+"""What a cursor is made of; more digits do not fit into the journal's 64 bits."""
 
 
 class HermRefusal(ClientProtocolError):
@@ -150,6 +160,8 @@ def parse_events(body: bytes) -> tuple[UserEvent, ...]:
         _refuse("The body must be an object with `events`, an array of events, or one event.")
     if not value:
         _refuse("The batch has no events.")
+    if len(value) > MAX_EVENTS:
+        _refuse(f"The batch has more than {MAX_EVENTS} events.")
     events = tuple(
         _event(item, f"{prefix}[{n}]" if prefix or len(value) > 1 else "event")
         for n, item in enumerate(value)
@@ -474,10 +486,12 @@ def make_cursor(position: int, pin: int = 0) -> str:
 def _cursor(text: str) -> tuple[int, int]:
     try:
         plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("ascii")
-        position, pin = plain.split(".")
-        return int(position), int(pin)
     except (binascii.Error, ValueError):
-        raise HermRefusal(400, "validation_error", "`cursor` is none of ours.") from None
+        plain = ""
+    found = _CURSOR.fullmatch(plain)
+    if found is None:
+        _refuse("`cursor` is none of ours.")
+    return int(found[1]), int(found[2])
 
 
 # Answers.
@@ -570,13 +584,23 @@ class Page:
 
     def answer(self) -> Response:
         """Return the page: `data` and `nextCursor`."""
-        page = self._rows[: self._limit]
+        page: list[Envelope] = []
+        size = 0
+        for row in self._rows[: self._limit]:
+            size += len(row.body)
+            if page and size > PAGE_BYTES:
+                break
+            page.append(row)
         cursor = b"null"
         if len(self._rows) > len(page):
             cursor = b'"%b"' % make_cursor(page[-1].sequence, self._pin).encode()
         body = b'{"data":[%b],"nextCursor":%b}' % (b",".join(row.body for row in page), cursor)
         return Response(200, CIMultiDict({"content-type": "application/json"}), body)
 
+
+PAGE_BYTES = 3 * 1024 * 1024
+"""Bytes of a page, which has one event at least: a hundred of the largest would be a hundred times
+as many. A Dragoman before this one takes 4 MiB."""
 
 _PENDING = b'"status":"pending"'
 """In the body of an input that is not settled."""
@@ -645,8 +669,12 @@ def _status(code: ErrorCode) -> tuple[int, str]:
             return 404, "not_found"
         case ErrorCode.METHOD_NOT_ALLOWED:
             return 405, "method_not_allowed"
-        case ErrorCode.INVALID_REQUEST | ErrorCode.UNSUPPORTED_MEDIA:
+        case ErrorCode.INVALID_REQUEST:
             return 400, "validation_error"
+        case ErrorCode.UNSUPPORTED_MEDIA:
+            return 415, "validation_error"
+        case ErrorCode.REQUEST_TIMEOUT:
+            return 408, "request_timeout"
         case ErrorCode.TOO_LARGE:
             return 413, "validation_error"
         case (
@@ -670,7 +698,7 @@ def _status(code: ErrorCode) -> tuple[int, str]:
             return 504 if code is ErrorCode.BACKEND_TIMEOUT else 502, "server_error"
         case ErrorCode.RATE_LIMITED:
             return 429, "rate_limited"
-        case ErrorCode.JOURNAL_UNAVAILABLE | ErrorCode.STOPPING:
+        case ErrorCode.JOURNAL_UNAVAILABLE | ErrorCode.OVERLOADED | ErrorCode.STOPPING:
             return 503, "unavailable"
         case ErrorCode.CONFIG | ErrorCode.RECORDING | ErrorCode.INTERNAL:
             return 500, "server_error"

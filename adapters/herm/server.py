@@ -8,6 +8,9 @@ are echoed is not documented, so they are not). All is a pure function of the lo
 An input of a Herm frontend has its envelope where it was accepted, because the answer to the POST
 names it. One of another face, which may wait in a queue, has it where it was processed: so
 `sequence` and the order of the conversation agree.
+
+Why one room: an encoder has a method for each kind of event, most of a few lines, and all share
+what is open.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import orjson
 from adapters import events as ev
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.herm import wire
-from adapters.jsonvalue import format_json, parse_json
+from adapters.jsonvalue import format_json, parse_json, weight_of
 from adapters.normalizer import ABANDONED
 from adapters.state import REPAIRED
 
@@ -83,7 +86,7 @@ class HermEncoder(Encoder):
 
     dialect = wire.DIALECT
     version = 1
-    shape = shape_of(_State)
+    shape = shape_of(1, _State)
     next_cursor = 1
 
     def __init__(self, context: EncoderContext) -> None:
@@ -123,6 +126,9 @@ class HermEncoder(Encoder):
         if handler is not None:
             handler(self, event)
         return out
+
+    def weight(self, most: int) -> int:
+        return weight_of(fields_of(self._s), most)
 
     def snapshot(self) -> bytes:
         return format_json(fields_of(self._s))
@@ -538,7 +544,9 @@ class HermEncoder(Encoder):
         if event.dialect != wire.DIALECT or not isinstance(event.frame, dict) or not event.name:
             return
         if event.name.startswith(("agent.", "session.")) and "\n" not in event.name:
-            self._write(event, event.name, {k: v for k, v in event.frame.items() if k != "type"})
+            # A lone CR ends a line of SSE too: what follows would be lines of ours.
+            name = event.name.replace("\r", "\ufffd")
+            self._write(event, name, {k: v for k, v in event.frame.items() if k != "type"})
 
     # Inputs.
 

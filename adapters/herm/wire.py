@@ -11,6 +11,8 @@ import datetime
 from collections.abc import Iterable
 from typing import Any
 
+from adapters.paths import path_of
+
 DIALECT = "herm"
 
 AGENTS = "/v1/agents"
@@ -44,7 +46,7 @@ CANCEL = "cancel"
 
 def session_path(session: str, *parts: str) -> str:
     """Return the path of a session, or of something below it."""
-    return "/".join((SESSIONS, session, *parts))
+    return path_of(SESSIONS, session, *parts)
 
 
 def text_blocks(text: str) -> list[dict[str, str]]:

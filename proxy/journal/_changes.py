@@ -3,6 +3,8 @@
 A `Transaction` gathers the rows of events, to insert them at once, and what changes in memory when
 it commits. Everything here may be rolled back: nothing but `Tail.next` and `Tail.erased` changes
 before the commit, and `undo` puts these back.
+
+Why one room: what a transaction may change, one function for each change.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, cast
 
 import apsw
@@ -18,7 +20,7 @@ import apsw
 from proxy.errors import NameTaken, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
-from proxy.journal.base import CodecRow, NewSession, Snapshot, Write
+from proxy.journal.base import BackendRow, CodecRow, NewSession, Snapshot, Write
 
 ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that a long session's end does not stop the
@@ -56,15 +58,13 @@ class Transaction:
     It begins in the database as soon as more than one statement is needed there. `row` is the
     newest row's number, `rows` are not yet inserted, `notes` are (tail, session, first, row, last,
     at, leg, position, size) for each row of the transaction. `after` is called after the commit,
-    `undone` when it does not happen. `freed` says that pages may have become free, `erased` that
-    what was erased must leave the write-ahead log too, and now.
+    `undone` when it does not happen. `freed` says that pages may have become free.
     """
 
     __slots__ = (
         "after",
         "begun",
         "connection",
-        "erased",
         "freed",
         "notes",
         "row",
@@ -81,7 +81,6 @@ class Transaction:
         self.notes: list[tuple[Tail, int, int, int, int, int, int, bytes | None, int]] = []
         self.after: list[Callable[[], None]] = []
         self.undone: list[Callable[[], None]] = []
-        self.erased = False
         self.freed = False
         self.begun = False
 
@@ -200,12 +199,7 @@ def insert_session(transaction: Transaction, new: NewSession) -> Tail:
         )
     for kind, name in new.aliases:
         add_alias(connection, row.owner, row.route, kind, name, key)
-    if new.takes:
-        connection.executemany(
-            "INSERT OR REPLACE INTO aliases (owner, route, kind, name, session)"
-            " VALUES (?, ?, ?, ?, ?)",
-            [(row.owner, row.route, kind, name, key) for kind, name in new.takes],
-        )
+    take_aliases(connection, row.owner, row.route, new.takes, key)
     if new.codec is not None:
         insert_codec(connection, key, new.codec)
     tails = transaction.tails
@@ -229,11 +223,13 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
             " VALUES (?, ?, ?, ?, ?, ?)",
             [(session, c.number, c.command_id, c.status, c.body, c.at) for c in write.commands],
         )
-    if write.leg_state is not None or write.native_id is not None:
+    # Apart: nearly every write has a state, and a name that is named is put into its index again.
+    for column, value in (("state", write.leg_state), ("native_id", write.native_id)):
+        if value is None:
+            continue
         connection.execute(
-            "UPDATE legs SET state = coalesce(?, state), native_id = coalesce(?, native_id)"
-            " WHERE session = ? AND number = ?",
-            (write.leg_state, write.native_id, session, write.leg),
+            f"UPDATE legs SET {column} = ? WHERE session = ? AND number = ?",
+            (value, session, write.leg),
         )
         if not connection.changes():
             raise SessionNotFound(f"session {session} has no leg {write.leg}")
@@ -254,13 +250,14 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
         )
     if write.position is not None and not write.count:
         _store_position(transaction, write, tail)
-    if write.aliases:
+    if write.aliases or write.takes:
         owners = connection.execute(
             "SELECT owner, route FROM sessions WHERE key = ?", (session,)
         ).fetchall()
         for owner, route in cast("list[tuple[str, str]]", owners):
             for kind, name in write.aliases:
                 add_alias(connection, owner, route, kind, name, session)
+            take_aliases(connection, owner, route, write.takes, session)
     for sha256 in write.blobs:
         connection.execute(
             "INSERT OR IGNORE INTO session_blobs (session, sha256) VALUES (?, ?)", (session, sha256)
@@ -301,6 +298,62 @@ def add_alias(
     )
     if not connection.changes():
         raise NameTaken(f"the {kind} `{name}` is another session's on route `{route}`")
+
+
+def take_aliases(
+    connection: apsw.Connection,
+    owner: str,
+    route: str,
+    names: Sequence[tuple[str, str]],
+    session: int,
+) -> None:
+    """Give a session names, whoever had them."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO aliases (owner, route, kind, name, session) VALUES (?, ?, ?, ?, ?)",
+        [(owner, route, kind, name, session) for kind, name in names],
+    )
+
+
+def name_legs(connection: apsw.Connection, backend: str, kind: str | None) -> list[tuple[str, str]]:
+    """Give the legs of a backend that have no native id one, and return the sessions that do not
+    have the name that was wanted for them, and that name.
+    """
+    unnamed = cast(
+        "list[tuple[int, int, str, str | None]]",
+        connection.execute(
+            "SELECT key, number, id, (SELECT name FROM aliases"
+            "  WHERE aliases.session = key AND kind = ? ORDER BY name LIMIT 1)"
+            " FROM legs JOIN sessions ON key = session"
+            " WHERE backend = ? AND native_id IS NULL ORDER BY erased_at IS NOT NULL, key, number",
+            (kind, backend),
+        ).fetchall(),
+    )
+    if not unnamed:
+        return []
+    names = connection.execute(
+        "SELECT native_id FROM legs WHERE backend = ? AND native_id IS NOT NULL", (backend,)
+    )
+    taken = {name for (name,) in names}
+    named: list[tuple[str, int, int]] = []
+    others: list[tuple[str, str]] = []
+    for key, number, id, wanted in unnamed:
+        name = id if wanted is None or wanted in taken else wanted
+        if wanted is not None and wanted != name:
+            others.append((id, wanted))
+        taken.add(name)
+        named.append((name, key, number))
+    connection.executemany("UPDATE legs SET native_id = ? WHERE session = ? AND number = ?", named)
+    return others
+
+
+def keep_backends(connection: apsw.Connection, backends: Sequence[BackendRow]) -> None:
+    """Keep what backends are; a start that changes nothing needs no room on the disk."""
+    connection.executemany(
+        "INSERT INTO backends (name, dialect, url) VALUES (?, ?, ?) ON CONFLICT DO UPDATE"
+        " SET dialect = excluded.dialect, url = excluded.url"
+        " WHERE dialect <> excluded.dialect OR url <> excluded.url",
+        [(backend.name, backend.dialect, backend.url) for backend in backends],
+    )
 
 
 def insert_frames(connection: apsw.Connection, batch: FrameBatch) -> None:
@@ -382,7 +435,12 @@ def insert_snapshot(connection: apsw.Connection, session: int, snapshot: Snapsho
 
 
 def begin_erasing(
-    transaction: Transaction, session: int, at: int, fresh: set[str], *, state: str = "deleted"
+    transaction: Transaction,
+    session: int,
+    at: int,
+    fresh: Collection[str],
+    *,
+    state: str = "deleted",
 ) -> Tail | None:
     """Make a tombstone of a session and return its tail, whose rows are in the index then; None if
     it is one. Its state is `state` from then on.
@@ -412,17 +470,35 @@ def begin_erasing(
     connection.execute("DELETE FROM positions WHERE session = ?", (session,))
     connection.execute("DELETE FROM commands WHERE session = ?", (session,))
     connection.execute("DELETE FROM codecs WHERE session = ?", (session,))
-    blobs = connection.execute(
-        "DELETE FROM session_blobs WHERE session = ? RETURNING sha256", (session,)
-    ).fetchall()
-    connection.executemany(
-        "DELETE FROM blobs WHERE sha256 = ?1"
-        " AND NOT EXISTS (SELECT 1 FROM session_blobs WHERE sha256 = ?1)",
-        [blob for blob in blobs if blob[0] not in fresh],
+    blobs = cast(
+        "list[tuple[str]]",
+        connection.execute(
+            "DELETE FROM session_blobs WHERE session = ? RETURNING sha256", (session,)
+        ).fetchall(),
     )
+    erase_blobs(connection, [name for (name,) in blobs if name not in fresh])
     tail.erased = True
     transaction.undone.append(lambda: setattr(tail, "erased", False))
     return tail
+
+
+def erase_blobs(connection: apsw.Connection, names: Iterable[str]) -> None:
+    """Erase those of these blobs that no session names."""
+    connection.executemany(
+        "DELETE FROM blobs WHERE sha256 = ?1"
+        " AND NOT EXISTS (SELECT 1 FROM session_blobs WHERE sha256 = ?1)",
+        [(name,) for name in names],
+    )
+
+
+def erase_unnamed(connection: apsw.Connection) -> bool:
+    """Erase the blobs that a crash left between their own transaction and that of the session which
+    was to name them; say whether there were any."""
+    connection.execute(
+        "DELETE FROM blobs WHERE NOT EXISTS"
+        " (SELECT 1 FROM session_blobs WHERE session_blobs.sha256 = blobs.sha256)"
+    )
+    return connection.changes() > 0
 
 
 def erase_some(connection: apsw.Connection, session: int) -> bool:

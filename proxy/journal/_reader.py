@@ -4,6 +4,8 @@ snapshot.
 `tails` is the writer's memory, or None where the writer is another process: then the newest rows
 are read from the file. What is needed from `tails` is copied before the snapshot begins (see
 `_tail`).
+
+Why one room: what may be asked, one function for each question.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ from proxy import metrics
 from proxy.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.journal._frames import unpack_frames
 from proxy.journal._tail import Tail, recover_tails
-from proxy.journal.base import Chunk, CodecRow, CommandRow, LegRow, SessionRow, Snapshot
+from proxy.journal.base import (
+    BackendRow,
+    Chunk,
+    CodecRow,
+    CommandRow,
+    LegRow,
+    SessionRow,
+    Snapshot,
+)
 
 CHUNK_BYTES = 64 * 1024
 """Rows are joined to chunks of about this size: a row is often one event, and each chunk costs its
@@ -44,6 +54,13 @@ _SESSION = """
         ), 0)), bytes
     FROM sessions
 """
+
+_TYPES = frozenset(
+    (int, str, str, str, str, int, bytes, title, str, archived_at, int, int, int)
+    for title in (str, type(None))
+    for archived_at in (int, type(None))
+)
+"""The types of a session's row."""
 
 _AT_WORK = frozenset({"running", "paused"})
 """The states whose sessions the index `sessions_at_work` has."""
@@ -114,6 +131,8 @@ def read_sessions(
 
 
 def _session_row(row: tuple[Any, ...], tails: Mapping[int, Tail]) -> SessionRow:
+    if tuple(map(type, row)) not in _TYPES:
+        raise JournalCorrupt(f"a session's row is damaged: {row[:2]}; restore a backup")
     found = SessionRow(*row)
     tail = tails.get(found.key)
     if tail is None:
@@ -186,7 +205,8 @@ def read_oldest(
         found: list[tuple[SessionRow, str]] = []
         for key, of_backend in keys:
             row = connection.execute(f"{_SESSION} WHERE key = ?", (key,)).fetchone()
-            assert row is not None
+            if row is None:
+                raise JournalCorrupt(f"the row of session {key} is gone; restore a backup")
             session = _session_row(row, tails)
             if before is None or session.updated_at < before:
                 found.append((session, cast("str", of_backend)))
@@ -238,6 +258,28 @@ def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[L
                 (session,),
             )
         ]
+
+
+def read_is_named(connection: apsw.Connection, backend: str, name: str) -> bool:
+    """Say whether a backend knows a session by this name, or it is the public id of one."""
+    found = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM legs WHERE backend = ?1 AND native_id = ?2)"
+        " OR EXISTS (SELECT 1 FROM sessions WHERE id = ?2)",
+        (backend, name),
+    )
+    return bool(found.get)
+
+
+def read_backends(connection: apsw.Connection) -> list[BackendRow]:
+    """Return what was kept of the backends that have sessions which are not gone."""
+    return [
+        BackendRow(*row)
+        for row in connection.execute(
+            "SELECT name, dialect, url FROM backends"
+            " WHERE EXISTS (SELECT 1 FROM legs JOIN sessions ON key = session"
+            "  WHERE backend = name AND erased_at IS NULL) ORDER BY name"
+        )
+    ]
 
 
 def read_commands(

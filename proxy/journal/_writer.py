@@ -10,6 +10,9 @@ Events are appended in the order of arrival, so a commit writes one page whateve
 sessions. The index of a session's rows is written late (`_index_some`), a few pages at a time, in
 transactions of its own; until then `Tail`s hold it in memory, and after a crash they are rebuilt
 from the rows above the indexed ones.
+
+Why one room: the thread's loop and the work that it does for later share when there is time for
+what.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ import apsw
 
 from proxy import metrics
 from proxy.errors import (
+    UNREADABLE,
     JournalError,
     JournalUnavailable,
     SequenceConflict,
     SessionClosed,
     SessionNotFound,
+    damaged,
 )
 from proxy.journal._changes import (
     INSERT_INDEX,
@@ -43,6 +48,7 @@ from proxy.journal._changes import (
     apply_rest,
     begin_erasing,
     erase_some,
+    erase_unnamed,
     insert_frames,
     insert_session,
     insert_snapshot,
@@ -86,6 +92,10 @@ SNAPSHOT_SECONDS = 0.5
 SNAPSHOTS_WAITING = 4096
 """Snapshots that wait for the disk; beyond that the oldest are forgotten: they are a cache."""
 
+SNAPSHOTS_WAITING_BYTES = 32 * 1024 * 1024
+"""The same for their bytes: those of a long open block have megabytes each, and are made faster
+than they are stored."""
+
 VACUUM_PAGES = 64
 """Free pages that one step gives back: 1.4 ms here, so that no write waits long for it."""
 
@@ -94,6 +104,10 @@ VACUUM_SECONDS = 0.01
 
 FREE_PAGES = 256
 """Free pages that are kept for what comes next: 1 MiB."""
+
+HURRY_SECONDS = 0.02
+"""How long a reader is waited for that holds the write-ahead log while somebody waits for its end:
+each look costs a checkpoint of what is new."""
 
 RETRY_SECONDS = 1.0
 """How long work for later rests after it failed: a full disk stays full for a while."""
@@ -143,8 +157,15 @@ class Keepsake:
     snapshot: Snapshot
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Emptying:
+    """Somebody waits until the write-ahead log, which may hold erased text, is empty."""
+
+    future: asyncio.Future[None]
+
+
 Item = Write | Job
-Later = FrameBatch | Keepsake
+Later = FrameBatch | Keepsake | Emptying
 Settled = Callable[[list[Item], dict[int, JournalError], int], None]
 
 
@@ -176,7 +197,8 @@ class Writer:
         self._index_seconds = index_seconds
         self._queue: queue.SimpleQueue[Item | Later | None] = queue.SimpleQueue()
         self._frames: list[FrameBatch] = []
-        self._snapshots: collections.deque[Keepsake] = collections.deque(maxlen=SNAPSHOTS_WAITING)
+        self._snapshots: collections.deque[Keepsake] = collections.deque()
+        self._snapshots_size = 0
         self._snapshots_due = 0.0
         self._began = 0.0
         self._longer = 1
@@ -192,6 +214,7 @@ class Writer:
         self._unindexed = 0
         self._index_due: float | None = None
         self._truncate_due: float | None = None
+        self._emptying: list[asyncio.Future[None]] = []
         self._vacuum_due: float | None = None
         self._rest_until = 0.0
 
@@ -235,10 +258,13 @@ class Writer:
             return
         try:
             self._recover()
-        except apsw.Error as error:
+        except (apsw.Error, *UNREADABLE) as error:
             self._connection.close(True)
             self._lock.release()
-            self._resolve(started, translate(error, self._path))
+            if isinstance(error, apsw.Error):
+                self._resolve(started, translate(error, self._path))
+            else:
+                self._resolve(started, damaged(f"`{self._path}`", error))
             return
         self._resolve(started, None)
         try:
@@ -288,6 +314,12 @@ class Writer:
             while erase_some(connection, session):
                 pass
             self._truncate_due = 0.0
+        try:
+            if erase_unnamed(connection):
+                self._truncate_due = 0.0
+        except apsw.Error as error:
+            # On a full disk, say: nobody has to wait for that, and the next start comes.
+            logger.warning("files that no session names were not erased: %s", error)
         self._vacuum_due = time.monotonic() + RETRY_SECONDS
         newest = connection.execute("SELECT coalesce(max(row), 0) FROM events").get
         indexed = connection.execute("SELECT value FROM meta WHERE name = 'indexed'").get
@@ -326,12 +358,8 @@ class Writer:
                     batch.append(item)
                 elif item is None:
                     self._stopping = True
-                elif isinstance(item, Keepsake):
-                    if not self._snapshots:
-                        self._snapshots_due = time.monotonic() + SNAPSHOT_SECONDS
-                    self._snapshots.append(item)
                 else:
-                    self._frames.append(item)
+                    self._put_off(item)
                 if len(batch) >= BATCH_ITEMS or size >= BATCH_BYTES:
                     break
                 item = get()
@@ -345,6 +373,17 @@ class Writer:
             if self._vain > 1:
                 self._skips = PAUSES_SKIPPED
         return batch
+
+    def _put_off(self, item: Later) -> None:
+        if isinstance(item, FrameBatch):
+            self._frames.append(item)
+        elif isinstance(item, Keepsake):
+            if not self._snapshots:
+                self._snapshots_due = time.monotonic() + SNAPSHOT_SECONDS
+            self._keep(item)
+        else:
+            self._emptying.append(item.future)
+            self._truncate_due = 0.0
 
     def _patience(self) -> float | None:
         """Return how many seconds nothing needs to be done if nothing comes; None is for ever."""
@@ -380,8 +419,6 @@ class Writer:
             self._fail(
                 batch, errors, JournalUnavailable("the journal's writer failed, see the log")
             )
-        if transaction.erased:
-            self._truncate()
         size = sum([len(item.body) for item in batch if isinstance(item, Write)])
         self._tell(self._settled, batch, errors, size)
 
@@ -406,8 +443,6 @@ class Writer:
         except apsw.Error as error:
             self._undo(transaction)
             self._fail(batch, errors, translate(error, self._path))
-        if transaction.erased:
-            self._truncate()
 
     def _fail(
         self, batch: list[Item], errors: dict[int, JournalError], error: JournalError
@@ -459,6 +494,7 @@ class Writer:
             or item.title is not None
             or item.archived_at is not None
             or item.aliases
+            or item.takes
             or item.blobs
         ):
             transaction.begin()
@@ -483,6 +519,10 @@ class Writer:
             if not self._unindexed:
                 self._index_due = time.monotonic() + self._index_seconds
             self._unindexed += len(transaction.notes)
+        elif len(self.tails) > KNOWN_TAILS and self._index_due is None and not self._round:
+            # Sessions that are read, and whose names and commands are stored, have no rows to
+            # index: the round only forgets them.
+            self._index_due = time.monotonic() + self._index_seconds
         for callback in transaction.after:
             callback()
         if transaction.freed and self._vacuum_due is None:
@@ -491,7 +531,6 @@ class Writer:
     def _undo(self, transaction: Transaction) -> None:
         self._roll_back()
         transaction.undo(Mark())
-        transaction.erased = False
 
     def _roll_back(self) -> None:
         # Some errors, a full disk among them, have rolled back already.
@@ -507,7 +546,9 @@ class Writer:
         if now < self._rest_until:
             return
         try:
-            if self._frames:
+            if self._emptying and self._truncate_due is not None and now >= self._truncate_due:
+                self._truncate()
+            elif self._frames:
                 self._store_frames(self._next_frames())
             elif self._snapshots and now >= self._snapshots_due:
                 self._store_snapshots()
@@ -521,7 +562,8 @@ class Writer:
                 self._truncate()
             elif self._vacuum_due is not None and now >= self._vacuum_due:
                 self._give_back_some()
-        except apsw.Error as error:
+        except (apsw.Error, *UNREADABLE) as error:
+            # The thread must go on whatever it reads: everybody's writes are its work.
             logger.warning("the journal puts off its index and source frames: %s", error)
             metrics.POSTPONED.inc()
             self._rest_until = now + RETRY_SECONDS
@@ -545,11 +587,25 @@ class Writer:
             insert_frames(self._connection, batch)
         execute("COMMIT")
 
+    def _keep(self, item: Keepsake) -> None:
+        if len(self._snapshots) == SNAPSHOTS_WAITING:
+            self._forget_snapshot()
+        self._snapshots.append(item)
+        self._snapshots_size += len(item.snapshot.data)
+        while self._snapshots_size > SNAPSHOTS_WAITING_BYTES and len(self._snapshots) > 1:
+            self._forget_snapshot()
+
+    def _forget_snapshot(self) -> Keepsake:
+        """Return the snapshot that waits longest, which waits no longer."""
+        kept = self._snapshots.popleft()
+        self._snapshots_size -= len(kept.snapshot.data)
+        return kept
+
     def _store_snapshots(self) -> None:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
         for _ in range(min(SNAPSHOTS, len(self._snapshots))):
-            kept = self._snapshots.popleft()
+            kept = self._forget_snapshot()
             insert_snapshot(self._connection, kept.session, kept.snapshot)
         execute("COMMIT")
 
@@ -570,6 +626,7 @@ class Writer:
         self._round_row = self._row
         if not self._round:
             self._unindexed = 0
+            self._drop_tails()
 
     def _index_some(self) -> None:
         """Index the next sessions of the round; sorted, so that their entries share pages."""
@@ -619,10 +676,12 @@ class Writer:
         if not left:
             if self._unindexed:
                 self._index_due = time.monotonic() + self._index_seconds
-            if len(self.tails) > KNOWN_TAILS:
-                self._drop_tails()
+            self._drop_tails()
 
     def _drop_tails(self) -> None:
+        """Forget sessions that the index knows whole, where too many are remembered."""
+        if len(self.tails) <= KNOWN_TAILS:
+            return
         for session, tail in list(self.tails.items()):
             if not tail.rows and not tail.positions:
                 del self.tails[session]
@@ -650,7 +709,10 @@ class Writer:
 
     def _truncate(self) -> None:
         """Empty the write-ahead log, which may hold erased text; later, if a reader is at work."""
-        self._truncate_due = time.monotonic() + RETRY_SECONDS
+        # Who has waited too long is not waited for.
+        self._emptying = [future for future in self._emptying if not future.done()]
+        wait = HURRY_SECONDS if self._emptying else RETRY_SECONDS
+        self._truncate_due = time.monotonic() + wait
         connection = self._connection
         timeout = int(connection.pragma("busy_timeout"))
         connection.set_busy_timeout(0)
@@ -663,6 +725,12 @@ class Writer:
         finally:
             connection.set_busy_timeout(timeout)
         self._truncate_due = None
+        self._tell_emptied()
+
+    def _tell_emptied(self) -> None:
+        for future in self._emptying:
+            self._resolve(future, None)
+        self._emptying = []
 
     def _close(self) -> None:
         self._rest_until = self._snapshots_due = 0.0
@@ -676,6 +744,7 @@ class Writer:
             self._connection.close()
         except apsw.Error:
             logger.exception("the journal could not be closed")
+        self._tell_emptied()
         self._lock.release()
 
     def _own_fault(self, error: BaseException) -> JournalError:

@@ -5,8 +5,9 @@ that holds it is on disk, `done(None)` is called in the event loop, in the order
 write is all or nothing. When it could not be stored `done` gets a `JournalError`, and nothing of
 that write was stored. Nobody may publish an event before `done(None)`.
 
-Times are Unix milliseconds. `key` is the journal's own integer for a session; the public id is
-text.
+What is written and read are the values of `proxy.rows`.
+
+Why one room: the interface of a journal has a method for each question and each change.
 """
 
 from __future__ import annotations
@@ -18,117 +19,31 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 
 from proxy.errors import JournalError
+from proxy.rows import (
+    BackendRow,
+    Chunk,
+    CodecRow,
+    CommandRow,
+    CommandStatus,
+    LegRow,
+    NewSession,
+    SessionRow,
+    Snapshot,
+)
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A session: who made it, through which face and route, and whether it is over.
-
-    `deleted` and `expired` are what remains of one: its names, so that nobody takes it for unknown.
-    `bytes` is what its events, source frames and files take, where each is stored.
-    """
-
-    key: int
-    id: str
-    owner: str
-    route: str
-    dialect: str
-    created_at: int
-    secret: bytes
-    title: str | None = None
-    state: Literal["idle", "running", "paused", "ended", "deleted", "expired"] = "idle"
-    archived_at: int | None = None
-    updated_at: int = 0
-    last_seq: int = 0
-    bytes: int = 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LegRow:
-    """One backend's part in a session. `state` is the client codec's snapshot as of the session's
-    last append that named one, `position` its upstream position as of the last append that named
-    one.
-    """
-
-    session: int
-    number: int
-    backend: str
-    native_id: str | None = None
-    state: bytes | None = None
-    position: bytes | None = None
-
-
-CommandStatus = Literal["accepted", "sent", "settled"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CommandRow:
-    """A command in the outbox, in the order of acceptance (`number`). `body` is the command as
-    JSON, never sealed.
-    """
-
-    session: int
-    number: int
-    command_id: str
-    status: CommandStatus
-    body: bytes
-    at: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Chunk:
-    """Consecutive entries of a session: `count` NDJSON lines (`Entry.encode_row`), the first with
-    seq `first`.
-    """
-
-    first: int
-    count: int
-    body: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A state after the entry with seq `seq`, so that what comes later need not fold the log from
-    its begin: a cache, which may always be deleted.
-
-    `kind` says whose state it is and `version` how it is written; of one kind, version and `cursor`
-    only the newest is kept. The frames from `cursor` on come after it.
-    """
-
-    kind: str
-    version: int
-    cursor: int
-    seq: int
-    data: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CodecRow:
-    """How a dialect shows a session for ever: its encoder's version, and as JSON the settings that
-    shape its frames.
-    """
-
-    dialect: str
-    version: int
-    settings: bytes
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NewSession:
-    """What the write that makes a session stores beside it: its leg 0, the codec of the dialect
-    that made it and its first names, (kind, name) pairs.
-
-    An alias is unique in (owner, route, kind), the id at all. `succeeds` is the key of an expired
-    session, whose aliases may be taken. `takes` are names that it takes from whoever has them.
-    """
-
-    row: SessionRow
-    backend: str
-    native_id: str | None = None
-    codec: CodecRow | None = None
-    aliases: Sequence[tuple[str, str]] = ()
-    succeeds: int | None = None
-    takes: Sequence[tuple[str, str]] = ()
+__all__ = [
+    "BackendRow",
+    "Chunk",
+    "CodecRow",
+    "CommandRow",
+    "CommandStatus",
+    "Journal",
+    "LegRow",
+    "NewSession",
+    "SessionRow",
+    "Snapshot",
+    "Write",
+]
 
 
 @dataclasses.dataclass(slots=True)
@@ -137,8 +52,9 @@ class Write:
 
     `body` holds `count` lines, each ended by a line feed, seq `first` and on. `position` and
     `leg_state` are the client codec's after these events. `commands` are inserted or moved on in
-    the outbox. `aliases` are (kind, name) pairs of this session in its owner and route. The first
-    write of a session makes it: that has a `new` one.
+    the outbox. `aliases` are (kind, name) pairs of this session in its owner and route, `takes`
+    those that it takes from whoever has them. The first write of a session makes it: that has a
+    `new` one.
     """
 
     session: int
@@ -151,6 +67,7 @@ class Write:
     native_id: str | None = None
     commands: Sequence[CommandRow] = ()
     aliases: Sequence[tuple[str, str]] = ()
+    takes: Sequence[tuple[str, str]] = ()
     state: Literal["idle", "running", "paused", "ended", "deleted"] | None = None
     title: str | None = None
     archived_at: int | None = None
@@ -170,6 +87,7 @@ class Write:
             and self.archived_at is None
             and not self.commands
             and not self.aliases
+            and not self.takes
             and not self.blobs
         )
 
@@ -304,6 +222,38 @@ class Journal(abc.ABC):
         """Return the legs of a session, first to last."""
 
     @abc.abstractmethod
+    async def is_named(self, backend: str, name: str) -> bool:
+        """Say whether a backend knows a session by this name, those that are gone included, or
+        whether it is the public id of one.
+        """
+
+    @abc.abstractmethod
+    async def name_legs(self, backend: str, kind: str | None) -> list[tuple[str, str]]:
+        """Give the legs of a backend that have no native id one, and return the public ids of those
+        that do not have what was wanted for them, each with that name; durable on return.
+
+        It is the session's alias of a kind, where it has one and no other session is known by it:
+        those that are not gone come first, older ones before younger. Else, and without a kind, it
+        is the public id.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+
+    @abc.abstractmethod
+    async def known_backends(self) -> list[BackendRow]:
+        """Return what was kept of the backends that have sessions which are not gone."""
+
+    @abc.abstractmethod
+    async def keep_backends(self, backends: Sequence[BackendRow]) -> None:
+        """Keep what backends are, in the place of what was kept under their names; durable on
+        return.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+
+    @abc.abstractmethod
     async def commands(
         self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")
     ) -> list[CommandRow]:
@@ -389,7 +339,15 @@ class Journal(abc.ABC):
 
     @abc.abstractmethod
     async def put_blob(self, data: bytes) -> str:
-        """Store bytes once and return their SHA-256 in hex; durable on return."""
+        """Store bytes once and return their SHA-256 in hex; durable on return.
+
+        They stay until a session names them, or until `drop_blobs`.
+        """
+
+    @abc.abstractmethod
+    async def drop_blobs(self, names: Sequence[str], *, handed_over: bool = False) -> None:
+        """Erase blobs that were put for a write that is not to come, or that was refused where it
+        was handed over; those stay that a session names, or somebody else has put for one."""
 
     @abc.abstractmethod
     async def blob(self, sha256: str) -> bytes | None:
@@ -398,8 +356,13 @@ class Journal(abc.ABC):
     @abc.abstractmethod
     async def delete(self, session: int, *, at: int) -> None:
         """Erase events, frames, commands and snapshots of a session; its id and aliases stay as a
-        tombstone.
+        tombstone. What was erased is gone as `emptied` says.
         """
+
+    @abc.abstractmethod
+    async def emptied(self) -> None:
+        """Wait until nothing of what was erased is on the disk, where that does not take too
+        long."""
 
     @abc.abstractmethod
     async def sizes(self, *, owner: str | None = None) -> dict[str, int]:
@@ -421,7 +384,8 @@ class Journal(abc.ABC):
     @abc.abstractmethod
     async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
         """Erase a session as `delete` does, but say that it is `expired`; return False where
-        something is open in it, or happened after `unless_after`, and leave it as it is.
+        something is open in it, or happened after `unless_after`, and leave it as it is. It is gone
+        from the disk when `emptied` returns.
 
         Raises:
             JournalUnavailable: it could not be stored.

@@ -1,5 +1,7 @@
 """The journal as plain lists: for tests, and to measure what durability costs. Nothing outlives the
 object.
+
+Why one room: a journal has a method for each question and each change, most of a few lines.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ import asyncio
 import bisect
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from proxy import metrics
@@ -22,7 +24,9 @@ from proxy.errors import (
     SessionNotFound,
 )
 from proxy.journal._frames import FRAME_LIMIT, cut_frame
+from proxy.journal._fresh import Fresh
 from proxy.journal.base import (
+    BackendRow,
     Chunk,
     CodecRow,
     CommandRow,
@@ -80,8 +84,9 @@ class MemoryJournal(Journal):
         self._newest = 0
         self._by_id: dict[str, _Session] = {}
         self._aliases: dict[tuple[str, str, str, str], _Session] = {}
+        self._backends: dict[str, BackendRow] = {}
         self._blobs: dict[str, bytes] = {}
-        self._fresh_blobs: set[str] = set()
+        self._fresh = Fresh()
         self._stored = 0
         self._is_open = False
         self._loop: asyncio.AbstractEventLoop
@@ -136,6 +141,7 @@ class MemoryJournal(Journal):
             ValueError: `body` is not `count` lines.
         """
         write.check()
+        self._fresh.over(write.blobs)
         error: JournalError | None = None
         try:
             self._store(write)
@@ -184,7 +190,9 @@ class MemoryJournal(Journal):
             session.legs[write.leg] = dataclasses.replace(
                 leg, **{name: value for name, value in of_leg.items() if value is not None}
             )
+        of = (session.row.owner, session.row.route)
         self._aliases.update(names)
+        self._aliases.update({(*of, kind, name): session for kind, name in write.takes})
         of_session = {
             name: value
             for name in ("state", "title", "archived_at")
@@ -196,7 +204,6 @@ class MemoryJournal(Journal):
         for command in write.commands:
             session.commands[command.number] = command
         session.blobs.update(write.blobs)
-        self._fresh_blobs.difference_update(write.blobs)
 
     @property
     def backlog(self) -> int:
@@ -254,6 +261,53 @@ class MemoryJournal(Journal):
     async def legs(self, session: int) -> list[LegRow]:
         """Return the legs of a session, first to last."""
         return self._find(session).current_legs()
+
+    async def is_named(self, backend: str, name: str) -> bool:
+        """Say whether a backend knows a session by this name, or it is the public id of one."""
+        self._check_open()
+        return name in self._by_id or name in self._native_ids(backend)
+
+    def _native_ids(self, backend: str) -> set[str | None]:
+        return {
+            leg.native_id
+            for session in self._sessions.values()
+            for leg in session.legs
+            if leg.backend == backend
+        }
+
+    async def name_legs(self, backend: str, kind: str | None) -> list[tuple[str, str]]:
+        """Give the legs of a backend that have no native id one, and return the public ids of those
+        that do not have what was wanted for them, each with that name.
+        """
+        self._check_open()
+        taken = self._native_ids(backend)
+        others: list[tuple[str, str]] = []
+        for session in sorted(self._sessions.values(), key=lambda one: (one.erased, one.row.key)):
+            for at, leg in enumerate(session.legs):
+                if leg.backend != backend or leg.native_id is not None:
+                    continue
+                names = await self.aliases(session.row.key)
+                wanted = next((name for of_kind, name in names if of_kind == kind), None)
+                name = session.row.id if wanted is None or wanted in taken else wanted
+                if wanted not in (None, name):
+                    others.append((session.row.id, str(wanted)))
+                taken.add(name)
+                session.legs[at] = dataclasses.replace(leg, native_id=name)
+        return others
+
+    async def known_backends(self) -> list[BackendRow]:
+        """Return what was kept of the backends that have sessions which are not gone."""
+        self._check_open()
+        used = {leg.backend for session in self._alive() for leg in session.legs}
+        return [self._backends[name] for name in sorted(self._backends) if name in used]
+
+    def _alive(self) -> list[_Session]:
+        return [session for session in self._sessions.values() if not session.erased]
+
+    async def keep_backends(self, backends: Sequence[BackendRow]) -> None:
+        """Keep what backends are, in the place of what was kept under their names."""
+        self._check_open()
+        self._backends.update((backend.name, backend) for backend in backends)
 
     async def commands(
         self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")
@@ -360,8 +414,20 @@ class MemoryJournal(Journal):
         self._check_open()
         sha256 = hashlib.sha256(data).hexdigest()
         self._blobs[sha256] = data
-        self._fresh_blobs.add(sha256)
+        self._fresh.put(sha256)
         return sha256
+
+    async def drop_blobs(self, names: Sequence[str], *, handed_over: bool = False) -> None:
+        """Erase blobs that no session will name."""
+        self._check_open()
+        if not handed_over:
+            self._fresh.over(names)
+        self._erase_blobs(names)
+
+    def _erase_blobs(self, names: Iterable[str]) -> None:
+        named = {name for session in self._sessions.values() for name in session.blobs}
+        for sha256 in set(names) - named - self._fresh.now():
+            self._blobs.pop(sha256, None)
 
     async def blob(self, sha256: str) -> bytes | None:
         """Return the bytes of a blob, or None."""
@@ -375,6 +441,9 @@ class MemoryJournal(Journal):
             SessionNotFound: there is no such session.
         """
         self._erase(session, at, "deleted")
+
+    async def emptied(self) -> None:
+        """Return at once: nothing is on a disk."""
 
     async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
         """Erase a session in which nothing is open or happened after `unless_after`."""
@@ -427,17 +496,13 @@ class MemoryJournal(Journal):
         found = self._find(session)
         if found.erased:
             return
-        named = {
-            name for other in self._sessions.values() if other is not found for name in other.blobs
-        }
-        for sha256 in found.blobs - named - self._fresh_blobs:
-            self._blobs.pop(sha256, None)
         legs = [dataclasses.replace(leg, state=None, position=None) for leg in found.legs]
         row = dataclasses.replace(found.row, state=state, title=None, secret=b"")
         erased = _Session(
             row, legs, last=found.last, at=max(found.at, at), pruned=found.last, erased=True
         )
         self._sessions[session] = self._by_id[row.id] = erased
+        self._erase_blobs(found.blobs)
         for alias, owner in self._aliases.items():
             if owner is found:
                 self._aliases[alias] = erased

@@ -3,15 +3,20 @@
 The event loop's side: writes and jobs go to the writer's thread (`_writer`), questions to a few
 threads with read-only connections (`_reader`), source frames gather here until a batch is worth a
 row.
+
+Why one room: a journal has a method for each question and each change, most of a few lines.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import functools
 import hashlib
+import logging
 import queue
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -19,22 +24,34 @@ from typing import TypeVar
 import apsw
 
 from proxy import metrics
-from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
+from proxy.errors import (
+    UNREADABLE,
+    JournalCorrupt,
+    JournalError,
+    JournalUnavailable,
+    damaged,
+)
+from proxy.gate import SLICE_SECONDS
 from proxy.journal import _reader
 from proxy.journal._changes import (
     Transaction,
     begin_erasing,
+    erase_blobs,
     erase_some,
     insert_frames,
+    keep_backends,
     keep_codec,
     may_expire,
+    name_legs,
 )
 from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
 from proxy.journal._frames import BATCH_BYTES, FRAME_LIMIT, FrameBatch, cut_frame
+from proxy.journal._fresh import Fresh
 from proxy.journal._tail import Tail
-from proxy.journal._writer import Item, Job, Keepsake, Writer
+from proxy.journal._writer import Emptying, Item, Job, Keepsake, Writer
 from proxy.journal.base import (
+    BackendRow,
     Chunk,
     CodecRow,
     CommandRow,
@@ -45,6 +62,8 @@ from proxy.journal.base import (
     Snapshot,
     Write,
 )
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -57,6 +76,10 @@ WINDOW_MS = 1.0
 """The least time between two commits, see `_writer`: with 100 sessions at 30 events a second it
 saves a third of the CPU of a commit per write; it adds 0.6 ms at the median, 0.5 ms at p99.
 """
+
+EMPTY_SECONDS = 5.0
+"""How long a deletion waits for the write-ahead log to be emptied. Our readers hold it for some
+milliseconds; longer only another program does that reads the file."""
 
 PRUNE_BATCHES = 256
 """Frame batches that one transaction prunes: their pages are overwritten, which takes a few
@@ -110,8 +133,12 @@ class SqliteJournal(Journal):
         # In the order of `due`: a batch is put at the end when it begins.
         self._batches: dict[tuple[int, int], FrameBatch] = {}
         self._sweep: asyncio.TimerHandle | None = None
-        self._fresh_blobs: set[str] = set()
+        self._fresh = Fresh()
         self._backlog = 0
+        # Who waits to hear of a write that is stored, or is not.
+        self._untold: collections.deque[
+            tuple[Callable[[JournalError | None], None], JournalError | None]
+        ] = collections.deque()
         self._is_open = False
         self._newest = 0
         self.rows_read = 0
@@ -161,6 +188,8 @@ class SqliteJournal(Journal):
                 self._writer.put(batch)
             self._batches.clear()
             await self._writer.stop()
+            while self._untold:
+                self._tell_some()
 
     async def _close_readers(self) -> None:
         await asyncio.to_thread(self._pool.shutdown)
@@ -183,7 +212,7 @@ class SqliteJournal(Journal):
             return
         self._backlog += len(write.body)
         if write.blobs:
-            self._fresh_blobs.difference_update(write.blobs)
+            self._fresh.over(write.blobs)
         self._writer.put(write)
 
     def _refusal(self) -> JournalUnavailable:
@@ -198,16 +227,31 @@ class SqliteJournal(Journal):
         self._backlog -= size
         for error in errors.values():
             metrics.count_failed_write(error)
-        for index, item in enumerate(batch):
-            done = item.done
-            if done is None:
-                continue
+        waits = bool(self._untold)
+        self._untold += [
+            (item.done, errors.get(index))
+            for index, item in enumerate(batch)
+            if item.done is not None
+        ]
+        if not waits:
+            self._tell_some()
+
+    def _tell_some(self) -> None:
+        """Tell who is next, in order, for a slice of a turn of the loop: what they do then, for
+        each reader of a session, takes a millisecond and more."""
+        begun = time.perf_counter()
+        while self._untold:
+            done, outcome = self._untold.popleft()
             try:
-                done(errors.get(index))
+                done(outcome)
             except Exception as error:  # noqa: BLE001 - the others in the batch must hear of it still
                 self._loop.call_exception_handler(
                     {"message": "`done` of a journal write failed", "exception": error}
                 )
+            if time.perf_counter() - begun >= SLICE_SECONDS:
+                break
+        if self._untold:
+            self._loop.call_soon(self._tell_some)
 
     @property
     def backlog(self) -> int:
@@ -245,6 +289,11 @@ class SqliteJournal(Journal):
             except JournalCorrupt as error:
                 metrics.count_failed_read(error)
                 raise
+            except UNREADABLE as error:
+                # A text that is none, a number where a text was stored.
+                failure = damaged(f"a row of `{self._path}`", error)
+                metrics.count_failed_read(failure)
+                raise failure from error
             finally:
                 self._readers.put(connection)
 
@@ -302,6 +351,32 @@ class SqliteJournal(Journal):
     async def legs(self, session: int) -> list[LegRow]:
         """Return the legs of a session, first to last."""
         return await self._ask(lambda c: _reader.read_legs(c, self._tails, session))
+
+    async def is_named(self, backend: str, name: str) -> bool:
+        """Say whether a backend knows a session by this name, or it is the public id of one."""
+        return await self._ask(lambda c: _reader.read_is_named(c, backend, name))
+
+    async def name_legs(self, backend: str, kind: str | None) -> list[tuple[str, str]]:
+        """Give the legs of a backend that have no native id one, and return the public ids of those
+        that do not have what was wanted for them, each with that name; durable on return.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+        return await self._job(lambda t: name_legs(t.connection, backend, kind))
+
+    async def known_backends(self) -> list[BackendRow]:
+        """Return what was kept of the backends that have sessions which are not gone."""
+        return await self._ask(_reader.read_backends)
+
+    async def keep_backends(self, backends: Sequence[BackendRow]) -> None:
+        """Keep what backends are, in the place of what was kept under their names; durable on
+        return.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+        await self._job(lambda t: keep_backends(t.connection, backends))
 
     async def commands(
         self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")
@@ -443,13 +518,14 @@ class SqliteJournal(Journal):
         )
 
     async def put_blob(self, data: bytes) -> str:
-        """Store bytes once and return their SHA-256 in hex; durable on return.
+        """Store bytes once and return their SHA-256 in hex; durable on return. They stay until a
+        session names them, or until `drop_blobs`; a start finds what is left of a crash.
 
         Raises:
             JournalUnavailable: they could not be stored.
         """
         sha256 = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
-        self._fresh_blobs.add(sha256)
+        self._fresh.put(sha256)
 
         def store(transaction: Transaction) -> None:
             transaction.connection.execute(
@@ -457,8 +533,29 @@ class SqliteJournal(Journal):
                 (sha256, len(data), data),
             )
 
-        await self._job(store)
+        try:
+            await self._job(store)
+        except BaseException:
+            self._fresh.over([sha256])
+            raise
         return sha256
+
+    async def drop_blobs(self, names: Sequence[str], *, handed_over: bool = False) -> None:
+        """Erase blobs that were put for a write that is not to come, or that was refused where it
+        was handed over; those stay that a session names, or somebody else has put for one.
+
+        Raises:
+            JournalUnavailable: it could not be done; the next start does it.
+        """
+        if not handed_over:
+            self._fresh.over(names)
+        gone = set(names) - self._fresh.now()
+
+        def erase(transaction: Transaction) -> None:
+            transaction.freed = True
+            erase_blobs(transaction.connection, gone)
+
+        await self._job(erase)
 
     async def blob(self, sha256: str) -> bytes | None:
         """Return the bytes of a blob, or None."""
@@ -469,30 +566,49 @@ class SqliteJournal(Journal):
         tombstone.
 
         Nobody reads them from the first transaction on. When it returns their bytes are overwritten
-        in the file; in the write-ahead log too, unless a reader holds it, then soon after.
+        in the file and gone from the write-ahead log, see `emptied`.
 
         Raises:
             SessionNotFound: there is no such session.
             JournalUnavailable: it could not be stored.
         """
-        fresh = set(self._fresh_blobs)
+        fresh = self._fresh.now()
 
         def begin(transaction: Transaction) -> None:
             self._begin_erasing(transaction, session, at, fresh, "deleted")
 
         def erase(transaction: Transaction) -> bool:
-            more = erase_some(transaction.connection, session)
             transaction.freed = True
-            transaction.erased = not more
-            return more
+            return erase_some(transaction.connection, session)
 
         await self._job(begin)
         self._forget_frames(session)
         while await self._job(erase):
             pass
+        await self.emptied()
+
+    async def emptied(self) -> None:
+        """Wait until nothing of what was erased is in the write-ahead log.
+
+        Where another program reads the file for longer than `EMPTY_SECONDS`, it is emptied when
+        that has finished, and the log says so.
+        """
+        if self._writer is None or not self._is_open:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._writer.put(Emptying(future))
+        try:
+            async with asyncio.timeout(EMPTY_SECONDS):
+                await future
+        except TimeoutError:
+            _log.warning(
+                "the journal `%s` is read by another program: what was erased is in its "
+                "write-ahead log until that has finished",
+                self._path,
+            )
 
     def _begin_erasing(
-        self, transaction: Transaction, session: int, at: int, fresh: set[str], state: str
+        self, transaction: Transaction, session: int, at: int, fresh: Collection[str], state: str
     ) -> None:
         writer = self._writer
         assert writer is not None
@@ -509,12 +625,12 @@ class SqliteJournal(Journal):
         """Erase a session as `delete` does, but say that it is `expired`; return False where
         something is open in it, or happened after `unless_after`, and leave it as it is.
 
-        What is left of it in the write-ahead log goes with the next checkpoint.
+        What is left of it in the write-ahead log is gone when `emptied` returns.
 
         Raises:
             JournalUnavailable: it could not be stored.
         """
-        fresh = set(self._fresh_blobs)
+        fresh = self._fresh.now()
 
         def begin(transaction: Transaction) -> bool | None:
             transaction.flush()
@@ -569,4 +685,6 @@ class SqliteJournal(Journal):
         total = 0
         while pruned := await self._job(prune):
             total += pruned
+        if total:
+            await self.emptied()
         return total

@@ -3,20 +3,34 @@
 Its OpenAPI document is generated from the models and the table at the end of this file, and served
 beside it. Answers carry `version`; errors are `{"version", "error": {"code", "message",
 "details"}}`.
+
+Why one room: a function for each route of the control API, beside the models of its bodies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import functools
+import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Literal, TypeVar, get_args
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from adapters.commands import AnswerInteraction, Delete, Sealed
+from adapters.commands import AnswerInteraction, Delete, Sealed, members_of
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.framing.sse import format_sse
 from adapters.interactions import decide
@@ -26,15 +40,17 @@ from adapters.registry import DIALECTS
 from adapters.state import LogState
 from proxy import __version__
 from proxy.auth import Action, Principal, authenticate, authorize, may_use
+from proxy.bodies import ANSWER, SMALL
 from proxy.errors import SessionExpired, SessionNotFound
-from proxy.hub import entries_of
 from proxy.journal.base import CommandRow, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.lines import Lines
 from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Asked
 from proxy.retention import Doomed, Limits
-from proxy.routes.entry import asked_by
+from proxy.routes.entry import admitted, kept, read, read_asked, takes
 from proxy.session import Session
 from proxy.sessions import HANDLE
+from proxy.streams import piecemeal, write_calmly
 
 VERSION = 1
 """The version of this API's JSON."""
@@ -51,6 +67,12 @@ POLL_SECONDS = 10.0
 WHOLE_DIGITS = 18
 """Digits of the numbers in a query: more do not fit into the journal's 64 bits."""
 
+MOST_SECONDS = 10**11
+"""The longest age: three thousand years, whose milliseconds are far below the journal's 64 bits."""
+
+MOST_BYTES = 2**62
+"""The largest limit of bytes: sums of two are within the journal's 64 bits."""
+
 _log = logging.getLogger(__name__)
 
 STATUS: dict[ErrorCode, int] = {
@@ -59,6 +81,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.METHOD_NOT_ALLOWED: 405,
     ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.REQUEST_TIMEOUT: 408,
     ErrorCode.TOO_LARGE: 413,
     ErrorCode.UNSUPPORTED_MEDIA: 415,
     ErrorCode.NOT_SUPPORTED: 409,
@@ -76,6 +99,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.BACKEND_REFUSED: 502,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.JOURNAL_UNAVAILABLE: 503,
+    ErrorCode.OVERLOADED: 503,
     ErrorCode.STOPPING: 503,
     ErrorCode.CONFIG: 500,
     ErrorCode.RECORDING: 400,
@@ -226,9 +250,9 @@ class DeletedOut(Body):
 class PruneIn(Body):
     """What is kept of the key's sessions; at least one limit. With `dry_run` nothing is erased."""
 
-    older_than_seconds: float | None = Field(default=None, ge=0)
-    max_bytes_per_backend: int | None = Field(default=None, ge=0)
-    max_bytes: int | None = Field(default=None, ge=0)
+    older_than_seconds: float | None = Field(default=None, ge=0, le=MOST_SECONDS)
+    max_bytes_per_backend: int | None = Field(default=None, ge=0, le=MOST_BYTES)
+    max_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
     dry_run: bool = False
 
 
@@ -268,7 +292,10 @@ class ErrorOut(Body):
 
 def error_response(error: DragomanError) -> web.Response:
     """Return an error in this API's form."""
-    return _json(_failure(error), STATUS[error.code])
+    response = _json(_failure(error), STATUS[error.code])
+    if "retry_after" in error.details:
+        response.headers["Retry-After"] = str(error.details["retry_after"])
+    return response
 
 
 def _failure(error: DragomanError) -> ErrorOut:
@@ -279,25 +306,23 @@ def _failure(error: DragomanError) -> ErrorOut:
 def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
-    return web.Response(body=format_json(value), status=status, content_type="application/json")
+    body = piecemeal(format_json(value))
+    return web.Response(body=body, status=status, content_type="application/json")
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 B = TypeVar("B", bound=Body)
 
 
-def _guarded(handler: Handler) -> Handler:
-    """Answer errors in this form; what is no error of anybody's is logged and answered 500."""
+def guarded(handler: Handler) -> Handler:
+    """Answer errors in this API's form; what is no error of anybody's is logged, answered 500."""
 
-    async def guarded(request: web.Request) -> web.StreamResponse:
+    @functools.wraps(handler)
+    async def run(request: web.Request) -> web.StreamResponse:
         try:
-            return await handler(request)
+            return await admitted(request, handler)
         except DragomanError as error:
             return error_response(error)
-        except web.HTTPRequestEntityTooLarge:
-            limit = request.app[SETTINGS].server.max_body_bytes
-            text = f"The body is larger than {limit} bytes."
-            return error_response(DragomanError(text, code=ErrorCode.TOO_LARGE))
         except (asyncio.CancelledError, ConnectionError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001 - the root of a request
@@ -306,7 +331,7 @@ def _guarded(handler: Handler) -> Handler:
             text = f"This should not have happened; the log has more, under `{error_id}`."
             return error_response(DragomanError(text, code=ErrorCode.INTERNAL))
 
-    return guarded
+    return run
 
 
 def _principal(request: web.Request) -> Principal:
@@ -317,7 +342,7 @@ async def _session(request: web.Request, action: Action) -> tuple[Principal, Ses
     principal = _principal(request)
     name = request.match_info["session"]
     try:
-        session = await request.app[SESSIONS].get(name, owner=None, route=None)
+        session = await request.app[SESSIONS].get(name, owner=principal.name, route=None)
         authorize(principal, session.row.owner, action, session.row.route, request.app[SETTINGS])
     except SessionExpired as error:
         _authorize_row(request, principal, error.row, action)
@@ -433,13 +458,14 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    detail = detail_out(row, session.state, session.queued(), legs, names, session.repairs)
-    return _json(detail)
+    queued = session.queued()
+    detail = detail_out(row, (), queued, legs, names, session.repairs)
+    return await _listed(request, detail, "open_interactions", open_in(row.id, session.state))
 
 
 def detail_out(
     row: SessionRow,
-    state: LogState,
+    open_: Iterable[InteractionOut],
     queued: Sequence[CommandRow],
     legs: Sequence[LegRow],
     names: Sequence[tuple[str, str]],
@@ -448,7 +474,7 @@ def detail_out(
     """Return a session with all that is known of it; `queued` are the messages that wait."""
     return SessionDetailOut(
         **row_out(row).model_dump(),
-        open_interactions=_open(row.id, state),
+        open_interactions=list(open_),
         queue=[_queued(command) for command in queued],
         legs=[
             LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
@@ -459,7 +485,8 @@ def detail_out(
 
 
 def _queued(row: CommandRow) -> QueuedOut:
-    value: Any = parse_json(row.body)
+    body: Any = parse_json(row.body)
+    value = members_of(body)
     return QueuedOut(
         command_id=row.command_id,
         policy=value["policy"],
@@ -475,23 +502,36 @@ _INTERNAL = frozenset({HANDLE, REQUEST, IDEMPOTENT, LOST, REPEATED})
 """Kinds of alias that are no names for anybody."""
 
 
-def _open(session_id: str, state: LogState) -> list[InteractionOut]:
-    out = []
-    for open_ in state.interactions.values():
+def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
+    for open_ in list(state.interactions.values()):
         event = open_.event
-        out.append(
-            InteractionOut(
-                session_id=session_id,
-                request_id=event.request_id,
-                kind=event.kind,
-                prompt=event.prompt,
-                options=[o.model_dump(mode="json", exclude_none=True) for o in event.options or ()],
-                freeform=event.freeform,
-                details=event.details,
-                claimed=open_.claimed_by is not None,
-            )
+        yield InteractionOut(
+            session_id=session_id,
+            request_id=event.request_id,
+            kind=event.kind,
+            prompt=event.prompt,
+            options=[o.model_dump(mode="json", exclude_none=True) for o in event.options or ()],
+            freeform=event.freeform,
+            details=event.details,
+            claimed=open_.claimed_by is not None,
         )
-    return out
+
+
+async def _listed(
+    request: web.Request, out: BaseModel, member: str, items: Iterable[BaseModel]
+) -> web.Response:
+    """Answer `out` with a member that may be long: it is made in slices."""
+    made: list[bytes] = []
+
+    def make() -> Iterator[None]:
+        for item in items:
+            made.append(format_json(item.model_dump(mode="json")))
+            yield
+
+    await request.app[SESSIONS].gate.run(make())
+    rest = format_json(out.model_dump(mode="json", exclude={member}))
+    body = b'%b,"%b":[%b]}' % (rest[:-1], member.encode(), b",".join(made))
+    return web.Response(body=piecemeal(body), content_type="application/json")
 
 
 async def delete_session(request: web.Request) -> web.StreamResponse:
@@ -523,6 +563,7 @@ async def delete_session(request: web.Request) -> web.StreamResponse:
     return _json(DeletedOut(id=session.id if row is None else row.id))
 
 
+@takes(SMALL)
 async def prune(request: web.Request) -> web.StreamResponse:
     """Erase the key's sessions that the given limits do not keep, the oldest first.
 
@@ -530,7 +571,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
     """
     principal = _principal(request)
     _check_running(request)
-    given = _body(PruneIn, await request.read())
+    given = await read(request, _prune_in)
     age = given.older_than_seconds
     limits = Limits(
         age=None if age is None else round(age * 1000),
@@ -550,25 +591,30 @@ async def prune(request: web.Request) -> web.StreamResponse:
         return True
 
     work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
-    return _json(pruned_out(await request.app[SESSIONS].keep(work), dry_run=given.dry_run))
+    gone = await request.app[SESSIONS].keep(work)
+    out = PrunedOut(dry_run=given.dry_run, sessions=[])
+    return await _listed(request, out, "sessions", _pruned(gone))
+
+
+def _prune_in(body: bytes) -> PruneIn:
+    return _body(PruneIn, body)
 
 
 def pruned_out(gone: Sequence[Doomed], *, dry_run: bool) -> PrunedOut:
     """Return what was pruned, or would be."""
-    return PrunedOut(
-        dry_run=dry_run,
-        sessions=[
-            PrunedSessionOut(
-                id=doomed.row.id,
-                route=doomed.row.route,
-                backend=doomed.backend,
-                reason=doomed.reason,
-                updated_at=doomed.row.updated_at,
-                bytes=doomed.row.bytes,
-            )
-            for doomed in gone
-        ],
-    )
+    return PrunedOut(dry_run=dry_run, sessions=list(_pruned(gone)))
+
+
+def _pruned(gone: Sequence[Doomed]) -> Iterator[PrunedSessionOut]:
+    for doomed in gone:
+        yield PrunedSessionOut(
+            id=doomed.row.id,
+            route=doomed.row.route,
+            backend=doomed.backend,
+            reason=doomed.reason,
+            updated_at=doomed.row.updated_at,
+            bytes=doomed.row.bytes,
+        )
 
 
 def _check_running(request: web.Request) -> None:
@@ -591,7 +637,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             limit=MOST,
         )
         rows += page
-    out: list[InteractionOut] = []
+    out: list[Iterable[InteractionOut]] = []
     for row in reversed(rows):
         if not may_use(principal, row.route, settings):
             continue
@@ -602,19 +648,24 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             # configuration, must not hide what all others wait for.
             _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
             continue
-        out += _open(session.id, session.state)
-    return _json(InteractionsOut(interactions=out))
+        out.append(open_in(session.id, session.state))
+    everything = itertools.chain.from_iterable(out)
+    return await _listed(request, InteractionsOut(interactions=[]), "interactions", everything)
 
 
+@takes(ANSWER)
 async def answer(request: web.Request) -> web.StreamResponse:
     """Answer an open interaction; 202 means stored, what comes of it is in the events."""
     principal, session = await _session(request, Action.ANSWER)
     _check_running(request)
     request_id = request.match_info["request"]
-    body = await request.read()
-    given, asked = _body(AnswerIn, body), asked_by(request, body)
+    given, asked = await read_asked(request, _answer_in)
     work = _answer(request, principal, session, request_id, given, asked)
-    return _json(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
+    return _json(AcceptedOut(command_id=await kept(request, work)), 202)
+
+
+def _answer_in(body: bytes) -> AnswerIn:
+    return _body(AnswerIn, body)
 
 
 async def _answer(
@@ -696,12 +747,7 @@ class _Events:
             TimeoutError: the reader took nothing for too long.
         """
         await self.prepare()
-        async with asyncio.timeout(self._timeout):
-            await self.response.write(data)
-
-    def line(self, seq: int, kind: str, value: bytes) -> bytes:
-        """Return an entry as it stands in the body."""
-        return format_sse(value, event=kind, id=str(seq)) if self.sse else value + b"\n"
+        await write_calmly(self.response, data, self._timeout, self._request.app[SESSIONS].gate)
 
     def heartbeat(self) -> bytes:
         """Return what readers skip."""
@@ -764,28 +810,54 @@ async def _write_events(
     request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
 ) -> None:
     sessions = request.app[SESSIONS]
+    gate, lines = sessions.gate, Lines(session.id, sse=body.sse)
     while True:
-        news = session.news()
+        # Those who follow have new lines made once for all.
+        with session.followed() if follow else contextlib.nullcontext():
+            while True:
+                news = session.news()
+                async for seq, data in gate.each(session.recent.after(after, lines)):
+                    await body.write(data)
+                    after = seq
+                if after < session.last_seq:
+                    async for seq, data in _stored(request, session, after, lines):
+                        await body.write(data)
+                        after = seq
+                over = session.state.ended is not None and after >= session.last_seq
+                if not follow or over or sessions.stopping:
+                    return
+                if session.closed:
+                    break
+                # A session that somebody watches stays in memory.
+                session.used_at = sessions.clock.monotonic()
+                await body.prepare()
+                if not await sessions.clock.wait(news, POLL_SECONDS):
+                    await body.write(body.heartbeat())
+        # It left memory; what else there is, is in the journal.
+        session = await sessions.get(session.id, owner=None, route=None)
+
+
+async def _stored(
+    request: web.Request, session: Session, after: int, lines: Lines
+) -> AsyncIterator[tuple[int, bytes]]:
+    """Yield the stored lines after a seq, piece by piece, each with its last seq."""
+    sessions = request.app[SESSIONS]
+
+    async def pieces() -> AsyncGenerator[tuple[int, bytes]]:
+        seq = after
         async for chunk in sessions.journal.scan(session.row.key, after=after):
-            out = bytearray()
-            for entry in entries_of(chunk.body, session.id):
-                if entry.seq > after:
-                    out += body.line(entry.seq, entry.event.TYPE, entry.encode())
-                    after = entry.seq
-            if out:
-                await body.write(bytes(out))
-        over = session.state.ended is not None and after >= session.last_seq
-        if not follow or over or sessions.stopping:
-            return
-        if session.closed:
-            # It left memory; what else there is, is in the journal.
-            session = await sessions.get(session.id, owner=None, route=None)
-            continue
-        # A session that somebody watches stays in memory.
-        session.used_at = sessions.clock.monotonic()
-        await body.prepare()
-        if not await sessions.clock.wait(news, POLL_SECONDS):
-            await body.write(body.heartbeat())
+            async for piece in sessions.gate.each(lines.of(chunk.body, seq)):
+                seq, _ = piece
+                yield piece
+
+    async with contextlib.aclosing(pieces()) as found:
+        while True:
+            async with sessions.gate:
+                piece = await anext(found, None)
+            if piece is None:
+                return
+            # Nobody waits for a reader that is slow.
+            yield piece
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -928,9 +1000,15 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     return parameters
 
 
+@functools.cache
+def _document() -> bytes:
+    # To make it takes some 30 ms, for which nobody who asks may let all others wait.
+    return format_json(openapi())
+
+
 async def document(request: web.Request) -> web.StreamResponse:
     """Return the OpenAPI document; it is open to everybody."""
-    return _json(openapi())
+    return web.Response(body=_document(), content_type="application/json")
 
 
 async def unknown(request: web.Request) -> web.StreamResponse:
@@ -960,8 +1038,9 @@ def _fits(endpoint: Endpoint, path: str) -> bool:
 
 def add_routes(app: web.Application) -> None:
     """Add the control API."""
+    _document()
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"
-        app.router.add_route(endpoint.method, path, _guarded(endpoint.handler))
-    app.router.add_route("GET", "/api/v1/openapi.json", _guarded(document))
-    app.router.add_route("*", "/api/{tail:.*}", _guarded(unknown))
+        app.router.add_route(endpoint.method, path, guarded(endpoint.handler))
+    app.router.add_route("GET", "/api/v1/openapi.json", guarded(document))
+    app.router.add_route("*", "/api/{tail:.*}", guarded(unknown))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from proxy.keys import SESSIONS
+from proxy.routes.control import guarded
 
 
 async def healthz(request: web.Request) -> web.Response:
@@ -16,10 +17,11 @@ async def readyz(request: web.Request) -> web.Response:
     """Answer 200 while new work is taken, 503 while the server stops."""
     if request.app[SESSIONS].stopping:
         return web.json_response({"status": "stopping"}, status=503)
-    return web.json_response({"status": "ready", "sessions": len(request.app[SESSIONS])})
+    # Nothing more: how much is going on is not everybody's business, and stands in `/metrics`.
+    return web.json_response({"status": "ready"})
 
 
 def add_routes(app: web.Application) -> None:
     """Add both routes."""
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/healthz", guarded(healthz))
+    app.router.add_get("/readyz", guarded(readyz))

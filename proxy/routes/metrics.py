@@ -6,19 +6,15 @@ from __future__ import annotations
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from adapters.errors import DragomanError
 from proxy.auth import authenticate
 from proxy.keys import KEYS, SESSIONS
 from proxy.metrics import exposition
-from proxy.routes.control import error_response
+from proxy.routes.control import guarded
 
 
 async def metrics(request: web.Request) -> web.Response:
     """Return the numbers of the whole process, the same for every key."""
-    try:
-        authenticate(request.headers, request.app[KEYS])
-    except DragomanError as error:
-        return error_response(error)
+    authenticate(request.headers, request.app[KEYS])
     sessions = request.app[SESSIONS]
     body = exposition(
         sessions=len(sessions),
@@ -31,4 +27,4 @@ async def metrics(request: web.Request) -> web.Response:
 
 def add_routes(app: web.Application) -> None:
     """Add the route."""
-    app.router.add_get("/metrics", metrics)
+    app.router.add_get("/metrics", guarded(metrics))

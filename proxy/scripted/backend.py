@@ -45,14 +45,26 @@ class Received:
 
 @dataclass(slots=True)
 class Followed:
-    """A conversation that readers follow: each waits for the `changed` that it found."""
+    """A conversation that readers follow: each waits for the `changed` that it found. The next
+    `refusals` answers are refused."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    refusals: int = field(default=0, init=False)
 
     def wake(self) -> None:
         """Tell every reader that there is something new."""
         self.changed.set()
         self.changed = asyncio.Event()
+
+    def take_answer(self) -> None:
+        """Let an answer in.
+
+        Raises:
+            Refusal: 409, the script wants it refused.
+        """
+        if self.refusals:
+            self.refusals -= 1
+            raise Refusal(409, "answer_refused", "This answer is refused on purpose.")
 
 
 T = TypeVar("T", bound=Followed)

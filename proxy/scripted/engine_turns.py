@@ -3,6 +3,8 @@
 A turn is a task of its own that writes frames into the buffer of its conversation; who reads them
 is no concern of it. `ScriptedEngine` keeps the conversations and the rules about them: one turn at
 a time, one open request at a time (engine page, sections 10 to 12).
+
+Why one room: a turn plays each kind of beat, and the rules of the conversation are checked at each.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from proxy.scripted.engine_requests import Answer, Execute
 from proxy.scripted.faults import Faults
 from proxy.scripted.scripts import (
     Approve,
+    ApproveAll,
     Ask,
     AskSealed,
     Beat,
@@ -238,6 +241,7 @@ class ScriptedEngine(Backend[Conversation]):
                 raise Refusal(422, "VALIDATION_FAILED", "a permission takes exactly yes or no")
         elif not request.answer and not request.attachments:
             raise Refusal(422, "VALIDATION_FAILED", "the answer is empty")
+        task.take_answer()
         pending = task.pending
         task.pending = None
         return pending
@@ -324,6 +328,10 @@ class Stage:
                 await self._run(calls)
             case Approve():
                 await self._approve(beat)
+            case ApproveAll(approvals):
+                # One request at a time can be pending (page, section 10.3).
+                for approval in approvals:
+                    await self._approve(approval)
             case Ask():
                 await self._ask(beat)
             case Compact(before, after, strategy):
@@ -364,6 +372,7 @@ class Stage:
     async def _approve(self, beat: Approve) -> None:
         call_id = self._call(beat.call) if self._variant.call_before_request else None
         self._end_of_call()
+        self._task.refusals = beat.refusals
         answer = await self._wait("permission", beat.question)
         if call_id is None:
             call_id = self._call(beat.call)

@@ -35,7 +35,7 @@ _PREFIX = "/eve/v1/session"
 
 
 def _json(status: int, body: object, session: str | None = None) -> web.Response:
-    headers = {"cache-control": "no-store"}
+    headers = {} if status >= 400 else {"cache-control": "no-store"}
     if session is not None:
         headers["x-eve-session-id"] = session
     return json_response(body, status=status, headers=headers)
@@ -141,11 +141,15 @@ async def _message(request: web.Request) -> web.StreamResponse:
         talk = eve.by_token(post.token or "")
         if talk is None:
             raise _NOT_RESUMABLE
+        if post.answers:
+            talk.take_answer()
         eve.post(talk, post)
         return _json(200, {"ok": True, "sessionId": talk.id}, talk.id)
     talk = eve.live(request.match_info["session"])
     if talk is None:
         raise _NOT_ACTIVE
+    if post.answers:
+        talk.take_answer()
     delivery = eve.post(talk, post)
     body = {"ok": True, "sessionId": talk.id, "status": "accepted", "deliveryId": delivery}
     return _json(202, body, talk.id)
@@ -167,7 +171,7 @@ async def _cancel(request: web.Request) -> web.StreamResponse:
         raise bad("Expected 'turnId' to be a non-empty string.")
     name = request.match_info["session"]
     talk = eve.live(name)
-    if talk is None:
+    if talk is None or talk.begins:
         body: dict[str, object] = {"ok": True, "status": "no_active_turn"}
         if tokens:
             body["sessionId"] = name
@@ -285,6 +289,7 @@ def create_eve_app(
     clock: Clock | None = None,
     ids: Ids | None = None,
     pace: float = 1.0,
+    begin_s: float = 0.0,
 ) -> web.Application:
     """Build a scripted eve; `app[EVE]` is its state.
 
@@ -296,6 +301,8 @@ def create_eve_app(
         clock: the time in records, pauses and leases; real time by default.
         ids: where the ids of sessions, records and requests come from; random by default.
         pace: the factor on the pauses inside scripts; 0 plays them without any.
+        begin_s: how long a message that was accepted waits for its turn to begin; to a cancel
+            meanwhile a real 0.80.1 says that there is no active turn, and the turn goes on.
     """
     eve = ScriptedEve(
         key=key,
@@ -304,6 +311,7 @@ def create_eve_app(
         clock=clock or Clock(),
         ids=ids or Ids(),
         pace=pace,
+        begin_s=begin_s,
     )
     app = application(EVE, eve, [_gate])
     add = app.router.add_route

@@ -3,6 +3,8 @@
 A template keeps its `data` as it stands in its source, but for stack traces, of which the first
 line is left. A test finds every template in the recording, a file below `fixtures/wire/eve`, that
 it names.
+
+Why one room: it is a table of records.
 """
 
 from collections.abc import Mapping

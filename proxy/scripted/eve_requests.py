@@ -121,11 +121,16 @@ def parse_follow_up(body: bytes, *, tokens: bool) -> Post:
             raise bad("Missing or empty 'continuationToken' field.")
     elif token is not None:
         raise bad("Session-ID routes do not accept 'continuationToken'.")
+    if value.get("message") in ("", []):
+        # What is empty is none.
+        value = {name: member for name, member in value.items() if name != "message"}
     responses = value.get("inputResponses")
     if "message" in value and responses is not None and not tokens:
         raise bad("'message' and 'inputResponses' are mutually exclusive.")
     if "message" not in value and responses is None:
-        raise bad("Expected a non-empty 'message' or a non-empty 'inputResponses' array.")
+        either = "Expected a non-empty 'message' or a non-empty 'inputResponses' array."
+        both = "Expected a non-empty 'message', a non-empty 'inputResponses' array, or both."
+        raise bad(both if tokens else either)
     if not tokens and value.get("turnPolicy", "steer") not in ("queue", "steer"):
         raise bad("Expected 'turnPolicy' to be either 'queue' or 'steer'.")
     said, parts, attachments = _message(value)

@@ -4,6 +4,8 @@ A session has one worker that takes inputs one by one and writes records; who re
 concern of it. What a pause looks like depends on the generation (eve page, section 8.2): S2 holds
 its turn, T and S1 close it and open another one for the answer. Not played: a `steer` that cuts a
 model call (section 5.1); a message during a turn is the next turn, as in a text-only turn.
+
+Why one room: a worker plays each kind of beat for three generations, and all share what is open.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ import json
 import random
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -22,6 +24,7 @@ from proxy.scripted.eve_requests import Post
 from proxy.scripted.faults import Faults
 from proxy.scripted.scripts import (
     Approve,
+    ApproveAll,
     Ask,
     AskSealed,
     Beat,
@@ -113,6 +116,17 @@ class Answered:
     said: Input | None = None
 
 
+@dataclass(slots=True)
+class Reopened:
+    """An approval of T that is open again, since a cancel stopped the step that answered it: what
+    is said is put aside until it is answered once more."""
+
+    request: Mapping[str, Any]
+    call_id: str
+    beat: Approve
+    aside: list[str] = field(default_factory=list)
+
+
 class _Cancelled(Exception):
     """The turn is cancelled."""
 
@@ -140,6 +154,8 @@ class Talk(Followed):
     inbox: asyncio.Queue[Input] = field(default_factory=asyncio.Queue)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False
+    begins: bool = False
+    reopened: "Reopened | None" = None
     asked: int = 0
     calls: int = 0
     turns: int = 0
@@ -163,6 +179,7 @@ class ScriptedEve(Backend[Talk]):
         clock: Clock,
         ids: Ids,
         pace: float,
+        begin_s: float = 0.0,
     ) -> None:
         """See `create_eve_app` for the arguments."""
         # Section 2.1: the key is a bearer token.
@@ -171,6 +188,7 @@ class ScriptedEve(Backend[Talk]):
             "scripted eve", credential=credential, faults=faults, clock=clock, pace=pace
         )
         self.variant = variant
+        self.begin_s = begin_s
         self.origin = "http://127.0.0.1"
         # With real ids they repeat in no other scripted eve, not even after a restart.
         self._random = random.Random(ids.bytes(16))
@@ -286,6 +304,14 @@ class Worker:
         self._thought: list[str] = []
         self._input_tokens = 0
         self._structured = False
+        # The approval whose answer the running step builds on.
+        self._resumes: Reopened | None = None
+        # What T was told while an approval was open or beside the answer to it: each turn says it
+        # again, until the step after that with the results is for it (section 8.2).
+        self._aside: list[Input] = []
+        self._for: Input | None = None
+        # A question's answer needs no step of its own: what was said beside it joins that step.
+        self._joins = False
 
     # Records.
 
@@ -369,6 +395,10 @@ class Worker:
         while True:
             item = await talk.inbox.get()
             if item.kind == "post":
+                if self._eve.begin_s:
+                    talk.begins = True
+                    await self._eve.clock.sleep(self._eve.begin_s)
+                    talk.begins = False
                 await self._turn(item)
             elif item.kind not in ("cancel", "signed in"):
                 self._control(item.kind)
@@ -403,40 +433,96 @@ class Worker:
         self.emit("message_received", message=said.post.text, parts=list(said.post.parts))
 
     def _as_message(self, item: Input) -> Input:
-        """An answer to nothing reaches the model as a message (section 5)."""
-        if item.post.text is not None:
+        """An answer to nothing reaches the model as a message, or joins the words of the one that
+        it came with (sections 5 and 8.2)."""
+        post = item.post
+        open_ = {request["requestId"] for request in self._talk.open}
+        if self._talk.reopened is not None:
+            open_.add(self._talk.reopened.request["requestId"])
+        stray = [a for a in post.answers if a["requestId"] not in open_]
+        if post.text is not None and not stray:
             return item
-        said = " ".join(str(a.get("text") or a.get("optionId") or "") for a in item.post.answers)
-        return Input(
-            "post", Post(text=said, parts=({"text": said, "type": "text"},)), item.delivery
-        )
+        said = " ".join(str(a.get("text") or _label(a)) for a in stray or post.answers)
+        return _said(item, said if post.text is None else f"{post.text}\n\n{said}")
 
     async def _turn(self, item: Input) -> None:
         talk = self._talk
-        said = self._as_message(item)
+        self._aside.append(self._as_message(item))
+        said, self._aside = self._aloud(), []
         talk.busy = True
         talk.cancelled.clear()
+        again = None if talk.reopened is None else self._answered_again(talk.reopened, item)
         try:
-            self._open_turn(said=said)
-            while True:
+            if talk.reopened is not None and again is None:
+                said = self._put_aside(talk.reopened, item)
+            elif again is not None:
+                said = await self._freed(again, item)
+            else:
+                self._open_turn(said=said)
+            while talk.reopened is None:
                 try:
                     await self._story(said)
                 except _Left as left:
                     said = left.said
                     self._received(said)
                     continue
-                break
+                if not self._aside:
+                    break
+                self._for = said = self._aloud()
+                self._aside, self._joins = [], False
         except _Cancelled:
+            talk.reopened, self._resumes = self._resumes, None
+            # It goes back to before the step: words that it had told already are told again.
+            self._aside = [] if self._for is None else [self._for]
             self.emit("turn_cancelled")
             self._waiting()
         except _Failed:
+            self._aside = []
             self._waiting()
         else:
             self.emit("turn_completed")
             self._waiting()
         finally:
             talk.busy = False
-            self._text, self._thought = [], []
+            self._text, self._thought, self._resumes = [], [], None
+            self._for, self._joins = None, False
+
+    def _aloud(self) -> Input:
+        """All that was put aside, as one message."""
+        words = [item.post.text for item in self._aside if item.post.text is not None]
+        last = self._aside[-1]
+        return _said(last, "\n\n".join(words)) if len(self._aside) > 1 else last
+
+    def _answered_again(self, open_: Reopened, item: Input) -> Answered | None:
+        found = (a for a in item.post.answers if a["requestId"] == open_.request["requestId"])
+        answer = next(found, None)
+        return None if answer is None else Answered(answer.get("optionId"), answer.get("text"))
+
+    def _put_aside(self, open_: Reopened, item: Input) -> Input:
+        """An empty turn with all that was said (section 8.2)."""
+        open_.aside.append(item.post.text or "")
+        said = _said(item, "\n\n".join(open_.aside))
+        self._open_turn(said=said)
+        return said
+
+    async def _freed(self, answer: Answered, item: Input) -> Input:
+        """The model talks of the answer first, then what was put aside is played."""
+        talk = self._talk
+        open_, talk.reopened = talk.reopened, None
+        assert open_ is not None
+        words = [*open_.aside, *([] if item.post.text is None else [item.post.text])]
+        yes = answer.option == "approve"
+        if not yes:
+            self._denied("result_denied", open_.call_id, open_.beat.call, open_.request, None)
+        said = _said(item, "\n\n".join(words))
+        self._open_turn(said=said)
+        self._resumes = Reopened(open_.request, open_.call_id, open_.beat, words)
+        if yes:
+            self._in_step()
+            self._result(open_.call_id, open_.beat.call)
+        await self._say(open_.beat.granted if yes else open_.beat.denied)
+        self._end_step("stop")
+        return said
 
     async def _story(self, said: Input) -> None:
         post = said.post
@@ -450,7 +536,8 @@ class Worker:
         for beat in beats:
             if await self._beat(beat):
                 return
-        self._end_step("stop")
+        if not self._joins:
+            self._end_step("stop")
 
     # Model calls.
 
@@ -482,6 +569,7 @@ class Worker:
 
     def _end_step(self, reason: str) -> None:
         self._end_text(reason)
+        self._resumes = None
         if self._step is not None:
             self._input_tokens += 42
             self.emit("step_completed", finishReason=reason)
@@ -498,6 +586,8 @@ class Worker:
                 await self._run(calls)
             case Approve():
                 await self._approve(beat)
+            case ApproveAll():
+                await self._approve_all(beat)
             case Ask():
                 await self._ask(beat)
             case SignIn():
@@ -510,12 +600,8 @@ class Worker:
                 return await self._produce(value)
             case Fail():
                 self._fail(beat)
-            case Compact():
-                await self._lack("compaction within a turn")
-            case Remember():
-                await self._lack("notes")
-            case Odd():
-                await self._lack("records that its page does not know")
+            case Compact() | Remember() | Odd():
+                await self._lack(_UNHEARD_OF[type(beat)])
             case AskSealed() | UseCustomTool():
                 await self._lack(lacking(beat))
         return False
@@ -606,23 +692,123 @@ class Worker:
     async def _approve(self, beat: Approve) -> None:
         call_id = self._call(beat.call.tool, beat.call.input)
         self._end_step("tool-calls")
-        template = self._frames["approval"]
-        request = template.inner("requests", requestId=f"aitxt-{self._eve.name(_NAMES, 24)}")
-        request["prompt"] = beat.question
-        request["action"] = _action(request, call_id, beat.call.tool, beat.call.input)
+        request = self._approval(beat, call_id)
+        (self._parent or self)._talk.refusals = beat.refusals
         answer = await self._answered("approval", request)
         yes = answer.option == "approve"
         self._settle(request, answer, "approved" if yes else "denied")
         if not yes:
             self._denied("result_denied", call_id, beat.call, request, answer.text)
         self._go_on(answer)
+        if self._variant.tokens and self._parent is None:
+            self._resumes = Reopened(request, call_id, beat)
         if yes:
             self._in_step()
             await self._pause()
             self._result(call_id, beat.call)
+        await self._say(self._told(beat, answer))
+
+    def _approval(self, beat: Approve, call_id: str) -> dict[str, Any]:
+        template = self._frames["approval"]
+        request = template.inner("requests", requestId=f"aitxt-{self._eve.name(_NAMES, 24)}")
+        request["prompt"] = beat.question
+        request["action"] = _action(request, call_id, beat.call.tool, beat.call.input)
+        return request
+
+    def _told(self, beat: Approve, answer: Answered) -> tuple[str, ...]:
+        yes = answer.option == "approve"
         said = beat.granted if yes else beat.denied
         told = answer.text if yes or not self._variant.tokens else None
-        await self._say((*said, *((f" You added: {told}",) if told else ())))
+        return (*said, *((f" You added: {told}",) if told else ()))
+
+    async def _approve_all(self, beat: ApproveAll) -> None:
+        """Ask for several calls in one record, and go on when all are answered (section 8.2). No
+        child of the story does this, so nothing is relayed."""
+        ids = [self._call(each.call.tool, each.call.input) for each in beat.approvals]
+        self._end_step("tool-calls")
+        asked_in = {
+            "sequence": self._sequence,
+            "turnId": self._turn_id,
+            "stepIndex": self._steps - 1,
+        }
+        asked = list(zip(beat.approvals, ids, strict=True))
+        requests = [self._approval(each, call_id) for each, call_id in asked]
+        self._request("approval", {"requests": requests}, owned=True)
+        self._rest()
+        self._talk.open += requests
+        try:
+            answers, left = await self._wait_for_all(requests)
+        finally:
+            for request in requests:
+                self._talk.open.remove(request)
+        given = [answers.get(request["requestId"]) for request in requests]
+        if not self._variant.tokens:
+            pairs = zip(requests, given, strict=True)
+            self.emit("resolved", resolutions=[_resolution(*pair) for pair in pairs])
+        for (each, call_id), request, answer in zip(asked, requests, given, strict=True):
+            if answer is None or answer.option != "approve":
+                name = "result_ignored" if answer is None else "result_denied"
+                told = None if answer is None else answer.text
+                self._denied(name, call_id, each.call, request, told, **asked_in)
+        approved = [answer is not None and answer.option == "approve" for answer in given]
+        if left is not None and not any(approved):
+            raise _Left(left)
+        self._go_on(given[-1] or Answered())
+        self._in_step()
+        for (each, call_id), yes in zip(asked, approved, strict=True):
+            if yes:
+                await self._pause()
+                self._result(call_id, each.call)
+        for (each, _), answer in zip(asked, given, strict=True):
+            if answer is not None:
+                await self._say(self._told(each, answer))
+        if left is not None:
+            self._end_step("stop")
+            raise _Left(left)
+
+    def _rest(self) -> None:
+        """Say that an input is needed: a held turn waits, a closed one is over."""
+        if self._variant.held:
+            self.emit("turn_waiting", on="input", usage=self._usage())
+        else:
+            self.emit("turn_completed")
+            self._waiting()
+
+    async def _wait_for_all(
+        self, requests: Sequence[Mapping[str, Any]]
+    ) -> tuple[dict[str, Answered], Input | None]:
+        """Take answers until none is open, or, in a held turn, a message comes; what comes in one
+        post is one step, and a pause follows it only where some are open still."""
+        answers: dict[str, Answered] = {}
+        while len(answers) < len(requests):
+            item = await self._next()
+            if item.kind != "post":
+                if item.kind != "signed in":
+                    self._control(item.kind)
+                continue
+            open_ = {r["requestId"]: r for r in requests if r["requestId"] not in answers}
+            found = [
+                (open_[answer["requestId"]], Answered(answer.get("optionId"), answer.get("text")))
+                for answer in item.post.answers
+                if answer["requestId"] in open_
+            ]
+            said = self._as_message(item)
+            if not found and self._variant.held:
+                self._deliveries.append(item.delivery)
+                return answers, said
+            for request, answer in found:
+                answers[request["requestId"]] = answer
+                if not self._variant.tokens:
+                    self._settled(request, approved=answer.option == "approve")
+            if self._variant.tokens and (item.post.text is not None or not found):
+                self._beside(said, self)
+            if len(answers) < len(requests):
+                if not self._variant.held:
+                    # An empty turn; what is left stays open (section 8.2).
+                    told = None if found else said
+                    self._open_turn(said=self._aloud() if self._aside else told)
+                self._rest()
+        return answers, None
 
     def _denied(
         self,
@@ -631,6 +817,7 @@ class Worker:
         call: ToolCall,
         request: Mapping[str, Any],
         reason: str | None,
+        **asked_in: object,
     ) -> None:
         template = self._frames[name]
         inner = template.inner("result")
@@ -645,7 +832,7 @@ class Worker:
         inner |= {"callId": call_id, "toolName": call.tool, "output": output}
         error = template.inner("error", message=message)
         # Of the step that asked, in T of the old turn too (section 8.2).
-        self.emit(name, result=inner, error=error)
+        self.emit(name, result=inner, error=error, **asked_in)
 
     async def _ask(self, beat: Ask) -> None:
         tokens = self._variant.tokens
@@ -683,6 +870,7 @@ class Worker:
         if not self._variant.held:
             self._settle(request, answer, "answered")
             self._go_on(answer)
+            self._joins = bool(self._aside)
         else:
             if answer.said is not None:
                 self._received(answer.said)
@@ -766,7 +954,7 @@ class Worker:
         if self._variant.held:
             return
         if self._parent is None:
-            self._open_turn(said=answer.said)
+            self._open_turn(said=self._aloud() if self._aside else answer.said)
             return
         # A child of these generations says its turn once more.
         self._session_started()
@@ -778,23 +966,18 @@ class Worker:
             return
         approval = outcome != "answered"
         if approval:
-            self._everywhere(
-                "settled",
-                True,
-                requestId=request["requestId"],
-                outcome="approved" if outcome == "approved" else "cancelled",
-                responderPrincipalId="anonymous",
-            )
-        response = {"requestId": request["requestId"]}
-        response |= {} if answer.option is None else {"optionId": answer.option}
-        response |= {} if answer.text is None else {"text": answer.text}
-        resolution = {
-            "kind": request["kind"],
-            "outcome": outcome,
-            "requestId": request["requestId"],
-            "response": response,
-        }
+            self._settled(request, approved=outcome == "approved")
+        resolution = _resolution(request, answer)
         self._everywhere("resolved", approval, resolutions=[resolution])
+
+    def _settled(self, request: Mapping[str, Any], *, approved: bool) -> None:
+        self._everywhere(
+            "settled",
+            True,
+            requestId=request["requestId"],
+            outcome="approved" if approved else "cancelled",
+            responderPrincipalId="anonymous",
+        )
 
     def _everywhere(self, record: str, owned: bool, /, **members: object) -> None:
         """Write a record here, and on the parent that relays it."""
@@ -857,14 +1040,27 @@ class Worker:
                 # The message joins the turn (section 9).
                 self._deliveries.append(item.delivery)
             if answer is not None:
+                if item.post.answers and item.post.text is not None:
+                    self._beside(said, asking)
                 return answer
             if self._variant.held:
                 asking._leave(request)
                 raise _Left(said)
             # An empty turn; the request stays open (section 8.2).
+            if self._variant.tokens and request["kind"] == "tool-approval":
+                self._aside.append(said)
+                said = self._aloud()
             self._open_turn(said=said)
             self.emit("turn_completed")
             self._waiting()
+
+    def _beside(self, said: Input, asking: "Worker") -> None:
+        """Take a message that came with an answer, which only T allows: it is for the step after
+        that with the results, or for a turn of its own where a child has asked."""
+        if asking is self:
+            self._aside.append(said)
+        else:
+            self._talk.inbox.put_nowait(replace(said, post=replace(said.post, answers=())))
 
     async def _next(self) -> Input:
         """The next input of a session that waits; a cancel ends a held turn only."""
@@ -994,6 +1190,11 @@ class Worker:
         return _last_text(self._talk.log[before:])
 
 
+_UNHEARD_OF: Mapping[type[Beat], str] = {
+    Compact: "compaction within a turn",
+    Remember: "notes",
+    Odd: "records that its page does not know",
+}
 _NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -1003,6 +1204,20 @@ def _action(
     return {**request["action"], "callId": call_id, "toolName": tool, "input": dict(input_)}
 
 
+def _resolution(request: Mapping[str, Any], answer: Answered | None) -> dict[str, object]:
+    """What `input.resolved` says of a request; without an answer it was put aside (section 9.4)."""
+    shown = {"kind": request["kind"], "requestId": request["requestId"]}
+    if answer is None:
+        return {**shown, "outcome": "ignored"}
+    outcome = "answered"
+    if request["kind"] == "tool-approval":
+        outcome = "approved" if answer.option == "approve" else "denied"
+    response = {"requestId": request["requestId"]}
+    response |= {} if answer.option is None else {"optionId": answer.option}
+    response |= {} if answer.text is None else {"text": answer.text}
+    return {**shown, "outcome": outcome, "response": response}
+
+
 def _last_text(log: Sequence[Entry]) -> str:
     said = [
         json.loads(entry.data)["data"]["message"]
@@ -1010,6 +1225,17 @@ def _last_text(log: Sequence[Entry]) -> str:
         if entry.type == "message.completed"
     ]
     return str(said[-1]) if said else ""
+
+
+def _label(answer: Mapping[str, Any]) -> str:
+    """What a chosen option reads like to the model."""
+    chosen = str(answer.get("optionId") or "")
+    return {"approve": "Yes", "deny": "No"}.get(chosen, chosen)
+
+
+def _said(item: Input, text: str) -> Input:
+    parts = ({"text": text, "type": "text"},)
+    return Input(item.kind, replace(item.post, text=text, parts=parts), item.delivery)
 
 
 def _fits(request: Mapping[str, Any], item: Input) -> Answered | None:

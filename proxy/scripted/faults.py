@@ -11,12 +11,15 @@ streams: its id is another one in each run. So what happens between the requests
 never changes its faults, and `first` repeats one conversation of a busy backend alone.
 """
 
+import json
 import logging
 import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
+
+from proxy.scripted.mutations import altered
 
 __all__ = [
     "KINDS",
@@ -30,6 +33,7 @@ __all__ = [
     "HalfClose",
     "HalfFrame",
     "LoseTurn",
+    "Mutated",
     "Redirect",
     "Reorder",
     "Reset",
@@ -133,6 +137,13 @@ class Altered:
 
 
 @dataclass(frozen=True, slots=True)
+class Mutated:
+    """Every third frame or so has something else in place of a value, drawn from the seed."""
+
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SplitCharacters:
     """Every write ends inside of a character, where there is one of several bytes."""
 
@@ -189,6 +200,7 @@ Fault = (
     | Duplicate
     | Reorder
     | Altered
+    | Mutated
     | SplitCharacters
     | WrongContentType
     | Redirect
@@ -199,7 +211,16 @@ Fault = (
 
 
 _OF_STREAMS = (
-    End | HalfFrame | Stall | Garbage | LoseTurn | Duplicate | Reorder | Altered | SplitCharacters
+    End
+    | HalfFrame
+    | Stall
+    | Garbage
+    | LoseTurn
+    | Duplicate
+    | Reorder
+    | Altered
+    | Mutated
+    | SplitCharacters
 )
 
 KINDS: Mapping[str, type[Fault]] = {kind.__name__: kind for kind in get_args(Fault)}
@@ -218,7 +239,7 @@ SEEDED: tuple[type[Fault], ...] = (
 
 
 def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequence[bytes]:
-    """Return the frames of a write as `Duplicate`, `Reorder` or `Altered` has them.
+    """Return the frames of a write as `Duplicate`, `Reorder`, `Altered` or `Mutated` has them.
 
     Args:
         fault: the one of the stream.
@@ -228,6 +249,11 @@ def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequen
     match fault:
         case Altered(was, now):
             return [frame.replace(was, now) for frame in frames]
+        case Mutated(seed):
+            return [
+                _mutated(frame, random.Random(f"{seed}:{n}"))
+                for n, frame in enumerate(frames, sent)
+            ]
         case Duplicate(place) if sent <= place < sent + len(frames):
             at = place - sent
             return [*frames[: at + 1], *frames[at:]]
@@ -236,6 +262,17 @@ def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequen
             return [*frames[:at], frames[at + 1], frames[at], *frames[at + 2 :]]
         case _:
             return frames
+
+
+def _mutated(frame: bytes, source: random.Random) -> bytes:
+    """Return a frame whose JSON, the last line of it, says something else in a third of all
+    cases."""
+    begin = frame.find(b"{")
+    if begin < 0 or source.randrange(3):
+        return frame
+    body = frame[begin:].rstrip(b"\r\n")
+    text = altered(json.loads(body), source)
+    return frame[:begin] + text.encode() + frame[begin + len(body) :]
 
 
 def pieces(fault: Fault | None, data: bytes) -> Iterator[bytes]:
@@ -336,6 +373,7 @@ class Faults:
             Duplicate(place),
             Reorder(place),
             Altered(),
+            Mutated(byte),
             SplitCharacters(),
             WrongContentType(),
             Redirect(),

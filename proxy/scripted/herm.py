@@ -197,10 +197,12 @@ async def _post(request: web.Request) -> web.StreamResponse:
 
 async def _list(request: web.Request) -> web.StreamResponse:
     herm, talk = request.app[HERM], _talk(request)
-    limit, cursor = parse_page(request.query, set(), strict=herm.variant.strict)
+    limit, cursor = parse_page(request.query, {"order"}, strict=herm.variant.strict)
     listed = [entry.envelope for entry in talk.entries if entry.listed]
     if herm.variant.list_form == "array":
         return json_response(listed)
+    if herm.variant.list_order == "asked" and request.query.get("order") == "desc":
+        listed.reverse()
     return _page(listed, limit, cursor)
 
 

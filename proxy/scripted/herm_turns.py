@@ -3,9 +3,12 @@
 A turn is a task of its own; streams and lists read what it wrote. `ScriptedHerm` keeps the sessions
 and the rules about them: one turn at a time, a message is refused while one runs, several requests
 may be open at once (herm page, sections 3.1 and 5).
+
+Why one room: a turn plays each kind of beat, and the rules of the session are checked at each.
 """
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from proxy.scripted.herm_frames import BODIES, EVENTS
 from proxy.scripted.herm_requests import Batch, Body
 from proxy.scripted.scripts import (
     Approve,
+    ApproveAll,
     Ask,
     AskSealed,
     Beat,
@@ -60,8 +64,11 @@ class Variant:
         running_after_result: whether `session.status_running` follows a custom tool's result (5).
         event_ids: what `stop_reason.event_ids` hold (section 4.6).
         sealed_events: whether a sudo or secret request has an event of its own (section 4.5).
+        tells_sealed: whether the agent says again what it was given in confidence, by every way
+            that it has, as one that prints its environment does.
         interrupt_reason: what an interrupted turn gives (section 5).
         list_form: an object with `data` or a bare array (section 4.2).
+        list_order: whether a list heeds `order` (section 4.2).
         error_form: the JSON around an error (section 6).
         titles: whether the first turn gives the session a title (section 5).
         strict: refuse unknown members and parameters.
@@ -80,8 +87,10 @@ class Variant:
     running_after_result: bool = True
     event_ids: Literal["payload", "envelope"] = "payload"
     sealed_events: bool = True
+    tells_sealed: bool = False
     interrupt_reason: Literal["end_turn", "error"] = "end_turn"
     list_form: Literal["object", "array"] = "object"
+    list_order: Literal["asked", "oldest"] = "asked"
     error_form: Literal["nested", "flat", "plain"] = "nested"
     titles: bool = True
     strict: bool = True
@@ -289,6 +298,7 @@ class ScriptedHerm(Backend[Talk]):
             raise Refusal(400, "unknown_request", "Nothing waits for this answer.")
         if open_.takes != event["type"]:
             raise Refusal(400, "validation_error", f"This takes a {open_.takes}.")
+        talk.take_answer()
 
     def _apply(self, talk: Talk, event: dict[str, object], entry: Entry) -> None:
         match event["type"]:
@@ -401,6 +411,8 @@ class Stage:
                 await self._tools(calls)
             case Approve():
                 await self._approve(beat)
+            case ApproveAll(approvals):
+                await self._approve_all(approvals)
             case Ask():
                 await self._ask(beat)
             case AskSealed():
@@ -494,22 +506,51 @@ class Stage:
         )
         self._herm.write(self._talk, {**payload, "type": type_})
 
-    async def _wait(self, id_: str, takes: str) -> dict[str, object]:
-        """Say that an answer is needed, wait for it, go on (section 5)."""
-        envelope_id = str(self._talk.entries[-1].envelope["id"])
+    def _open(self, id_: str, envelope_id: str, takes: str) -> asyncio.Future[dict[str, object]]:
         answered: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
         self._talk.pending[id_] = Open(id_, envelope_id, takes, answered)
+        return answered
+
+    def _waits(self) -> None:
         by_payload = self._variant.event_ids == "payload"
         ids = [o.id if by_payload else o.envelope_id for o in self._talk.pending.values()]
         self.idle({"type": "requires_action", "event_ids": ids})
+
+    def _newest_id(self) -> str:
+        return str(self._talk.entries[-1].envelope["id"])
+
+    async def _wait(self, id_: str, takes: str) -> dict[str, object]:
+        """Say that an answer is needed, wait for it, go on (section 5)."""
+        answered = self._open(id_, self._newest_id(), takes)
+        self._waits()
         answer = await answered
         if takes != "user.custom_tool_result" or self._variant.running_after_result:
             self.running()
         return answer
 
     async def _approve(self, beat: Approve) -> None:
+        self._talk.refusals = beat.refusals
         call_id = self._call(beat.call, asks=True)
-        answer = await self._wait(call_id, "user.tool_confirmation")
+        await self._confirmed(beat, call_id, await self._wait(call_id, "user.tool_confirmation"))
+
+    async def _approve_all(self, approvals: Sequence[Approve]) -> None:
+        """Ask for several at once: one idle lists them all (section 5). As in the API that this one
+        follows, another one lists the rest while some are open after an answer, and what is
+        answered in one request is one step."""
+        asked = []
+        for beat in approvals:
+            call_id = self._call(beat.call, asks=True)
+            answered = self._open(call_id, self._newest_id(), "user.tool_confirmation")
+            asked.append((beat, call_id, answered))
+        left = {answered for _, _, answered in asked}
+        while left:
+            self._waits()
+            _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        self.running()
+        for beat, call_id, answered in asked:
+            await self._confirmed(beat, call_id, answered.result())
+
+    async def _confirmed(self, beat: Approve, call_id: str, answer: Mapping[str, object]) -> None:
         if answer["result"] == "allow":
             self._result(call_id, beat.call)
             said = beat.granted
@@ -549,7 +590,20 @@ class Stage:
                 )
         answer = await self._wait(request_id, f"user.{beat.kind}_result")
         value = answer.get("password") or answer.get("value")
+        if value and self._variant.tells_sealed:
+            await self._tell(str(value))
         await self._deltas("agent.message", beat.granted if value else beat.declined)
+
+    async def _tell(self, value: str) -> None:
+        """Say a value in a tool's input and output, in a kind of event that nobody knows, and in
+        deltas of some characters each."""
+        inside = json.dumps({"env": {"TOKEN": value}})
+        call = ToolCall("bash", {"command": f"login --token {value}"}, f"ok {value} {inside}")
+        self._result(self._call(call), call)
+        lines = [f"TOKEN={value}", "HOME=/root"]
+        self._herm.write(self._talk, {"type": "agent.environment", "TOKEN": value, "lines": lines})
+        text = f"Your token is {value}, right? "
+        await self._deltas("agent.message", [text[at : at + 3] for at in range(0, len(text), 3)])
 
     async def _custom(self, beat: UseCustomTool) -> None:
         self._close_run()

@@ -8,16 +8,19 @@ names, questions and texts, so a test of any pair of dialects knows what must co
 
 Texts and tool inputs are those of the Engine recordings (the file is named beside each), so that
 the Engine's scripted stream can be compared with its recording.
+
+Why one room: it is a table of scripts.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 __all__ = [
     "SCRIPT_NAMES",
     "Approve",
+    "ApproveAll",
     "Ask",
     "AskSealed",
     "Beat",
@@ -80,12 +83,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """A tool that needs a person's yes; the agent says one text or the other after the answer."""
+    """A tool that needs a person's yes; the agent says one text or the other after the answer.
+    `refusals` is how many answers the backend refuses before it takes one."""
 
     call: ToolCall
     question: str
     granted: tuple[str, ...]
     denied: tuple[str, ...]
+    refusals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApproveAll:
+    """Tools that one model call asks for and that each need a yes: all are asked at once, and the
+    agent goes on when all are answered."""
+
+    approvals: tuple[Approve, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +201,7 @@ Beat = (
     | Say
     | Run
     | Approve
+    | ApproveAll
     | Ask
     | AskSealed
     | UseCustomTool
@@ -274,10 +288,17 @@ def _toolfail(argument: str) -> tuple[Beat, ...]:
 
 def _approve(argument: str) -> tuple[Beat, ...]:
     # 03-hitl-permission-yes.sse
-    return (Say(("The old export is 4 GB; removing it frees the disk.",)), _REMOVE)
+    remove = replace(_REMOVE, refusals=1) if argument == "refused" else _REMOVE
+    afterwards = {"slowly": _slow("40"), "fails": _fail("")}
+    after = afterwards.get(argument, ())
+    return (Say(("The old export is 4 GB; removing it frees the disk.",)), remove, *after)
 
 
 def _approve2(argument: str) -> tuple[Beat, ...]:
+    return (Say(("Two things need a go-ahead.",)), ApproveAll((_REMOVE, _HOSTS)))
+
+
+def _approve_twice(argument: str) -> tuple[Beat, ...]:
     return (Say(("Two things need a go-ahead.",)), _REMOVE, _HOSTS)
 
 
@@ -431,6 +452,7 @@ _SCRIPTS: Mapping[str, Callable[[str], tuple[Beat, ...]]] = {
     "toolfail": _toolfail,
     "approve": _approve,
     "approve2": _approve2,
+    "approve-twice": _approve_twice,
     "ask": _ask,
     "askopen": _askopen,
     "custom": _custom,

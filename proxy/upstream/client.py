@@ -11,16 +11,21 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
 from adapters.base import Call, Response
+from adapters.body import Body as NamingFiles
+from adapters.bulk import FRAME_TEXT
+from adapters.errors import cut
 from adapters.framing import FrameTooLarge
 from adapters.framing.ndjson import NdjsonParser
 from adapters.framing.sse import SseFrame, SseParser
+from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.body import Body, Work
 
@@ -38,14 +43,39 @@ SILENCE_SECONDS = 60.0
 section 17).
 """
 
-BODY_LIMIT = 8 * 1024 * 1024
-"""Bytes of an answer that is no stream; the largest known is eve's `info`, about 100 kB."""
+BODY_LIMIT = 4 * 1024 * 1024
+"""Bytes of an answer that is no stream; the largest known is eve's `info`, about 100 kB. A page of
+a Herm's list has 100 events, and their texts 20,000 characters each. It is parsed in one step."""
+
+SSE_BYTES = 2 * FRAME_TEXT
+"""Bytes of a frame of an event stream that are kept until they can be weighed: no dialect of such
+streams shows files in them, as eve does."""
+
+WHY_LIMIT = 300
+"""Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
+
+PIECE_BYTES = 64 * 1024
+"""Bytes of a stream that are cut into frames and taken at once: of the smallest frames, 8,000. Also
+of a request's body: a longer one goes out in pieces, which aiohttp's own are as long as."""
 
 STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 """The content type of a stream by its framing."""
 
 # What aiohttp raises before a byte of the request has left: a bad address, a bad header.
 _NOT_SENT = (aiohttp.InvalidURL, ValueError)
+
+
+MOST_CARRYING = 4
+"""Requests with files that a backend is sent at a time, since their files are in memory meanwhile.
+One that takes no body holds up its own files only, for as long as an answer is waited for."""
+
+Load = Callable[[], Awaitable[Mapping[str, bytes]]]
+"""Gives the bytes of the files that the body of a request names, when it is its turn."""
+
+
+async def no_files() -> Mapping[str, bytes]:
+    """The files of a request that names none."""
+    return {}
 
 
 Frames = Sequence[SseFrame | bytes | FrameTooLarge]
@@ -76,15 +106,32 @@ class Stream:
             Exception: what `take` raised.
         """
         parser = self._parser
-        body = Body(self._response, lambda data: take(parser.feed(data)), self._silence)
+
+        def cut_up(data: bytes) -> Work | None:
+            return take(parser.feed(data)) if len(data) <= PIECE_BYTES else in_pieces(data)
+
+        async def in_pieces(data: bytes) -> None:
+            # Many small frames came at once: others have their turn between them.
+            for start in range(0, len(data), PIECE_BYTES):
+                busy = take(parser.feed(data[start : start + PIECE_BYTES]))
+                if busy is not None:
+                    await busy
+                await asyncio.sleep(0)
+
+        body = Body(self._response, cut_up, self._silence)
         try:
             await body.read()
         except TimeoutError as error:
             raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
-        if body.error is not None:
-            raise body.error
+        if (failure := body.error) is not None:
+            body.error = None
+            try:
+                raise failure
+            finally:
+                # What is raised knows this frame, and is not to be kept by it.
+                del failure
         if not isinstance(parser, NdjsonParser):
             self.tail = parser.close()
         elif (last := parser.close()) and (busy := take(last)) is not None:
@@ -116,24 +163,49 @@ class Upstream:
         self._answer = answer_seconds
         self._silence = silence_seconds
         self._limit = body_limit
+        self._carrying = asyncio.Semaphore(MOST_CARRYING)
 
     def _url(self, call: Call) -> URL:
-        # The path is as the codec encoded it: `%2F` in an id must stay what it is.
+        # The last line, whoever made the path: what is no path of segments could lead to another
+        # place of the backend's host, or with the credential to another host.
+        if segments_of(call.request.path) is None:
+            raise UpstreamUnavailable(
+                f"The path of `{call.name}` has a part that no path may have; it was not sent.",
+                sent=False,
+            )
         return URL(self._base + call.request.path, encoded=True).with_query(call.request.query)
 
-    async def _open(self, call: Call) -> aiohttp.ClientResponse:
+    async def _open(self, call: Call, load: Load) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
+        body = call.request.body
+        if not isinstance(body, NamingFiles):
+            return await self._asked(call, headers, _data(body))
+        async with self._carrying:
+            files = await load()
+            # Else it would go out in chunks, which not every server takes.
+            headers["Content-Length"] = str(body.size(files))
+            return await self._asked(call, headers, _pieces(body, files))
+
+    async def _asked(
+        self,
+        call: Call,
+        headers: CIMultiDict[str],
+        data: bytes | io.BytesIO | AsyncIterator[bytes] | None,
+    ) -> aiohttp.ClientResponse:
         headers.update(self._auth)
+        # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
+        headers["Accept-Encoding"] = "identity"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect)
         try:
             async with asyncio.timeout(self._answer):
-                return await self._session.request(
+                response = await self._session.request(
                     call.request.method,
                     self._url(call),
-                    data=call.request.body,
+                    data=data,
                     headers=headers,
                     timeout=timeout,
                     allow_redirects=False,
+                    auto_decompress=False,
                 )
         except aiohttp.ClientConnectorError as error:
             if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
@@ -161,27 +233,37 @@ class Upstream:
             raise UpstreamUnavailable(
                 f"The connection broke before an answer: {_why(error)}", sent=True
             ) from error
+        coding = response.headers.get("Content-Encoding", "identity")
+        if coding.strip().lower() != "identity":
+            response.close()
+            raise UpstreamUnavailable(
+                f"The backend's answer is packed as `{coding[:40]}`, which was not asked for.",
+                sent=True,
+            )
+        return response
 
-    async def call(self, call: Call) -> Response:
-        """Do a call and return its whole answer, whatever its status.
+    async def call(self, call: Call, load: Load = no_files) -> Response:
+        """Do a call and return its whole answer, whatever its status. `load` gives the files that
+        its body names.
 
         Raises:
             UpstreamError: there is no whole answer; `sent` of `UpstreamUnavailable` says whether
                 the backend may have seen the request.
         """
-        response = await self._open(call)
+        response = await self._open(call, load)
         # `close` and not `release`, which would read the rest of a stream that nobody reads to keep
         # the connection. A body that was read to its end has given its connection back already.
         with contextlib.closing(response):
             return await self._whole(response)
 
     async def _whole(self, response: aiohttp.ClientResponse) -> Response:
-        body = bytearray()
+        # Its value is not copied, as that of a bytearray is.
+        body = io.BytesIO()
         try:
             async with asyncio.timeout(self._answer):
                 async for chunk in response.content.iter_any():
-                    body += chunk
-                    if len(body) > self._limit:
+                    body.write(chunk)
+                    if body.tell() > self._limit:
                         raise UpstreamUnavailable(
                             f"The backend's answer is longer than {self._limit} bytes.", sent=True
                         )
@@ -189,28 +271,45 @@ class Upstream:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The answer broke: {_why(error)}", sent=True) from error
-        return Response(response.status, CIMultiDict(response.headers), bytes(body))
+        return Response(response.status, CIMultiDict(response.headers), body.getvalue())
 
     @contextlib.asynccontextmanager
-    async def stream(self, call: Call, framing: str) -> AsyncIterator[Stream | Response]:
+    async def stream(
+        self, call: Call, framing: str, load: Load = no_files
+    ) -> AsyncIterator[Stream | Response]:
         """Do a stream call: a `Stream` where the answer is one, else the whole answer as a
-        `Response`.
+        `Response`. `load` is as in `call`.
 
         A 2xx of another content type is an answer too: nothing in it is a frame.
 
         Raises:
             UpstreamError: there is no answer.
         """
-        response = await self._open(call)
+        response = await self._open(call, load)
         with contextlib.closing(response):
             head = Response(response.status, CIMultiDict(response.headers))
             if 200 <= response.status < 300 and response.content_type == STREAM_TYPES[framing]:
-                parser = SseParser() if framing == "sse" else NdjsonParser()
+                sse = framing == "sse"
+                parser = SseParser(max_frame_bytes=SSE_BYTES) if sse else NdjsonParser()
                 yield Stream(head, response, parser, self._silence)
             else:
                 yield await self._whole(response)
 
 
+def _data(body: bytes | None) -> bytes | io.BytesIO | None:
+    """Return a body as aiohttp is to send it: a long one piece by piece, as the connection takes
+    it, for in one piece the event loop would stand while the system takes it."""
+    return io.BytesIO(body) if body is not None and len(body) > PIECE_BYTES else body
+
+
+async def _pieces(body: NamingFiles, files: Mapping[str, bytes]) -> AsyncIterator[bytes]:
+    for piece in body.pieces(files):
+        yield piece
+        # A connection that takes all at once does not wait between.
+        await asyncio.sleep(0)
+
+
 def _why(error: Exception) -> str:
-    """Return what aiohttp says, and never nothing."""
-    return str(error) or type(error).__name__
+    """Return what aiohttp says, and never nothing. It may quote what the backend wrote."""
+    text = "".join(char if char.isprintable() else " " for char in str(error))
+    return cut(text, WHY_LIMIT) or type(error).__name__

@@ -562,7 +562,7 @@ async def test_a_secret_takes_its_value_only_sealed_and_nothing_is_quoted(
     session_id = await dragoman.say("script: approve")
     await dragoman.asked(session_id)
     session = await dragoman.session(session_id)
-    session._from_backend(
+    session._record.hear(
         [
             InteractionRequested(
                 thread_id=MAIN,
@@ -624,7 +624,7 @@ async def test_all_pages_of_sessions_are_looked_through(
 async def test_a_stopping_server_takes_no_answer(dragoman: Proxied) -> None:
     session_id = await dragoman.say("script: approve")
     asked = await dragoman.asked(session_id)
-    dragoman.sessions.stopping = True
+    dragoman.sessions.live.stopping = True
     path = f"/sessions/{session_id}/interactions/{asked.request_id}"
     status, code, _ = await failed(dragoman, "POST", path, json={"decision": "allow"})
     assert (status, code) == (503, "stopping")

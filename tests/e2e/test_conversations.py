@@ -99,6 +99,13 @@ EXPECTED: Mapping[str, Expected] = {
         calls=(REMOVE, HOSTS),
         results=(("bash", "completed"), ("write_file", "rejected")),
     ),
+    "approve-twice": Expected(
+        ("Two things need a go-ahead.", "4.1 GB freed", "I left /etc/hosts alone"),
+        answers=(YES, NO),
+        asked=("Run `rm -rf /srv/exports/2024`?", "Write to /etc/hosts?"),
+        calls=(REMOVE, HOSTS),
+        results=(("bash", "completed"), ("write_file", "rejected")),
+    ),
     "ask": Expected(
         ("Two trains fit.", "Holding a seat on the 09:10. (turn 1)"),
         answers=({"optionId": "09:10"},),
@@ -137,6 +144,7 @@ EXPECTED: Mapping[str, Expected] = {
 
 COMBINATIONS: list[tuple[Form, Style]] = [
     ("all", "S"),
+    ("all", "S1"),
     ("all", "T"),
     ("tokens", "T"),
     ("newest", "S"),
@@ -298,3 +306,22 @@ async def test_a_failure_comes_through_in_every_order_and_form(
     for script in ("fail", "failmid"):
         session = await client.create(f"script: {script}")
         check(await converse(session, EXPECTED[script]), EXPECTED[script], script, variant)
+
+
+@pytest.mark.parametrize(("form", "style"), COMBINATIONS)
+async def test_who_speaks_while_an_approval_stays_open_is_not_kept_waiting(
+    run: Run, form: Form, style: Style
+) -> None:
+    running = await run(settings={"eve": {"form": form}})
+    session = await running.eve(form, style).create("script: approve")
+    (request,) = (await session.read_turn()).requests
+    # An Engine withdraws nothing: both messages wait until the turn is over.
+    for words in ("hello", "hello again"):
+        accepted = await session.send(words)
+        async with asyncio.timeout(10.0):
+            meanwhile = await session.read_turn(accepted)
+        assert (meanwhile.status, meanwhile.text) == ("waiting", None)
+    await session.respond(request["requestId"], "approve")
+    assert "4.1 GB freed" in ((await session.read_turn()).text or "")
+    said = [(await session.read_turn()).text or "" for _ in range(2)]
+    assert ["“hello”" in said[0], "“hello again”" in said[1]] == [True, True]

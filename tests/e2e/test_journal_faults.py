@@ -40,6 +40,7 @@ from tests.support.clocks import HurriedClock
 from tests.support.engine_client import EngineClient
 from tests.support.eve_client import EveClient
 from tests.support.herm_client import HermClient
+from tests.support.journals import sqlite
 from tests.support.running import BACKEND, Running
 from tests.support.serving import served
 from tests.support.waiting import SOON_S, settled, until
@@ -224,6 +225,81 @@ async def test_damage_that_is_found_later_is_told_to_those_who_read_it(tmp_path:
     with pytest.raises(JournalCorrupt, match="backup"):
         await journal.read((await journal.session("s150")).key)
     await journal.aclose()
+
+
+DAMAGES = {
+    "a page": None,
+    "an event": "UPDATE events SET body = replace(CAST(body AS TEXT), '\"seq\"', '\"sex\"')",
+    "an event's bytes": r"UPDATE events SET body = x'ff00fe0a'",
+    "an event that is a list": "UPDATE events SET body = CAST('[1]' || char(10) AS BLOB)",
+    "a codec": "UPDATE codecs SET settings = x'7b7d'",
+    "a codec's bytes": "UPDATE codecs SET settings = x'ff'",
+    "a leg": "UPDATE legs SET state = x'5b5d'",
+    "a leg's bytes": "UPDATE legs SET state = x'ff'",
+    "a position": "UPDATE positions SET position = x'ff'",
+    "a command": "UPDATE commands SET status = 'accepted', body = x'7b7d'",
+    "a text": "UPDATE sessions SET title = CAST(x'ff' AS TEXT)",
+    "a number": "UPDATE sessions SET created_at = 'x'",
+    "a backend's name": "UPDATE legs SET backend = CAST(x'ff' AS TEXT)",
+    "an alias": "UPDATE aliases SET kind = CAST(x'ff' AS TEXT)",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_what_is_damaged_while_it_is_served_is_a_503_in_every_dialect(
+    run: Run, tmp_path: Path, damage: str
+) -> None:
+    running = await run("sqlite", settings={"journal": {"url": sqlite(tmp_path), "window_ms": 0}})
+    path = tmp_path / "journal.db"
+    session = await running.eve().create("hello")
+    await session.read_turn()
+    name = session.session_id
+    await settled(await running.live(name))
+    await indexed(running)
+    running.sessions.live.forget(name)
+    statement = DAMAGES[damage]
+    if statement is None:
+        await journal_of(running)._job(lambda t: None)
+        await journal_of(running).emptied()
+        corrupt(path, head=False)
+    else:
+        await journal_of(running)._job(lambda t: list(t.connection.execute(statement)))
+    herm, eve = f"/as/herm/to/{BACKEND}/v1/sessions", f"/as/eve/to/{BACKEND}/eve/v1/session"
+    engine = f"/as/engine/to/{BACKEND}"
+    asked: list[tuple[str, str, Any]] = [
+        ("GET", f"{eve}/{name}/stream?follow=0", None),
+        ("POST", f"{eve}/{name}", {"message": "more"}),
+        ("GET", herm, None),
+        ("GET", f"{herm}/{name}", None),
+        ("GET", f"{herm}/{name}/events", None),
+        ("POST", f"{herm}/{name}/events", HERM_MESSAGE),
+        ("GET", f"{engine}/execute/replay?after=0&task_id={name}", None),
+        ("GET", f"{engine}/hitl/pending", None),
+        ("POST", f"{engine}/execute", {"task_id": name, "message": "more"}),
+        ("GET", "/api/v1/sessions", None),
+        ("GET", f"/api/v1/sessions/{name}", None),
+        ("GET", f"/api/v1/sessions/{name}/events", None),
+        ("GET", "/api/v1/interactions", None),
+        ("POST", "/api/v1/prune", {"older_than_seconds": 1, "dry_run": True}),
+    ]
+    seen: dict[str, int] = {}
+    for method, url, body in asked:
+        running.sessions.live.forget(name)
+        address = f"http://127.0.0.1:{running.port}{url}"
+        async with running.http.request(method, address, json=body) as response:
+            with contextlib.suppress(aiohttp.ClientError):
+                await response.read()
+            seen[f"{method} {url}"] = response.status
+    assert set(seen.values()) <= {200, 202, 404, 409, 503}, seen
+    assert 503 in seen.values(), seen
+
+
+async def indexed(running: Running) -> None:
+    """Wait until nothing of the journal is in the writer's memory only."""
+    writer = journal_of(running)._writer
+    assert writer is not None
+    writer._index_rows = 0
+    await until(lambda: not any(tail.rows or tail.positions for tail in writer.tails.values()))
 
 
 @pytest.mark.parametrize(
@@ -423,8 +499,8 @@ async def test_a_call_that_finds_no_descriptor_says_so_and_the_next_is_done() ->
         return web.Response(text="here")
 
     app = web.Application()
-    app.router.add_get("/", answer)
-    call = Call("look", Request("GET", "/"))
+    app.router.add_get("/look", answer)
+    call = Call("look", Request("GET", "/look"))
     async with served(app) as url, aiohttp.ClientSession() as http:
         upstream = Upstream(http, url, {})
         with (
@@ -570,7 +646,7 @@ async def test_a_doubt_is_as_old_as_it_was_when_a_session_is_loaded_after_a_step
     clock.ahead += HOUR_MS
     session = await running.eve().create("hello")
     await until(lambda: bool(running.requests("execute")))
-    running.sessions._forget(session.session_id)
+    running.sessions.live.forget(session.session_id)
     live = await running.live(session.session_id)
     await until(lambda: not live.state.inputs)
     assert len(running.requests("execute")) == 1
@@ -593,7 +669,7 @@ async def test_only_silence_after_the_last_news_counts_from_before_a_start(run: 
     assert isinstance(clock, HurriedClock)
     # Its doubt is older than any patience.
     clock.ahead += HOUR_MS
-    running.sessions._forget(session.session_id)
+    running.sessions.live.forget(session.session_id)
     await running.live(session.session_id)
     assert (await session.read_turn()).text
     assert len(running.requests("replay")) == 4
@@ -610,11 +686,12 @@ async def test_a_start_goes_on_from_the_times_before_it_though_the_clock_was_set
     running = await run("sqlite", engine=lost, speed=1.0)
     session = await running.eve().create("hello")
     await until(lambda: bool(running.requests("execute")))
-    (row,) = (await running.live(session.session_id))._outbox.values()
+    live = await running.live(session.session_id)
+    (row,) = await running.sessions.journal.commands(live.row.key)
     set_clock(step)
     await running.restart()
     live = await running.live(session.session_id)
-    assert live._time() >= row.at
+    assert live._record.time() >= row.at
     # The doubt is as old as what was stored says, and not an hour younger or older.
     given = times_of(live.codec)
     await until(lambda: bool(given["closed"]))

@@ -362,7 +362,7 @@ async def test_a_start_takes_up_a_message_that_was_accepted_though_nobody_asks(r
     await running.restart()
     with contextlib.suppress(aiohttp.ClientError, Refused, DragomanError):
         await said
-    await until(lambda: session.session_id in running.sessions._live)
+    await until(lambda: session.session_id in running.sessions.live)
 
 
 async def queued(running: Running) -> tuple[Session, str]:
@@ -371,8 +371,8 @@ async def queued(running: Running) -> tuple[Session, str]:
     await session.read_turn()
     await session.send("later")
     live = await running.live(session.session_id)
-    ((command_id, _),) = live._queue
-    return live, command_id
+    (row,) = live.queued()
+    return live, row.command_id
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
@@ -389,7 +389,7 @@ async def test_what_was_withdrawn_stays_so_after_a_crash(run: Run, confirmed: bo
     with contextlib.suppress(aiohttp.ClientError):
         assert (await gone).status == 503
     live = await running.live(live.id)
-    assert [name for name, _ in live._queue] == ([command_id] if confirmed else [])
+    assert [row.command_id for row in live.queued()] == ([command_id] if confirmed else [])
     (request,) = live.open_interactions()
     answer = {"decision": "allow"}
     async with running.http.post(

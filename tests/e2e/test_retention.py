@@ -102,9 +102,9 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     running = await run("sqlite")
     name = await said(running)
     sessions = running.sessions
-    sessions._forget(name)
+    sessions.live.forget(name)
     erasing, erased = asyncio.Event(), asyncio.Event()
-    find, load, journal = sessions._load, Session.load, sessions.journal
+    find, load, journal = sessions.live._load, Session.load, sessions.journal
 
     async def find_late(row: SessionRow) -> Session:
         erasing.set()
@@ -123,7 +123,7 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
             assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 200
         else:
             if when == "found":
-                monkeypatch.setattr(sessions, "_load", find_late)
+                monkeypatch.setattr(sessions.live, "_load", find_late)
             else:
                 monkeypatch.setattr(Session, "load", load_slowly)
             asking.append(asyncio.create_task(ask(running, "GET", f"/api/v1/sessions/{name}")))
@@ -145,7 +145,37 @@ async def test_a_session_that_is_asked_for_while_it_is_erased_does_not_come_back
     assert (status, body["error"]["code"]) == (
         (404, "not_found") if way == "delete" else (410, "cursor_expired")
     )
-    assert len(sessions._live) == 0
+    assert len(sessions.live) == 0
+
+
+@pytest.mark.parametrize("way", ["control", "local", "herm", "prune", "retention"])
+async def test_when_a_deletion_is_answered_its_text_is_nowhere(
+    run: Run, tmp_path: Path, way: str
+) -> None:
+    running = await run("sqlite")
+    names = [await said(running, f"{MARK} {number}") for number in range(5)]
+    kept = await said(running, "kept")
+    assert MARK.encode() in stored(tmp_path)
+    for name in names:
+        match way:
+            case "control":
+                assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 200
+            case "local":
+                assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}?local=1"))[0] == 200
+            case "herm":
+                url = f"/as/herm/to/engine/v1/sessions/{name}"
+                assert (await ask(running, "DELETE", url))[0] in (200, 204)
+        if way not in ("prune", "retention"):
+            assert f"{MARK} {names.index(name)}".encode() not in stored(tmp_path)
+    if way == "prune":
+        await said(running, "another")
+        body = {"max_bytes": 1}
+        assert (await ask(running, "POST", "/api/v1/prune", json=body))[0] == 200
+    elif way == "retention":
+        assert len(await running.sessions.prune(ALL)) == 6
+    else:
+        assert (await ask(running, "GET", f"/api/v1/sessions/{kept}"))[0] == 200
+    assert MARK.encode() not in stored(tmp_path)
 
 
 async def test_nothing_is_written_to_a_session_when_its_erasing_begins(
@@ -357,7 +387,7 @@ async def test_a_deleted_session_leaves_no_word_behind(run: Run, tmp_path: Path,
     assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 404
     assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 404
     assert await running.log(other)
-    assert name not in running.sessions._live
+    assert name not in running.sessions.live
     await running.restart()
     assert MARK.encode() not in stored(tmp_path)
 
@@ -459,7 +489,7 @@ async def test_a_session_of_a_backend_that_left_the_configuration_can_still_be_e
 ) -> None:
     running = await run("sqlite")
     name = await said(running)
-    await until(lambda: name not in running.sessions._live)
+    await until(lambda: name not in running.sessions.live)
     monkeypatch.setattr(type(running.sessions.settings), "backend", lambda *_: None)
     assert (await ask(running, "GET", f"/api/v1/sessions/{name}"))[0] == 502
     assert (await ask(running, "DELETE", f"/api/v1/sessions/{name}"))[0] == 200

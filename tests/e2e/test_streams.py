@@ -22,13 +22,16 @@ from adapters.errors import NotSupported
 from adapters.eve import wire
 from proxy import hub
 from proxy.errors import JournalUnavailable
+from proxy.faces import reading
+from proxy.faces.visit import Visit
 from proxy.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import SessionRow, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.session import Session
+from proxy.session.reading import Reading
 from proxy.sessions import Sessions
 from proxy.settings import ServerSettings
-from proxy.upstream.client import Frames, Upstream
+from proxy.upstream.client import Frames, Load, Upstream
 from tests.e2e.conftest import Run
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.journals import CrashJournal, UntoldJournal
@@ -279,10 +282,18 @@ async def test_a_stop_ends_streams_in_order(run: Run) -> None:
 
 @contextlib.contextmanager
 def failing(running: Running, times: int = 1) -> Any:
-    """Let the next writes fail as a full disk does."""
+    """Let the next writes fail as a full disk does. What was submitted before them is told first,
+    as a journal promises."""
     journal = running.sessions.journal
     submit = journal.submit
     left = times
+
+    def tell(write: Write, error: JournalUnavailable) -> None:
+        assert write.done is not None
+        if journal.backlog:
+            asyncio.get_running_loop().call_soon(tell, write, error)
+        else:
+            write.done(error)
 
     def refuse(write: Write) -> None:
         nonlocal left
@@ -290,9 +301,7 @@ def failing(running: Running, times: int = 1) -> Any:
             submit(write)
             return
         left -= 1
-        error = JournalUnavailable("the disk is full")
-        assert write.done is not None
-        asyncio.get_running_loop().call_soon(write.done, error)
+        asyncio.get_running_loop().call_soon(tell, write, JournalUnavailable("the disk is full"))
 
     journal.submit = refuse  # type: ignore[method-assign]
     try:
@@ -341,9 +350,9 @@ async def test_a_session_and_its_first_message_are_one_write_and_then_on_their_w
     sent: list[int] = []
     opened = Upstream.stream
 
-    def noted(self: Upstream, call: Call, framing: str) -> Any:
+    def noted(self: Upstream, call: Call, framing: str, load: Load) -> Any:
         sent.append(journal.writes)
-        return opened(self, call, framing)
+        return opened(self, call, framing, load)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Upstream, "stream", noted)
@@ -403,17 +412,44 @@ async def test_a_turn_whose_events_cannot_be_stored_is_taken_up_again(
     assert [json.loads(line) for line in lines] == session.log
 
 
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_stream_is_opened_though_the_session_has_just_left_memory(
+    run: Run, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    running = await run("memory:")
+    session = await running.eve().create("hello")
+    turn = await session.read_turn()
+    ready, left = reading._ready, times
+
+    async def late(visit: Visit) -> Any:
+        nonlocal left
+        found = await ready(visit)
+        if left:
+            left -= 1
+            (await running.live(session.session_id)).close()
+        return found
+
+    monkeypatch.setattr(reading, "_ready", late)
+    other = running.eve().attach(session.session_id)
+    if times < reading.FOUND_AGAIN:
+        assert (await other.read_turn()).text == turn.text
+        return
+    with pytest.raises(Refused) as caught:
+        await other.read_turn()
+    assert caught.value.status == 503
+
+
 async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_says(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A piece may be on its way in the event loop when the session is closed.
     taken: list[Session] = []
-    take, kept = Session._take, MemoryJournal.add_frames
+    take, kept = Reading._take, MemoryJournal.add_frames
 
-    def late(session: Session, call: Call, frames: Frames) -> None:
+    def late(reading: Reading, call: Call, frames: Frames) -> int:
         if not session.closed:
             session.close()
-        take(session, call, frames)
+        return take(reading, call, frames)
 
     def keep(journal: MemoryJournal, *arguments: Any) -> None:
         taken.append(session)
@@ -422,7 +458,7 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
     running = await run(MemoryJournal())
     session = await running.live((await running.eve().create("hello")).session_id)
     await settled(session)
-    monkeypatch.setattr(Session, "_take", late)
+    monkeypatch.setattr(Reading, "_take", late)
     monkeypatch.setattr(MemoryJournal, "add_frames", keep)
     await session.submit(
         [cmd.SendMessage(content=(ev.Text(text="again"),), policy="queue")], by="k", face="eve"
@@ -452,7 +488,7 @@ async def test_a_session_that_is_made_while_the_server_stops_sends_no_further_me
     await sessions.drain(0.01)
     journal.told.set()
     session = await making
-    assert session.draining
+    assert session._work.draining
     assert not session.closed
 
 
@@ -461,7 +497,7 @@ async def test_a_session_that_is_made_or_loaded_after_the_end_is_closed(run: Run
     running = await run(journal)
     sessions = running.sessions
     other = await running.eve().create()
-    sessions._forget(other.session_id)
+    sessions.live.forget(other.session_id)
     making = await being_made(sessions, journal)
     await sessions.aclose()
     journal.told.set()
@@ -580,17 +616,18 @@ async def test_a_session_that_is_put_away_before_who_asked_hears_of_it_is_loaded
     session = await running.eve().create("hello")
     await settled(await running.live(session.session_id))
     await running.restart()
-    load, closed = Sessions._load, 0
+    live, closed = running.sessions.live, 0
+    load = live._load
 
-    async def slow(sessions: Sessions, row: SessionRow) -> Session:
+    async def slow(row: SessionRow) -> Session:
         nonlocal closed
-        live = await load(sessions, row)
+        found = await load(row)
         if closed < 2:
             closed += 1
-            sessions._live.pop(live.id).close()
-        return live
+            live.forget(found.id)
+        return found
 
-    monkeypatch.setattr(Sessions, "_load", slow)
+    monkeypatch.setattr(live, "_load", slow)
     assert not (await running.live(session.session_id)).closed
     assert closed == 2
 
@@ -605,4 +642,4 @@ async def test_a_session_that_was_put_away_is_gone_without_a_collection_of_cycle
         await until(lambda: gone() is None)
     finally:
         gc.enable()
-    assert session.session_id not in running.sessions._live
+    assert session.session_id not in running.sessions.live

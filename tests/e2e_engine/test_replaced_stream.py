@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.engine import client
+from adapters.engine.client import state
 from proxy.clock import Clock, Ids
 from proxy.hub import entries_of
 from proxy.journal.memory import MemoryJournal
@@ -93,7 +93,7 @@ async def test_what_is_said_late_of_a_turn_is_no_part_of_the_next_one(
     monkeypatch: pytest.MonkeyPatch, replay_first: bool
 ) -> None:
     # How long an end that may be corrected is waited for.
-    monkeypatch.setattr(client, "END_HOLD_MS", 200)
+    monkeypatch.setattr(state, "END_HOLD_MS", 200)
     engine = SlowEngine(replay_first=replay_first)
     app = web.Application()
     app.router.add_post("/execute", engine.execute)

@@ -13,7 +13,7 @@ from proxy.scripted.eve import ScriptedEve, Variant
 from proxy.scripted.eve_turns import Generation
 from tests.support.dragoman import Backend, Dragoman, Start, starting
 from tests.support.engine_client import EngineClient
-from tests.support.eve_client import EveClient
+from tests.support.eve_client import EveClient, Form, Style
 
 GENERATIONS: tuple[Generation, ...] = ("T", "S1", "S2")
 
@@ -24,13 +24,17 @@ class House(Dragoman):
     Args:
         journal: a URL, or a journal that a restart finds again.
         speed: how much faster than real time the proxy's clock runs.
+        form: of the eve face.
         eve: arguments of `create_eve_app`.
     """
 
-    def __init__(self, journal: str | Journal, *, speed: float = 1.0, **eve: Any) -> None:
+    def __init__(
+        self, journal: str | Journal, *, speed: float = 1.0, form: Form = "all", **eve: Any
+    ) -> None:
         self._eve = eve
+        self._form: Form = form
         backends = {generation.lower(): self._backend(generation) for generation in GENERATIONS}
-        super().__init__(journal, backends, speed=speed)
+        super().__init__(journal, backends, speed=speed, settings={"eve": {"form": form}})
 
     def _backend(self, generation: Generation) -> Backend:
         return Backend("eve", {"variant": Variant(generation), **self._eve})
@@ -50,9 +54,10 @@ class House(Dragoman):
         """The states of the scripted eves by generation."""
         return {generation: self.scripted[generation.lower()] for generation in GENERATIONS}
 
-    def eve(self, generation: str) -> EveClient:
-        """A strict eve client on the form for all clients."""
-        return EveClient(self.http, self.face("eve", generation.lower()), form="all")
+    def eve(self, generation: str, style: Style | None = None) -> EveClient:
+        """A strict eve client."""
+        url = self.face("eve", generation.lower())
+        return EveClient(self.http, url, form=self._form, style=style)
 
     def engine(self, generation: str) -> EngineClient:
         """A strict Engine client."""

@@ -25,9 +25,12 @@ from proxy.scripted.eve import Variant, create_eve_app
 from proxy.scripted.eve_turns import Generation
 from proxy.server import opened_sessions
 from proxy.settings import Settings
+from tests.proof.attack.wire import listening
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.engine_client import EngineClient
 from tests.support.eve_client import EveClient
+from tests.support.keys import key_of
+from tests.support.ports import free_port
 from tests.support.serving import HOST, served
 
 RECORDED = Path(__file__).parents[2] / "fixtures/wire/eve"
@@ -168,6 +171,9 @@ async def test_a_sign_in_is_completed_by_the_address_in_its_record(
                 assert (answer.status, answer.content_type) == (200, "text/html")
                 assert "close this window" in await answer.text()
                 assert "set-cookie" not in answer.headers
+                # What the page runs is of no origin, least of all of ours.
+                assert answer.headers["content-security-policy"] == "sandbox allow-scripts"
+                assert answer.headers["x-content-type-options"] == "nosniff"
             assert (await until(records, "authorization.completed"))["outcome"] == "authorized"
             assert (await until(records, "message.completed"))["message"]
         (back,) = eve.returned
@@ -196,6 +202,54 @@ async def test_callbacks_with_tokens_of_the_backend_are_the_backends_to_judge(pl
         own = URL(base + eve.path, encoded=True)
         async with house.http.get(own) as answer:
             assert answer.status == 200
+
+
+@pytest.mark.parametrize("status", ["000", "101", "600", "999"])
+async def test_a_status_that_is_none_is_not_passed_on(status: str) -> None:
+    # To a proxy before us a 101 would say that all that follows is the client's own affair.
+    head = f"HTTP/1.1 {status} X\r\nUpgrade: x\r\nConnection: upgrade\r\nContent-Length: 0\r\n\r\n"
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head.encode())
+        await writer.drain()
+
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        port = await enter(listening(talk))
+        backend = backend_settings("b", "eve", f"http://{HOST}:{port}")
+        tables = {"journal": {"url": "memory:"}, "backends": (backend,)}
+        settings = Settings.model_validate(tables)
+        sessions = await enter(opened_sessions(settings))
+        main = await enter(served(create_app(settings, sessions)))
+        stack.push_async_callback(sessions.aclose)
+        http = await enter(aiohttp.ClientSession())
+        async with http.post(f"{main}/as/eve/to/b/eve/v1/callback/t", json={}) as answer:
+            told = await answer.json()
+        assert (answer.status, told["ok"]) == (502, False)
+
+
+@pytest.mark.parametrize("answers", [False, True])
+async def test_a_stranger_does_not_hear_where_a_backend_is_nor_what_it_said(answers: bool) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"a word of the house\r\n\r\n")
+        await writer.drain()
+
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        port = await enter(listening(talk)) if answers else free_port()
+        backend = backend_settings("b", "eve", f"http://{HOST}:{port}")
+        tables = {"journal": {"url": "memory:"}, "backends": (backend,), "keys": (key_of("a"),)}
+        settings = Settings.model_validate(tables)
+        sessions = await enter(opened_sessions(settings))
+        main = await enter(served(create_app(settings, sessions)))
+        stack.push_async_callback(sessions.aclose)
+        http = await enter(aiohttp.ClientSession())
+        async with http.post(f"{main}/as/eve/to/b/eve/v1/callback/t", json={}) as answer:
+            told = await answer.json()
+        assert (answer.status, told["ok"]) == (503, False)
+        assert told["error"] == "The backend gives no answer now; try again."
 
 
 async def snapshot(http: aiohttp.ClientSession, session: str, **query: int) -> list[dict[str, Any]]:
@@ -276,3 +330,38 @@ async def test_a_create_with_the_header_joins_what_another_frontend_began(place:
         headers = {"X-Dragoman-Session": "nobody"}
         async with house.http.post(url, json={"message": "watch"}, headers=headers) as answer:
             assert (answer.status, (await answer.json())["ok"]) == (404, False)
+
+
+async def test_a_sign_in_is_completed_at_the_backend_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    eve, other = SigningEve("0.80.1"), SigningEve("0.80.1")
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        http = await enter(aiohttp.ClientSession())
+        urls = [await enter(served(one.app())) for one in (other, eve)]
+        tables = {
+            "journal": {"url": "memory:"},
+            "backends": [
+                backend_settings(name, "eve", url)
+                for name, url in zip(("other", "own"), urls, strict=True)
+            ],
+            "routes": [{"name": "both", "backends": [{"name": "other"}, {"name": "own"}]}],
+        }
+        settings = Settings.model_validate(tables)
+        sessions = await enter(opened_sessions(settings))
+        main = await enter(served(create_app(settings, sessions)))
+        stack.push_async_callback(sessions.aclose)
+        drawn = [0.9]
+        monkeypatch.setattr(sessions.ids, "fraction", lambda: drawn[0])
+        client = EveClient(http, f"{main}/as/eve/to/both", form="all")
+        session = await client.create("read the ledger")
+        async with aclosing(session.stream(0)) as records:
+            hook = (await until(records, "authorization.required"))["webhookUrl"]
+            # Whichever backend the next session would go to.
+            drawn[0] = 0.0
+            async with http.get(URL(client.host + hook, encoded=True)) as answer:
+                assert answer.status == 200
+            assert (await until(records, "authorization.completed"))["outcome"] == "authorized"
+        assert [back.rel_url.raw_path for back in eve.returned] == [eve.path]
+        assert other.returned == []

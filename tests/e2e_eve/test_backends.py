@@ -14,7 +14,7 @@ from proxy.journal.base import Write
 from proxy.scripted.faults import Cut, Faults, HalfFrame, SlowHead, Status
 from tests.e2e_eve.conftest import GENERATIONS, House, Serve
 from tests.support.engine_client import EngineEvent, EngineTurn
-from tests.support.eve_client import EveSession, TurnResult
+from tests.support.eve_client import EveSession, Style, TurnResult
 from tests.support.journals import UntoldJournal
 from tests.support.waiting import until
 
@@ -26,7 +26,7 @@ SCRIPTS = (
     ("toolfail", (), "The mail connector must be connected again."),
     ("approve", ("yes",), "Done, 4.1 GB freed."),
     ("approve", ("no",), "I left /srv/exports/2024 alone."),
-    ("approve2", ("yes", "no"), "I left /etc/hosts alone."),
+    ("approve-twice", ("yes", "no"), "I left /etc/hosts alone."),
     ("ask", ("09:10",), "Holding a seat on the 09:10."),
     ("askopen", ("Ada",), "The ticket carries the name Ada."),
     ("child", (), "The researcher says: 84 m."),
@@ -129,6 +129,27 @@ async def test_a_cancel_stops_a_turn_also_before_it_began(serve: Serve, generati
     async with asyncio.timeout(10):
         turn = await session.read_turn()
     assert turn.types[-2:] == ["turn.cancelled", "session.waiting"]
+
+
+@pytest.mark.parametrize("style", ["T", "S1", "S"])
+async def test_the_first_message_after_a_cancelled_approval_is_answered(
+    serve: Serve, generation: str, style: Style
+) -> None:
+    house = await serve()
+    session = await house.eve(generation, style).create("script: approve")
+    await session.read_turn()
+    live = await house.live(session.session_id)
+    assert await session.cancel() == "accepted"
+    await until(lambda: live.idle)
+    accepted = await session.send("hello")
+    async with asyncio.timeout(10):
+        turn = await session.read_turn(accepted)
+    if generation != "S2" and "alone" in (turn.text or ""):
+        # What the agent says of the refusal, before the cancel reaches it, is its own turn; clients
+        # up to 0.44 take it for the answer to their next message.
+        assert style != "S"
+        turn = await session.read_turn()
+    assert "“hello”" in (turn.text or ""), turn.types
 
 
 async def test_a_stream_that_breaks_is_taken_up_where_it_was(serve: Serve, generation: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from proxy.journal.base import Journal
 from proxy.scripted.herm import ScriptedHerm
 from tests.support.dragoman import BACKEND_KEY, Backend, Dragoman, Start, starting
-from tests.support.eve_client import EveClient, Form
+from tests.support.eve_client import EveClient, Form, Style
 from tests.support.herm_client import Expect, HermClient
 
 
@@ -51,9 +51,11 @@ class House(Dragoman):
         """A strict Herm client of the scripted Herm itself."""
         return HermClient(self.http, self.backend_url("herm"), BACKEND_KEY, expect=expect)
 
-    def eve(self, backend: str = "herm", form: Form = "all") -> EveClient:
+    def eve(
+        self, backend: str = "herm", form: Form = "all", style: Style | None = None
+    ) -> EveClient:
         """A strict eve client of the eve face."""
-        return EveClient(self.http, self.face("eve", backend), form=form)
+        return EveClient(self.http, self.face("eve", backend), form=form, style=style)
 
     def posts(self, route: str = "post") -> list[bytes]:
         """The bodies that the scripted Herm got on a route, in order."""

@@ -12,7 +12,9 @@ import pytest
 
 from adapters import events as ev
 from adapters.commands import AnswerInteraction, Sealed
+from adapters.herm import wire
 from proxy.errors import InteractionConflict
+from proxy.faces import reading as herm
 from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
 from proxy.scripted.herm import Variant
 from proxy.session import told
@@ -30,6 +32,7 @@ from tests.support.herm_client import (
 from tests.support.journals import CrashJournal
 from tests.support.keys import key_of
 from tests.support.patience import shorten
+from tests.support.serving import HOST
 from tests.support.waiting import settled, until
 
 ALLOW = {"type": "user.tool_confirmation", "result": "allow"}
@@ -53,6 +56,7 @@ async def joined(client: HermClient, session: str, turn: HermTurn) -> None:
         ("approve", (ALLOW,), "Done, 4.1 GB freed."),
         ("approve", (DENY,), "I left /srv/exports/2024 alone."),
         ("approve2", (ALLOW, DENY), "I left /etc/hosts alone."),
+        ("approve-twice", (ALLOW, DENY), "I left /etc/hosts alone."),
         ("ask", ({"type": "user.clarify_result", "answer": "09:10"},), "a seat on the 09:10."),
         ("askopen", ({"type": "user.clarify_result", "answer": "Ada"},), "carries the name Ada."),
         ("long 300", (), "tick 299 "),
@@ -100,6 +104,30 @@ async def test_what_only_herm_asks_is_answered_over_herm(serve: Serve) -> None:
     sent, received = turn.payloads("agent.thread_message_sent", "agent.thread_message_received")
     assert sent["name"] == received["name"] == "researcher"
     assert received["content"][0]["text"] == "The north tower is 84 m tall."
+
+
+@pytest.mark.parametrize("journal", ["memory:", "sqlite"])
+async def test_children_of_two_sessions_may_have_one_name(
+    serve: Serve, journal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house = await serve(journal)
+    new_id = house.herm.new_id
+    monkeypatch.setattr(
+        house.herm, "new_id", lambda kind: "thread_1" if kind == "thread" else new_id(kind)
+    )
+    client = house.client()
+    sessions = [(await client.create())["id"] for _ in "ab"]
+    for session in sessions:
+        turn = await client.turn(session, "script: child")
+        assert len(turn.payloads("agent.thread_message_received")) == 1
+    found = []
+    for path in (*(f"{one}/subagents/c/thread_1" for one in sessions), "thread_1"):
+        address = f"{house.face('eve', 'herm')}/eve/v1/session/{path}/stream?follow=0"
+        async with house.http.get(address) as answer:
+            assert answer.status == 200
+            found.append(await answer.text())
+    # Without the name of its parent it is the newest.
+    assert found[0] != found[1] == found[2]
 
 
 async def test_a_sealed_value_reaches_the_backend_and_nothing_else(
@@ -411,6 +439,23 @@ async def test_a_second_answer_is_refused_while_a_sealed_one_is_on_its_way(serve
         await live.submit([answer], by="ann", face="herm")
 
 
+async def test_a_change_of_a_session_that_somebody_deletes_meanwhile_finds_it_gone(
+    serve: Serve,
+) -> None:
+    house = await serve(herm={"faults": Faults({("update", 1): Silence(done=False)})})
+    client = house.client()
+    session = (await client.create())["id"]
+    await client.turn(session, "hello")
+    change = asyncio.create_task(client.call("PATCH", f"/v1/sessions/{session}", {"title": "x"}))
+    await until(lambda: len(house.posts("update")) == 1)
+    url = f"http://{HOST}:{house.port}/api/v1/sessions/{session}?local=1"
+    async with house.http.delete(url) as response:
+        assert response.status == 200
+    with pytest.raises(Refused) as refused:
+        await change
+    assert refused.value.status == 404
+
+
 async def test_what_a_session_was_told_is_known_also_when_its_log_has_grown_long(
     serve: Serve,
 ) -> None:
@@ -516,6 +561,28 @@ async def test_sessions_page_newest_first(serve: Serve) -> None:
             break
         params["cursor"] = page["nextCursor"]
     assert seen == made[::-1]
+
+
+async def test_a_list_of_what_is_rare_leads_on_page_by_page(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who asks for what is not there must not have all sessions looked into for one answer.
+    monkeypatch.setattr(wire, "LIMIT_MOST", 2)
+    monkeypatch.setattr(herm, "LOOKED_MOST", 2)
+    house = await serve()
+    client = house.client()
+    oldest = (await client.create(metadata={"rare": "yes"}))["id"]
+    for _ in range(4):
+        await client.create()
+    pages: list[list[str]] = []
+    params = {"limit": "2", "metadata[rare]": "yes"}
+    while True:
+        _, page = await client.call("GET", "/v1/sessions", params=params)
+        pages.append([item["id"] for item in page["data"]])
+        if page["nextCursor"] is None:
+            break
+        params["cursor"] = page["nextCursor"]
+    assert pages == [[], [], [oldest]]
 
 
 async def test_the_one_agent_of_a_route_is_found(serve: Serve) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from adapters import commands as cmd
 from adapters import events as ev
-from proxy.scripted.faults import Faults, Silence
+from proxy.scripted.faults import Faults, Silence, Status
 from tests.e2e_herm.conftest import House, Serve
 from tests.support.patience import shorten
-from tests.support.waiting import until
+from tests.support.waiting import SOON_S, until
 
 
 def message(words: str, policy: Any) -> cmd.SendMessage:
@@ -30,6 +31,13 @@ def said(house: House) -> list[str]:
 def content_of(envelope: Any) -> list[dict[str, str]]:
     content: list[dict[str, str]] = envelope["payload"]["content"]
     return content
+
+
+async def stored_state(house: House, session: str) -> bytes:
+    """The state of the client codec that the journal has."""
+    journal = house.sessions.journal
+    (leg,) = await journal.legs((await journal.session(session)).key)
+    return leg.state or b""
 
 
 async def settled(house: House, session: str) -> list[str]:
@@ -87,3 +95,25 @@ async def test_what_waits_only_behind_a_message_goes_when_that_is_withdrawn(
     await live.withdraw(ids[1], by="ann")
     await until(lambda: live.idle, 10.0)
     assert said(house) == ["script: approve", "Three"]
+
+
+async def test_a_message_that_is_refused_for_now_waits_over_a_crash(serve: Serve) -> None:
+    faults = Faults({("post", 1): Status(429, retry_after=20)})
+    house = await serve("sqlite", herm={"faults": faults}, speed=20.0)
+    session = (await house.client().create())["id"]
+    live = await house.live(session)
+    await live.submit([message("hello", "queue")], by="ann", face="eve")
+    await until(lambda: live.codec.wake_at is not None)
+    due = live.codec.wake_at
+    # No event tells of it, and it is stored all the same.
+    async with asyncio.timeout(SOON_S):
+        while b'"held":true' not in await stored_state(house, session):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.002)
+    await house.restart()
+    live = await house.live(session)
+    assert live.codec.wake_at == due
+    await until(lambda: live.idle)
+    assert len(house.posts()) == 2
+    assert await settled(house, session) == ["taken"]
+    # Nobody doubted that it had not arrived.
+    assert not [e for e in await house.log(session) if isinstance(e, ev.ErrorReported)]

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from adapters import events as ev
-from proxy import session
 from proxy.retention import Limits
 from proxy.scripted.faults import Faults, Status
+from proxy.session import snapshots
 from tests.e2e_herm.conftest import House, Serve
 from tests.support.journals import CrashJournal
 from tests.support.serving import HOST
@@ -253,7 +253,7 @@ async def test_a_declared_repeat_is_done_once(
 async def test_what_is_in_a_snapshot_is_recognised_too(
     serve: Serve, face: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "SNAPSHOT_ENTRIES", 2)
+    monkeypatch.setattr(snapshots, "SNAPSHOT_ENTRIES", 2)
     house = await serve("sqlite")
     talk = Talk(house, face)
     await talk.begin()

@@ -1,8 +1,6 @@
 """Plays the part of the proxy's session around an engine client codec, without IO.
 
-What is stored is what the session stores: the events of a batch, the position with every batch that
-has events, the snapshot with every batch that has others than deltas. `restart` puts a new codec in
-the place of the old one, made from what was stored.
+`restart` puts a new codec in the place of the old one, made from what was stored.
 """
 
 from __future__ import annotations
@@ -16,11 +14,9 @@ from adapters.base import Call, CloseReason, Response
 from adapters.commands import AnyCommand, SendMessage
 from adapters.engine.client import EngineClient
 from adapters.framing.sse import SseFrame, SseParser
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
+from tests.support.played import Played
 
 WIRE = Path(__file__).parents[2] / "fixtures" / "wire" / "engine"
-DELTAS = {"text.delta", "reasoning.delta"}
 START = 1_780_992_900_000
 
 
@@ -46,39 +42,25 @@ def task_of(frames: Sequence[SseFrame]) -> str:
 MESSAGE = SendMessage(content=(ev.Text(text="go"),), policy="reject")
 
 
-class Session:
+class Session(Played):
     """One session on one scripted stream; `log` is what the journal has."""
+
+    codec: EngineClient
 
     def __init__(self, task: str, *, interrupt: str | None = None) -> None:
         self.settings = {"task_id": task, "interrupt": interrupt}
-        self.codec = EngineClient(self.settings)
-        self.normalizer = Normalizer()
-        self.log: list[ev.Event] = []
-        self.stored: tuple[bytes | None, bytes | None] = (None, None)
+        super().__init__(lambda: EngineClient(self.settings))
         self.now = START
         self.commands = 0
         self.emit([ev.SessionStarted(thread_id=ev.MAIN)], upstream=False)
 
-    def emit(self, raw: Iterable[ev.Event], *, upstream: bool = True) -> list[ev.Event]:
-        events = self.normalizer.feed(raw)
-        if events:
-            self.log += events
-            snapshot, position = self.stored
-            if upstream:
-                position = self.codec.position
-            if any(event.TYPE not in DELTAS for event in events):
-                snapshot = self.codec.snapshot()
-            self.stored = snapshot, position
-        return events
+    @property
+    def log(self) -> list[ev.Event]:
+        """Return what the journal has."""
+        return self.events
 
-    def restart(self) -> None:
-        """Lose what is in memory; take up what is stored."""
-        state = LogState()
-        for event in self.log:
-            state.apply(event)
-        self.normalizer = Normalizer(state)
-        self.codec = EngineClient(self.settings)
-        self.codec.restore(*self.stored)
+    def emit(self, raw: Sequence[ev.Event], *, upstream: bool = True) -> list[ev.Event]:
+        return self.take(raw, upstream=upstream)
 
     def accept(self, command: AnyCommand) -> str:
         """Store an input, as the session does before it is sent."""
@@ -92,7 +74,7 @@ class Session:
 
     def send(self, command: AnyCommand = MESSAGE) -> Call:
         """Accept a command and have its call made."""
-        return self.codec.submit(self.accept(command), command, {})
+        return self.codec.submit(self.accept(command), command)
 
     def open(self, call: Call) -> None:
         self.emit(self.codec.opened(call, Response(200), self.now))
@@ -104,6 +86,9 @@ class Session:
 
     def close(self, call: Call, reason: CloseReason = CloseReason.LOST) -> None:
         self.emit(self.codec.closed(call, reason, self.now))
+        # What is due at once is done before anything else.
+        while self.codec.wake_at == 0:
+            self.emit(self.codec.tick(self.now))
 
     def tick(self) -> None:
         """Let the time pass until the codec waits for nothing."""

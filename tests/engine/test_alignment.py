@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import pytest
@@ -17,8 +17,17 @@ from hypothesis import strategies as st
 
 from adapters import events as ev
 from adapters.base import CloseReason
-from adapters.engine import wire
-from adapters.engine.alignment import UNCLEAR, Alignment, Known, Reached, mark_of
+from adapters.engine import alignment, wire
+from adapters.engine.alignment import (
+    LACKS,
+    UNCLEAR,
+    Alignment,
+    Known,
+    Reached,
+    mark_of,
+    mark_of_text,
+)
+from adapters.engine.client import codec
 from adapters.framing.sse import SseFrame
 from tests.engine.driver import MESSAGE, START, Session
 from tests.engine.test_replay import (
@@ -34,6 +43,15 @@ from tests.engine.test_replay import (
     turn_of,
     turns,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_slices() -> Iterator[None]:
+    """What a replay has shown to be new is processed in pieces, here in very small ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "SLICE", 2)
+        yield
+
 
 GARBAGE = SseFrame("text_delta", b'{"text":"\xff\xfe')
 Turn = Sequence[SseFrame]
@@ -69,7 +87,7 @@ def read_body(session: Session, body: Body, conversation: Sequence[Turn], number
     """Read one body of a conversation of which that many turns have begun."""
     if body.of == "lost":
         command_id = session.accept(MESSAGE)
-        session.codec.submit(command_id, MESSAGE, {})
+        session.codec.submit(command_id, MESSAGE)
         session.restart()
         session.codec.recover(command_id, MESSAGE)
         return
@@ -303,6 +321,17 @@ def test_a_frame_that_is_too_large_is_told_once() -> None:
     assert sum(isinstance(event, ev.ErrorReported) for event in session.log) == 1
 
 
+def test_the_print_of_a_long_frame_is_that_of_its_value() -> None:
+    output = "x" * 100_000
+    payload = {"tool_call_id": "c", "output": output}
+    mark = mark_of("tool_result", payload, b"")
+    assert mark == mark_of("tool_result", dict(reversed(payload.items())), b"other")
+    assert mark != mark_of("tool_result", payload | {"output": "y" + output[1:]}, b"")
+    assert mark != mark_of("tool_result", payload | {"output": output + "x"}, b"")
+    assert mark != mark_of("tool_result", payload | {"tool_call_id": "d"}, b"")
+    assert mark_of("text_delta", {"text": output}, b"") == mark_of_text("text_delta", output)
+
+
 def test_readings_of_many_holes_are_bounded() -> None:
     reached = Reached()
     known = [Known("text_delta", {"text": "a"}, b"", mark_of("text_delta", {"text": "a"}, b""))]
@@ -385,3 +414,35 @@ def test_of_frames_that_differ_only_the_garbled_are_missing(
     assert gaps(session) == 0
     assert got == sorted(set(got), key=said.index)
     assert {n for n, item in enumerate(said, 1) if item not in got} <= garbled
+
+
+# What waits for a decision.
+
+
+@pytest.mark.parametrize("kept", ["KEPT", "KEPT_BYTES"])
+def test_of_frames_that_wait_for_the_place_the_oldest_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    letters = [text(letter) for letter in "abcdefghijkl"]
+    monkeypatch.setattr(alignment, kept, 4 if kept == "KEPT" else 4 * len(letters[0].data))
+    reached = Reached()
+    seen = [known(item) for item in letters]
+    for item in seen[:10]:
+        reached.count(item.mark)
+    # The place is behind what was forgotten: nothing is lost.
+    found = Alignment(reached, idle=False)
+    for item in seen:
+        found.take(item, START)
+    assert [item.payload for item in found.decide().frames] == [{"text": "k"}, {"text": "l"}]
+    assert found.decide().gap is None
+    # It is before that: what stood between is told as a gap.
+    found = Alignment(reached, idle=False)
+    for item in [*seen[:10], *seen[:8]]:
+        found.take(item, START)
+    assert len(found.decide().frames) == 4
+    assert found.decide().gap == LACKS
+
+
+def known(item: SseFrame) -> Known:
+    payload = json.loads(item.data)
+    return Known(item.event, payload, item.data, mark_of(item.event, payload, item.data))

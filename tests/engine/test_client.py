@@ -13,20 +13,19 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, Response, Support
 from adapters.commands import COMMAND_TYPES, AnswerInteraction, SendMessage
-from adapters.engine.client import (
-    ABILITIES,
-    APPROVAL_OPTIONS,
-    LOOK_AGAIN_MS,
-    LOOK_RETRY_MS,
-    LOOKS,
-    EngineClient,
-    refusal,
-)
+from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
+from adapters.driving.held import MOST_BYTES, MOST_EVENTS
+from adapters.engine.client import ABILITIES, APPROVAL_OPTIONS, EngineClient, refusal
+from adapters.engine.client.asking import QUOTED
+from adapters.engine.client.work import KEPT_BYTES
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
+from adapters.jsonvalue import MOST_NAME
 from adapters.mapping import parse_mapping
 from adapters.normalizer import Rule
 from tests.engine.driver import MESSAGE, START, WIRE, Session, frames_of, recordings, task_of
+from tests.support.bodies import whole
+from tests.support.remembered import remembers
 
 TASK = "task"
 
@@ -501,6 +500,19 @@ def test_news_that_are_no_evidence_wait_behind_a_call() -> None:
 
 
 @pytest.mark.parametrize(("end", "permission"), [(COMPLETED, "allow"), (ERROR, "unknown")])
+def test_a_call_that_is_held_goes_with_the_end_of_its_turn(end: SseFrame, permission: str) -> None:
+    session, call = running(CALL)
+    assert permission_of(session) == []
+    session.feed(call, [end])
+    assert permission_of(session) == [permission]
+    # What comes late does not come before it.
+    session.feed(call, [text("late")])
+    session.tick()
+    assert types(session.log)[-1] == "turn.ended"
+    assert "tool.called" in types(session.log)
+
+
+@pytest.mark.parametrize(("end", "permission"), [(COMPLETED, "allow"), (ERROR, "unknown")])
 def test_a_call_that_the_turn_ends_with_has_run_if_the_turn_was_completed(
     end: SseFrame, permission: str
 ) -> None:
@@ -591,7 +603,7 @@ def answered(session: Session, **fields: Any) -> tuple[str, Call]:
         thread_id=ev.MAIN, request_id="h", command_id=command_id, by="key"
     )
     session.emit([claim], upstream=False)
-    return command_id, session.codec.submit(command_id, answer, {})
+    return command_id, session.codec.submit(command_id, answer)
 
 
 def respond(session: Session, call: Call, status: int, body: object = None) -> None:
@@ -661,7 +673,7 @@ def test_an_answer_to_a_request_that_does_not_wait_is_not_sent() -> None:
     session, _ = running(CALL, ASK)
     answer = AnswerInteraction(request_id="another", decision="allow")
     with pytest.raises(NotSupported, match="`another` is not the one that waits"):
-        session.codec.submit("c9", answer, {})
+        session.codec.submit("c9", answer)
 
 
 @pytest.mark.parametrize(
@@ -944,6 +956,13 @@ def test_an_answer_that_may_have_arrived_is_taken_when_nothing_is_pending(how: s
     assert not session.normalizer.repairs
 
 
+def test_another_request_of_the_task_is_no_evidence_against_an_answer() -> None:
+    session, _ = in_doubt("failed")
+    later = {"request_id": "h2", "task_id": TASK, "kind": "permission"}
+    respond(session, looks(session), 200, {"pending": [later]})
+    assert settlements(session) == ["taken"]
+
+
 def test_an_answer_is_refused_that_did_not_arrive_in_time() -> None:
     session, _ = in_doubt("failed")
     respond(session, looks(session), 200, PENDING)
@@ -996,8 +1015,7 @@ def test_an_answer_that_the_stream_shows_is_taken(place: str) -> None:
     assert session.codec.wake_at is None
     assert not session.normalizer.repairs
     # Nothing of it is kept.
-    assert not session.codec._shown
-    assert not session.codec._looking
+    assert not remembers(session.codec, "c2")
 
 
 def test_an_answer_whose_reply_came_is_settled_once() -> None:
@@ -1211,8 +1229,8 @@ def test_a_message_carries_images_options_and_ids() -> None:
         edit_of="m1",
         retry_of="m2",
     )
-    call = EngineClient({"task_id": TASK}).submit("c", message, {"abc": b"\x89PNG"})
-    assert json.loads(call.request.body or b"") == {
+    call = EngineClient({"task_id": TASK}).submit("c", message)
+    assert json.loads(whole(call, {"abc": b"\x89PNG"})) == {
         "message": "Which plant is this?\nAnd this?",
         "task_id": TASK,
         "media": [
@@ -1240,7 +1258,7 @@ def test_a_message_carries_images_options_and_ids() -> None:
 def test_files_that_are_no_images_get_the_likely_names(media_type: str, family: str) -> None:
     file = ev.File(media_type=media_type, ref=ev.Url(url="https://a.example/f"))
     message = SendMessage(content=(file,), policy="reject")
-    call = EngineClient({"task_id": TASK}).submit("c", message, {})
+    call = EngineClient({"task_id": TASK}).submit("c", message)
     body = json.loads(call.request.body or b"")
     assert (body["message"], body["media"][0]["type"]) == ("", family)
 
@@ -1250,14 +1268,14 @@ def test_a_block_of_the_engines_own_dialect_passes_unchanged() -> None:
     message = SendMessage(content=(ev.Other(dialect="engine", value=block),), policy="reject")
     client = EngineClient({"task_id": TASK})
     client.check(message)
-    assert json.loads(client.submit("c", message, {}).request.body or b"")["media"] == [block]
+    assert json.loads(client.submit("c", message).request.body or b"")["media"] == [block]
 
 
 def test_a_context_stands_before_the_message() -> None:
     message = SendMessage(
         content=(ev.Text(text="Go on."),), policy="reject", client_context=["a page", {"x": 1}]
     )
-    call = EngineClient({"task_id": TASK}).submit("c", message, {})
+    call = EngineClient({"task_id": TASK}).submit("c", message)
     assert json.loads(call.request.body or b"")["message"] == (
         'Client context:\na page\n\nClient context:\n{"x":1}\n\nGo on.'
     )
@@ -1292,7 +1310,7 @@ def test_an_interrupt_with_nothing_to_deny_is_refused(frames: list[SseFrame]) ->
     with pytest.raises(NotSupported, match="denies a held permission"):
         session.codec.check(cmd.Interrupt())
     with pytest.raises(NotSupported, match="denies a held permission"):
-        session.codec.submit("c2", cmd.Interrupt(), {})
+        session.codec.submit("c2", cmd.Interrupt())
 
 
 def test_a_refused_interrupt_takes_nobodys_claim() -> None:
@@ -1308,7 +1326,7 @@ def test_a_refused_interrupt_takes_nobodys_claim() -> None:
 
 def test_other_commands_have_no_call() -> None:
     with pytest.raises(NotSupported, match="nothing carries `archive`"):
-        EngineClient({"task_id": TASK}).submit("c", cmd.Archive(), {})
+        EngineClient({"task_id": TASK}).submit("c", cmd.Archive())
 
 
 def test_a_refusal_quotes_no_more_than_its_beginning() -> None:
@@ -1347,3 +1365,102 @@ def test_the_clock_of_the_recordings_is_read() -> None:
     (replay,) = session.codec.streams()
     assert replay.request.query["after"] == "0"
     assert START == 1_780_992_900_000
+
+
+def test_an_event_without_a_timestamp_has_the_time_at_which_it_was_made() -> None:
+    made = "2026-06-09T08:15:00.000Z"
+    session, _ = running(frame("hitl_request", request_id="h", created_at=made))
+    assert only(session, ev.InteractionRequested).native.at == made
+
+
+def test_a_permission_takes_yes_or_no() -> None:
+    session, _ = running(CALL, ASK)
+    options = only(session, ev.InteractionRequested).options
+    assert [(o.id, o.decision) for o in options] == [("approve", "allow"), ("deny", "deny")]
+
+
+# What is remembered has a bound.
+
+
+def call(number: int, **payload: object) -> SseFrame:
+    payload = {"tool": "bash", "tool_call_id": f"call-{number}", "input": {"n": number}} | payload
+    return frame("tool_call", **payload)
+
+
+def test_calls_have_a_bound_and_those_beyond_are_told() -> None:
+    session, stream = running(*(call(number) for number in range(ev.MOST_CALLS + 2)))
+    session.tick()
+    assert len(all_of(session, ev.ToolCalled)) == ev.MOST_CALLS
+    bound = "at most 512 are taken, with 8 MiB"
+    assert [e.message for e in all_of(session, ev.ErrorReported)] == [
+        f"engine: call `call-{ev.MOST_CALLS + n}` is one too many; {bound}" for n in range(2)
+    ]
+    # What one of them gave is not lost, and there is room again.
+    for number in (ev.MOST_CALLS, 0):
+        session.feed(stream, [frame("tool_result", tool_call_id=f"call-{number}", output="x")])
+    session.feed(stream, [call(9_999)])
+    session.tick()
+    assert [e.call_id for e in all_of(session, ev.ToolReturned)] == ["call-512", "call-0"]
+    assert [e.call_id for e in all_of(session, ev.ToolCalled)][-2:] == ["call-512", "call-9999"]
+
+
+def test_few_bytes_of_the_inputs_of_open_calls_are_remembered() -> None:
+    long = {"command": "x" * (KEPT_BYTES // 2 - 100)}
+    session, stream = running(*(call(number, input=long) for number in range(80)))
+    session.tick()
+    taken = len(all_of(session, ev.ToolCalled)) * KEPT_BYTES // 2
+    assert ev.CALLS_BYTES * 0.9 < taken <= ev.CALLS_BYTES
+    assert len(session.codec.snapshot()) < 1.2 * KEPT_BYTES
+    for number in (0, 5):
+        asks = {"kind": "permission", "question": "Ok?", "tool_call_id": f"call-{number}"}
+        session.feed(stream, [frame("hitl_request", request_id=f"r{number}", **asks)])
+    first, later = (e.details for e in all_of(session, ev.InteractionRequested))
+    assert first == {"tool": "bash", "input": long}
+    assert later == {"tool": "bash"}
+
+
+@pytest.mark.parametrize("long", [True, False])
+def test_what_waits_for_evidence_of_a_permission_has_a_bound(long: bool) -> None:
+    piece = "x" * (MOST_BYTES // 3 if long else 1)
+    count = 4 if long else MOST_EVENTS + 1
+    session, stream = running(call(0), *[text(piece)] * (count - 2))
+    assert all_of(session, ev.ToolCalled) == []
+    session.feed(stream, [text(piece)] * 2)
+    assert only(session, ev.ToolCalled).permission == "unknown"
+    assert len(session.codec.snapshot()) < 1_500
+
+
+@pytest.mark.parametrize("field", ["tool", "tool_call_id"])
+def test_a_name_that_is_far_too_long_is_none(field: str) -> None:
+    session, _ = running(call(7, **{field: "x" * (MOST_NAME + 1)}))
+    session.tick()
+    called = only(session, ev.ToolCalled)
+    assert called.name == ("unknown" if field == "tool" else "bash")
+    assert called.call_id == ("call-7" if field == "tool" else "call-1")
+
+
+def test_ids_of_requests_and_turns_that_are_far_too_long_are_none() -> None:
+    long = "x" * (MOST_NAME + 1)
+    begun = frame("thread_lifecycle", phase="started", task_id=TASK, turn_id=long)
+    session = Session(TASK)
+    session.execute([begun, frame("hitl_request", kind="question", request_id=long)])
+    assert only(session, ev.TurnStarted).turn_id == "turn-1"
+    assert only(session, ev.InteractionRequested).request_id == "hitl-1"
+
+
+def test_a_question_has_no_more_options_than_anybody_reads() -> None:
+    options = [f"o{number}" for number in range(ev.MOST_OPEN + 2)]
+    session, _ = running(frame("hitl_request", kind="question", question="?", options=options))
+    asked = only(session, ev.InteractionRequested)
+    assert [option.label for option in asked.options] == options[: ev.MOST_OPEN]
+    assert "a question has 258 options" in only(session, ev.ErrorReported).message
+
+
+def test_a_long_question_is_compared_with_calls_by_its_begin() -> None:
+    words = "y" * QUOTED
+    session, stream = running(call(0, input={"a": "first"}), call(1, input={"a": "second"}))
+    session.feed(stream, [frame("hitl_request", kind="permission", question=f"second {words}")])
+    assert only(session, ev.InteractionRequested).call_id == "call-1"
+    session, stream = running(call(0, input={"a": "first"}), call(1, input={"a": "second"}))
+    session.feed(stream, [frame("hitl_request", kind="permission", question=f"{words} second")])
+    assert only(session, ev.InteractionRequested).call_id == "call-0"

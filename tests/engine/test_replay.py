@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from adapters import events as ev
 from adapters.base import Call, CloseReason
 from adapters.engine import wire
+from adapters.engine.client import codec
 from adapters.errors import DragomanError
 from adapters.framing.sse import SseFrame
 from tests.engine.driver import MESSAGE, START, Session, frames_of, recordings, task_of
@@ -473,7 +474,7 @@ def lost_message(before: Sequence[Sequence[SseFrame]]) -> Session:
     for turn in before:
         session.execute(turn)
     command_id = session.accept(MESSAGE)
-    session.codec.submit(command_id, MESSAGE, {})
+    session.codec.submit(command_id, MESSAGE)
     session.restart()
     assert session.codec.recover(command_id, MESSAGE) is None
     return session
@@ -518,6 +519,47 @@ def test_the_inclusive_end_of_the_last_turn_is_no_evidence_for_a_message() -> No
     session.tick()
     assert settled(session) == ["taken"]
     assert texts(session) == "old"
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_message_is_not_waited_for_longer_because_earlier_turns_are_replayed(
+    timed: bool, whole: bool
+) -> None:
+    old = turn_of(["old"], "t0" if timed else None, START if timed else None)
+    session = lost_message([old])
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, old if whole else old[-1:])
+    session.tick()
+    assert session.codec.patience == 60_000
+    session.close(replay, CloseReason.LOST)
+    assert session.codec.patience == 60_000
+    # A turn that was known once says nothing of the next message.
+    session.restart()
+    assert session.codec.patience == 60_000
+
+
+def test_what_was_known_of_a_turn_is_forgotten_with_the_next_message() -> None:
+    first = turn_of(["one"], "t0", START)
+    session = Session(TASK)
+    session.execute(first[:2], CloseReason.LOST)
+    session.replay(first)
+    session.tick()
+    assert session.codec.streams() == ()
+    call = session.send()
+    error = DragomanError("The connection broke.")
+    session.emit(session.codec.failed(call, error, sent=True, now=session.now))
+    assert session.codec.patience == 60_000
+
+
+def test_a_turn_that_only_a_replay_shows_is_known() -> None:
+    old = turn_of(["old"], "t0", START)
+    session = lost_message([old])
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, [*old, *turn_of(["new"], "t1", START + 5_000)[:2]])
+    assert session.codec.patience == 600_000
 
 
 def test_a_message_without_evidence_becomes_unknown() -> None:
@@ -638,3 +680,128 @@ def test_any_cuts_and_restarts_give_the_log_of_an_uncut_stream(
                 session.replay(body)
         session.tick()
     assert log_of(session) == log_of(uncut)
+
+
+# Much that is new.
+
+
+def many(count: int) -> list[SseFrame]:
+    return [text(f"n{number} ") for number in range(count)]
+
+
+def words(count: int) -> str:
+    return "".join(f"n{number} " for number in range(count))
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_what_a_replay_shows_to_be_new_is_taken_in_pieces(closes: bool) -> None:
+    session = cut([started("t", START), text("a"), text("b")], 3, restart=False)
+    steps: list[int] = []
+    emit = session.emit
+
+    def counted(raw: Sequence[ev.Event], *, upstream: bool = True) -> list[ev.Event]:
+        found = emit(raw, upstream=upstream)
+        steps.append(len(found))
+        return found
+
+    session.emit = counted  # type: ignore[method-assign]
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    # It does not know the turn, so that all of it waits for the decision.
+    session.feed(replay, many(1_000))
+    assert not any(steps)
+    if closes:
+        for _ in range(2):
+            session.emit(session.codec.closed(replay, CloseReason.ENDED, session.now))
+            (replay,) = session.codec.streams()
+            session.open(replay)
+            session.feed(replay, many(1_000))
+        session.emit(session.codec.closed(replay, CloseReason.ENDED, session.now))
+        # No other replay is asked for while this one is not processed.
+        assert session.codec.streams() == ()
+    session.tick()
+    assert texts(session) == "ab" + words(1_000)
+    assert gaps(session) == 1
+    assert max(steps) <= codec.SLICE + 2
+    assert [call.name for call in session.codec.streams()] == ["replay"] * closes
+
+
+def test_what_comes_while_a_replay_is_taken_in_pieces_stands_behind_it() -> None:
+    session = cut([started("t", START), text("a"), text("b")], 3, restart=False)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, many(1_000)[:300])
+    assert session.codec.wake_at is not None
+    session.now = session.codec.wake_at
+    session.emit(session.codec.tick(session.now))
+    assert len(texts(session)) < len(words(300))
+    session.feed(replay, many(1_000)[300:])
+    # What waits gets shorter with each frame.
+    assert texts(session) == "ab" + words(1_000)
+    session.feed(replay, [lifecycle("completed", "t", START + 900)])
+    session.close(replay, CloseReason.ENDED)
+    assert session.codec.streams() == ()
+    assert isinstance(session.log[-1], ev.TurnEnded)
+
+
+def test_the_end_of_a_replay_counts_when_all_of_it_is_taken() -> None:
+    session = cut([started("t", START), text("a"), text("b")], 3, restart=False)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, [*many(300), lifecycle("errored", "t", START + 900)])
+    session.now = session.codec.wake_at or 0
+    session.emit(session.codec.tick(session.now))
+    session.close(replay, CloseReason.ENDED)
+    assert texts(session) == "ab" + words(300)
+    (end,) = [event for event in session.log if isinstance(event, ev.TurnEnded)]
+    assert end.outcome == "failed"
+
+
+@pytest.mark.parametrize("ticks", [1, 3])
+def test_a_crash_while_a_replay_is_taken_in_pieces_loses_nothing(ticks: int) -> None:
+    live = [started("t", START), text("a"), text("b")]
+    session = cut(live, 3, restart=False)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, many(300))
+    for _ in range(ticks):
+        session.now = max(session.now, session.codec.wake_at or 0)
+        session.emit(session.codec.tick(session.now))
+    session.restart()
+    session.replay([*live, *many(300), lifecycle("completed", "t", START + 900)])
+    session.tick()
+    assert texts(session).endswith(words(300))
+    assert texts(session).count("n299 ") == 1
+
+
+def test_a_session_that_is_given_up_takes_no_more_of_a_replay() -> None:
+    session = cut([started("t", START), text("a"), text("b")], 3, restart=False)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    session.feed(replay, many(300))
+    session.now = session.codec.wake_at or 0
+    session.emit(session.codec.tick(session.now))
+    session.emit(session.codec.give_up(DragomanError("gone"), session.now))
+    before = texts(session)
+    session.tick()
+    assert texts(session) == before
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_no_piece_of_a_replay_ends_between_two_turns(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(codec, "SLICE", size)
+    session = cut([started("t", START), text("a"), text("b")], 3, restart=False)
+    (replay,) = session.codec.streams()
+    session.open(replay)
+    end = lifecycle("completed", "t")
+    session.feed(replay, [*many(2), end, started("u"), *many(3)])
+    session.now = session.codec.wake_at or 0
+    while session.codec.wake_at is not None:
+        session.emit(session.codec.tick(session.now))
+        # A message would be sent as soon as nothing runs, and be taken for that of the next turn.
+        assert session.state.busy
+    begun = [event.turn_id for event in session.log if isinstance(event, ev.TurnStarted)]
+    assert begun == ["t", "u"]
+    assert texts(session) == "ab" + words(2) + words(3)

@@ -17,13 +17,13 @@ from adapters import events as ev
 from adapters.base import CloseReason, EncoderContext, Frame, Response
 from adapters.commands import AnswerInteraction, SendMessage
 from adapters.engine.client import EngineClient
-from adapters.engine.server import EngineEncoder
+from adapters.engine.server import SAID_MOST, EngineEncoder
 from adapters.errors import ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame, SseParser
-from adapters.normalizer import Normalizer
 from adapters.state import LogState
 from tests.support.engine_client import Expect, StreamChecker
+from tests.support.played import Played
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "wire" / "engine"
 START = 1_780_992_900_000
@@ -368,6 +368,15 @@ def test_a_result_is_shown_as_text_unless_a_text_says_the_same() -> None:
     assert texts == [{"text": same}]
 
 
+def test_of_many_texts_the_newest_are_known_as_the_result() -> None:
+    count = SAID_MOST + 1
+    texts = [event for n in range(count) for event in (delta(f"[{n}]"), said(f"[{n}]"))]
+    for number, times in ((0, 2), (count - 1, 1)):
+        seen = shown(turn(*texts, ev.ResultProduced(thread_id=MAIN, value=[number])))
+        words = [payload["text"] for name, payload in seen if name == "text_delta"]
+        assert words.count(f"[{number}]") == times
+
+
 def test_tools_carry_what_the_dialect_has_no_field_for_in_members_of_our_own() -> None:
     call = ev.ToolCalled(
         thread_id=MAIN,
@@ -636,18 +645,19 @@ def log_of(body: bytes) -> list[ev.Event]:
     """The log that a body of `/execute` gives; what is asked in it is answered when it resolves."""
     frames = frames_of(body)
     task_id = json.loads(frames[0].data)["task_id"]
-    codec, normalizer = EngineClient({"task_id": task_id}), Normalizer()
-    log = normalizer.feed([started(task_id=task_id), accepted("c1")])
+    session = Played(lambda: EngineClient({"task_id": task_id}))
+    codec = session.codec
+    session.take([started(task_id=task_id), accepted("c1")])
     message = SendMessage(content=(ev.Text(text="hello"),), policy="reject")
-    call = codec.submit("c1", message, {})
-    log += normalizer.feed(codec.opened(call, Response(200, CIMultiDict()), START))
+    call = codec.submit("c1", message)
+    session.take(codec.opened(call, Response(200, CIMultiDict()), START))
     for frame in frames:
         if frame.event == "hitl_resolved":
-            (request_id,) = normalizer.state.interactions
-            codec.submit("c2", ANSWER.model_copy(update={"request_id": request_id}), {})
-        log += normalizer.feed(codec.feed(call, frame, START))
-    log += normalizer.feed(codec.closed(call, CloseReason.ENDED, START))
-    return log
+            (request_id,) = session.state.interactions
+            codec.submit("c2", ANSWER.model_copy(update={"request_id": request_id}))
+        session.take(codec.feed(call, frame, START))
+    session.take(codec.closed(call, CloseReason.ENDED, START))
+    return session.events
 
 
 ANSWER = AnswerInteraction(request_id="r", decision="allow", text="yes")

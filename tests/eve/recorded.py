@@ -1,7 +1,7 @@
 """Plays a recorded eve scenario against the client codec: requests as commands, streams as frames.
 
 A `Scenario` is a file of `fixtures/wire/eve`: its exchanges in order, its stream bodies put
-together to one log per session. A `Player` does what the session does (`proxy/session.py`): events
+together to one log per session. A `Player` does what the session does (`proxy/session/`): events
 through the normalizer, position and snapshot kept with them, ticks when the codec wants them. The
 clock is `meta.at` of the records.
 """
@@ -9,6 +9,7 @@ clock is `meta.at` of the records.
 from __future__ import annotations
 
 import base64
+import copy
 import dataclasses
 import datetime
 import hashlib
@@ -28,8 +29,8 @@ from adapters.base import Call, Response
 from adapters.eve.client import EveClient
 from adapters.framing.ndjson import NdjsonParser
 from adapters.interactions import decide
-from adapters.normalizer import Normalizer
 from adapters.state import LogState
+from tests.support.played import Played
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "wire" / "eve"
 
@@ -119,47 +120,47 @@ class Scenario:
         return made
 
 
-class Player:
+class Player(Played):
     """Drives one codec through one session of a scenario.
 
     `restart` puts the codec away and makes it anew after every record; `bytewise` lets the bytes of
     the log come one by one.
     """
 
+    codec: EveClient
+
     def __init__(
         self, scenario: Scenario, session: str, *, restart: bool = False, bytewise: bool = False
     ) -> None:
         self.scenario = scenario
         self.session = session
-        self.restart = restart
+        self.restarts = restart
         self.bytewise = bytewise
-        self.codec = EveClient({})
-        self.normalizer = Normalizer(LogState())
-        self.events: list[ev.Event] = []
+        super().__init__(lambda: EveClient({}))
         self.bodies: list[tuple[Exchange, Call]] = []
-        self.snapshot: bytes | None = None
-        self.position: bytes | None = None
+        self.own: list[Call] = []
         self.outbox: dict[str, cmd.AnyCommand] = {}
         self.number = 0
+        self.files: dict[str, bytes] = {}
         self.now = 0
         self.parsers: dict[str, NdjsonParser] = {}
         self.ahead: list[Exchange] = []
         self.retrying = False
         self.restarted: set[bytes] = set()
 
-    def emit(self, raw: list[ev.Event], *, upstream: bool = True) -> None:
-        """Do what the session does with events."""
-        if not raw:
-            return
-        events = self.normalizer.feed(raw)
-        self.events += events
+    def emit(
+        self, raw: list[ev.Event], *, changes: bool = False, answer: bool = False
+    ) -> list[ev.Event]:
+        """Do what the session does with events: `changes` says that a command moves on with them,
+        `answer` that they come of an answer."""
+        events = self.take(raw, changes=changes, keep=answer)
         for event in events:
             if isinstance(event, ev.InputSettled):
                 self.outbox.pop(event.command_id, None)
-        if events and upstream:
-            self.position = self.codec.position
-        if any(e.TYPE not in ("text.delta", "reasoning.delta") for e in events):
-            self.snapshot = self.codec.snapshot()
+        return events
+
+    def passed(self, step: str) -> None:
+        """Hear that a step is done and stored."""
 
     def tick(self, until: int) -> None:
         """Wake the codec as often as it wants up to a time."""
@@ -168,9 +169,17 @@ class Player:
             if at is None or at > until or self.retrying:
                 break
             self.emit(self.codec.tick(at))
-            for call in self.codec.take_calls():
-                self.emit(self.codec.respond(call, Response(202, body=b'{"ok":true}'), at))
+            self.passed("tick")
+            self._go_on(at)
         self.now = max(self.now, until)
+
+    def _go_on(self, now: int) -> None:
+        """Do what the codec wants by itself."""
+        for call in self.codec.take_calls():
+            self.own.append(call)
+            answer = Response(202, body=b'{"ok":true}')
+            self.emit(self.codec.respond(call, answer, now), answer=True)
+            self.passed("answer")
 
     def play(self) -> Player:
         """Play the whole session."""
@@ -207,12 +216,17 @@ class Player:
             control = session
         if self.codec.wake_at is not None and self.retrying:
             # The client's own retry: the codec's is due as well, and gets the answer.
-            self.emit(self.codec.tick(self.codec.wake_at))
-            (call,) = self.codec.take_calls()
+            while not (calls := self.codec.take_calls()):
+                assert self.codec.wake_at is not None
+                self.emit(self.codec.tick(self.codec.wake_at))
+                self.passed("tick")
+            self.emit([], changes=True)
+            (call,) = calls
             self._answered(exchange, call)
             return
         for command, blobs in self._commands(exchange, control):
-            self._submit(exchange, command, blobs)
+            self.files |= blobs
+            self._submit(exchange, command)
 
     def _commands(
         self, exchange: Exchange, control: str | None
@@ -261,7 +275,7 @@ class Player:
                 blobs,
             )
 
-    def _submit(self, exchange: Exchange, command: cmd.AnyCommand, blobs: dict[str, bytes]) -> None:
+    def _submit(self, exchange: Exchange, command: cmd.AnyCommand) -> None:
         self.codec.check(command)
         self.number += 1
         command_id = f"cmd-{self.number}"
@@ -286,14 +300,23 @@ class Player:
                     by="test",
                 )
             )
-        self.emit(accepted, upstream=False)
+        self.emit(accepted, changes=True)
+        self.passed("accepted")
         self.outbox[command_id] = command
-        call = self.codec.submit(command_id, command, blobs)
+        call = self.codec.submit(command_id, command)
+        self.emit([], changes=True)
         if call.name == "prewarm":
             # Recorded clients make a session with its first message; servers before 0.59 want it.
-            self.emit(self.codec.respond(call, Response(400), self.now))
+            self.emit(self.codec.respond(call, Response(400), self.now), answer=True)
+            self.passed("answer")
             (call,) = self.codec.take_calls()
-        self._answered(exchange, call)
+            self.emit([], changes=True)
+        if not self.loses(exchange, call):
+            self._answered(exchange, call)
+
+    def loses(self, exchange: Exchange, call: Call) -> bool:
+        """Say whether the answer of a call does not come; what it asked for was done."""
+        return False
 
     def _answered(self, exchange: Exchange, call: Call) -> None:
         self.bodies.append((exchange, call))
@@ -302,7 +325,8 @@ class Player:
         )
         answer = b"" if exchange.answer is None else orjson.dumps(exchange.answer)
         response = Response(exchange.status, exchange.headers, answer)
-        self.emit(self.codec.respond(call, response, self.now))
+        self.emit(self.codec.respond(call, response, self.now), answer=True)
+        self.passed("answer")
 
     # Streams.
 
@@ -311,9 +335,11 @@ class Player:
         while (due := self._next(until)) is not None:
             call, record = due
             self.tick(max(self.now, moment(record)))
-            if call.request.query["startIndex"] == "0" and call.thread_id not in self.parsers:
+            if self._is_opened_by(call):
                 self.parsers[call.thread_id] = NdjsonParser()
                 self.emit(self.codec.opened(call, self._head(), self.now))
+                self.passed("opened")
+                continue
             frames: list[Any] = [record]
             if self.bytewise:
                 frames = []
@@ -321,12 +347,15 @@ class Player:
                     frames += self.parsers[call.thread_id].feed(bytes([byte]))
             for frame in frames:
                 self.emit(self.codec.feed(call, frame, self.now))
-            for again in self.codec.take_calls():
-                self.emit(self.codec.respond(again, Response(202, body=b'{"ok":true}'), self.now))
+            self.passed("frame")
+            self._go_on(self.now)
             # Once per record: one that gave nothing is read again, and would be for ever.
-            if self.restart and record not in self.restarted:
+            if self.restarts and record not in self.restarted:
                 self.restarted.add(record)
                 self._restart()
+
+    def _is_opened_by(self, call: Call) -> bool:
+        return call.request.query["startIndex"] == "0" and call.thread_id not in self.parsers
 
     def _next(self, until: int | None) -> tuple[Call, bytes] | None:
         """Return the next record: the oldest of those that the open streams have."""
@@ -382,7 +411,7 @@ class Player:
         """Return the streams that are open: a main one stays open also where nothing is awaited."""
         calls = self.codec.streams()
         if not calls and self.codec.native_id is not None and self.normalizer.state.ended is None:
-            calls = (self.codec._stream(self.codec._s.lines[ev.MAIN]),)
+            calls = (main_stream(self.codec),)
         return calls
 
     def _head(self) -> Response:
@@ -392,8 +421,7 @@ class Player:
         return Response(200)
 
     def _restart(self) -> None:
-        self.codec = EveClient({})
-        self.codec.restore(self.snapshot, self.position)
+        self.restart()
         for command_id, command in self.outbox.items():
             assert self.codec.recover(command_id, command) is None
 
@@ -411,9 +439,17 @@ class Player:
                 types.append(event.TYPE)
         return types
 
-    def of(self, type_: type[ev.Event]) -> list[Any]:
-        """Return the events of a type."""
-        return [event for event in self.events if isinstance(event, type_)]
+
+def main_stream(codec: EveClient) -> Call:
+    """Return the call that opens the main stream where the codec has read to, as for a message."""
+    asked = copy.deepcopy(codec)
+    asked.recover("look", cmd.SendMessage(content=(ev.Text(text="?"),), policy="queue"))
+    return next(call for call in asked.streams() if call.thread_id == ev.MAIN)
+
+
+def next_index(codec: EveClient) -> int:
+    """Return the index of the record of the main stream that a codec wants next."""
+    return int(main_stream(codec).request.query["startIndex"])
 
 
 def read_content(message: Any) -> tuple[tuple[Any, ...], dict[str, bytes]]:

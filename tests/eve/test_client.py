@@ -13,13 +13,23 @@ from multidict import CIMultiDict
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.base import Call, CloseReason, EncoderContext, Response, Support
+from adapters.base import Call, CloseReason, EncoderContext, Request, Response, Support
 from adapters.errors import DragomanError, NotSupported
-from adapters.eve.client import CANCEL_MS, CATCH_UP_MS, HOLD_MS, RECOVER_MS, EveClient
+from adapters.eve.client import EveClient
+from adapters.eve.client.dues import HOLD_MS
+from adapters.eve.client.inputs import CATCH_UP_MS, RECOVER_MS
+from adapters.eve.client.sessions import TAKEN_BACK_MS
+from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
+from adapters.eve.client.streams import STREAMS_MOST
 from adapters.eve.server import EveEncoder
+from adapters.jsonvalue import format_json
 from adapters.normalizer import Normalizer
 from adapters.state import LogState
-from tests.eve.recorded import SCENARIOS, Player, Scenario, check_laws, players
+from adapters.stored import mark, read
+from tests.eve.recorded import SCENARIOS, Player, Scenario, check_laws, next_index, players
+from tests.support.bodies import whole
+from tests.support.played import Played
+from tests.support.remembered import remembers
 
 WITH_SESSION = [name for name in SCENARIOS if Scenario(name).sessions]
 
@@ -84,7 +94,7 @@ def test_every_record_is_kept_somewhere(name: str) -> None:
         log = player.scenario.logs.get(player.session, {})
         if not log or player.normalizer.state.ended is not None:
             continue
-        assert player.codec._counts[ev.MAIN] == len(log)
+        assert next_index(player.codec) == len(log)
         said = [
             orjson.loads(record)["data"]["message"]
             for record in log.values()
@@ -119,7 +129,7 @@ def test_commands_become_the_recorded_requests(name: str) -> None:
                 continue
             assert (call.request.method, call.request.path) == (exchange.method, exchange.path)
             wanted = exchange.body if isinstance(exchange.body, dict) else {}
-            sent = orjson.loads(call.request.body) if call.request.body else {}
+            sent = orjson.loads(whole(call, player.files) or b"{}")
             policy = sent.pop("turnPolicy", None)
             if "turnPolicy" in wanted:
                 assert policy == wanted["turnPolicy"]
@@ -274,18 +284,18 @@ def test_the_generation_shows_in_the_first_answers() -> None:
 # Written by hand: what no recording has.
 
 
-class Wire:
+class Wire(Played):
     """A codec in a session of one generation, whose records are written here."""
 
+    codec: EveClient
+
     def __init__(self, generation: str, version: str | None = None) -> None:
-        self.codec = EveClient({})
-        self.normalizer = Normalizer(LogState())
-        self.events: list[ev.Event] = []
+        super().__init__(lambda: EveClient({}))
         self.now = 1_000
         self.number = 0
         self.commands = 0
         self.generation = generation
-        self.main = Call("stream", self.codec._post("x", "/", None, None).request, stream=True)
+        self.main = Call("stream", Request("GET", "/"), stream=True)
         answer: dict[str, Any] = {"ok": True, "sessionId": "wrun_1"}
         if generation == "T":
             answer["continuationToken"] = "eve:one"
@@ -298,11 +308,6 @@ class Wire:
         self.say("session.started", runtime={**runtime, "eveVersion": version or default})
         self.turn = -1
 
-    def take(self, raw: list[ev.Event]) -> list[ev.Event]:
-        events = self.normalizer.feed(raw)
-        self.events += events
-        return events
-
     def command(self, command: cmd.AnyCommand) -> Call:
         self.commands += 1
         command_id = f"cmd-{self.commands}"
@@ -314,7 +319,7 @@ class Wire:
             ]
         )
         self.codec.check(command)
-        call = self.codec.submit(command_id, command, {})
+        call = self.codec.submit(command_id, command)
         if call.name == "prewarm":
             # As a server before 0.59 (section 4.1): the first message goes with the create.
             self.answer(call, 400, {"error": "Missing or empty 'message' field."})
@@ -358,9 +363,6 @@ class Wire:
             self.in_turn("actions.requested", 0, actions=[action])
         self.in_turn("step.completed", 0, finishReason="tool-calls")
         self.in_turn("input.requested", 0, requests=[request(name) for name in names])
-
-    def of(self, type_: type[ev.Event]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, type_)]
 
 
 def request(name: str) -> dict[str, Any]:
@@ -594,17 +596,49 @@ def test_a_turn_that_is_taken_back_after_its_end_is_told_once_and_ends_no_other(
     wire.codec.take_calls()
     wire.in_turn("step.started", 0)
     wire.close()
-    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed"]
-    assert sent(wire, "more")["inputResponses"] == REFUSAL
+    # What comes next waits until it is clear whether the server takes it back.
+    assert wire.of(ev.TurnEnded) == []
+    wire.now += TAKEN_BACK_MS // 2
     wire.in_turn("turn.cancelled")
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed"]
     assert wire.say("session.waiting", continuationToken="eve:six", wait="next-user-message") == []
     assert [event.code for event in wire.of(ev.ErrorReported)] == ["turn_taken_back"]
+    assert sent(wire, "more")["inputResponses"] == REFUSAL
     wire.begin("more")
     wire.in_turn("step.started", 0)
     wire.close()
     assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed", "completed"]
     assert not wire.of(ev.Native)
     assert sent(wire, "x")["continuationToken"] == "eve:two"
+
+
+def test_a_message_repeats_no_refusal_of_a_turn_that_ended_before_its_cancel() -> None:
+    """It is not open any more: its words would join those of the message (section 8.2)."""
+    wire = Wire("T")
+    wire.approval("A")
+    wire.close()
+    wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True})
+    wire.begin()
+    wire.codec.take_calls()
+    wire.in_turn("step.started", 0)
+    wire.close()
+    assert wire.codec.wake_at == wire.now + TAKEN_BACK_MS
+    wire.take(wire.codec.tick(wire.now + TAKEN_BACK_MS))
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed"]
+    assert "inputResponses" not in sent(wire, "more")
+
+
+def test_a_turn_that_is_taken_back_after_the_next_message_frees_the_one_after_that() -> None:
+    wire = Wire("T")
+    resumed(wire)
+    wire.answer(wire.command(cmd.Interrupt()), 202, {"ok": True, "status": "accepted"})
+    wire.close()
+    wire.take(wire.codec.tick(wire.now + TAKEN_BACK_MS))
+    assert "inputResponses" not in sent(wire, "more")
+    wire.begin("more")
+    wire.close()
+    assert wire.of(ev.TurnEnded)[-1].error.code == "message_held_back"
+    assert sent(wire, "and more")["inputResponses"] == REFUSAL
 
 
 def test_a_message_that_a_server_holds_back_behind_nothing_is_a_failed_turn() -> None:
@@ -629,20 +663,86 @@ def test_an_interrupt_whose_turn_never_opens_cancels_all_the_same() -> None:
     assert len(wire.codec.take_calls()) == 1
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_cancel_before_the_turn_of_a_taken_message_is_said_again_when_it_begins_soon(
-    late: bool,
-) -> None:
-    """A server takes it and does nothing (section 6). After a while it is another turn's."""
-    wire = Wire("S2")
-    wire.answer(wire.command(cmd.Interrupt()), 202, {"ok": True, "status": "accepted"})
-    assert wire.of(ev.InputSettled)[-1].outcome == "taken"
-    if late:
-        wire.take(wire.codec.tick(wire.now + RECOVER_MS))
+def test_an_interrupt_while_an_answer_is_on_its_way_answers_no_second_time() -> None:
+    """The server would tell the model a second answer as words of the user (section 5)."""
+    wire = Wire("T")
+    wire.approval("A")
+    wire.close()
+    answer = wire.command(allow("A"))
+    held = wire.command(cmd.Interrupt())
+    assert (held.request.method, held.request.path) == ("GET", "/eve/v1/health")
+    wire.answer(answer, 200, {"ok": True})
+    wire.answer(held, 200, {"ok": True})
     assert wire.codec.take_calls() == []
-    wire.begin("hi")
-    said_again = [orjson.loads(call.request.body or b"") for call in wire.codec.take_calls()]
-    assert said_again == ([] if late else [{"turnId": "turn_0"}])
+    wire.begin()
+    (cancel,) = wire.codec.take_calls()
+    assert orjson.loads(cancel.request.body or b"") == {"turnId": "turn_1"}
+    assert [event.outcome for event in wire.of(ev.InputSettled)] == ["taken"] * 3
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_an_interrupt_after_an_answer_waits_for_its_turn_for_a_while(arrives: bool) -> None:
+    wire = Wire("T")
+    wire.approval("A", "B")
+    wire.close()
+    wire.command(allow("A"))
+    negative = wire.command(cmd.Interrupt())
+    assert [
+        r["requestId"] for r in orjson.loads(negative.request.body or b"")["inputResponses"]
+    ] == ["B"]
+    wire.answer(negative, 200, {"ok": True})
+    wire.take(wire.codec.tick(wire.now + CANCEL_MS))
+    assert len(wire.codec.take_calls()) == 1
+    # It came to nothing, and is tried again.
+    again = wire.command(cmd.Interrupt())
+    if arrives:
+        wire.answer(again, 200, {"ok": True})
+    else:
+        wire.take(wire.codec.failed(again, DragomanError("Away."), sent=False, now=wire.now))
+    wire.take(wire.codec.tick(wire.now + CANCEL_MS))
+    (cancel,) = wire.codec.take_calls()
+    assert cancel.request.path.endswith("/cancel")
+
+
+def test_an_interrupt_refuses_what_an_answer_in_doubt_was_given_to() -> None:
+    wire = Wire("T")
+    wire.approval("A")
+    wire.close()
+    answer = wire.command(allow("A"))
+    wire.take(wire.codec.failed(answer, DragomanError("Cut off."), sent=True, now=wire.now))
+    assert wire.command(cmd.Interrupt()).name == "negative"
+
+
+@pytest.mark.parametrize("generation", ["T", "S2"])
+def test_a_turn_that_the_server_does_not_know_yet_is_cancelled_again_until_it_ends(
+    generation: str,
+) -> None:
+    wire = working(generation)
+    call = wire.command(cmd.Interrupt())
+    for _ in range(3):
+        wire.answer(call, 200, {"ok": True, "status": "no_active_turn"})
+        assert wire.codec.take_calls() == []
+        assert wire.codec.wake_at == wire.now + CANCEL_AGAIN_MS
+        wire.now += CANCEL_AGAIN_MS
+        wire.in_turn("message.appended", 0, messageDelta="more")
+        wire.take(wire.codec.tick(wire.now))
+        (call,) = wire.codec.take_calls()
+        assert orjson.loads(call.request.body or b"") == {"turnId": "turn_0"}
+    wire.answer(call, 202, {"ok": True, "status": "accepted"})
+    wire.take(wire.codec.tick(wire.now + CANCEL_AGAIN_MS))
+    assert wire.codec.take_calls() == []
+    assert [event.outcome for event in wire.of(ev.InputSettled)] == ["taken", "taken"]
+    wire.in_turn("turn.cancelled")
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["interrupted"]
+
+
+def test_a_turn_that_ends_by_itself_is_not_cancelled_again() -> None:
+    wire = working("S2")
+    wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True, "status": "no_active_turn"})
+    wire.close()
+    wire.take(wire.codec.tick(wire.now + CANCEL_AGAIN_MS))
+    assert wire.codec.take_calls() == []
 
 
 def test_an_interrupt_of_a_held_pause_is_one_cancel() -> None:
@@ -650,6 +750,77 @@ def test_an_interrupt_of_a_held_pause_is_one_cancel() -> None:
     wire.approval("A")
     wire.in_turn("turn.waiting", on="input")
     assert wire.command(cmd.Interrupt()).request.path.endswith("/cancel")
+
+
+def asked(wire: Wire) -> None:
+    """Let a question wait for an answer in a held turn."""
+    question = {**request("A"), "kind": "question", "allowFreeform": True, "action": None}
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    wire.in_turn("step.completed", 0, finishReason="tool-calls")
+    wire.in_turn("input.requested", 0, requests=[question])
+    wire.in_turn("turn.waiting", on="input")
+
+
+def said_as_answer(wire: Wire, answer: cmd.AnswerInteraction) -> tuple[str, Call]:
+    """Answer with a plain message, as the session stores it."""
+    wire.commands += 1
+    name = f"cmd-{wire.commands}"
+    accepted = ev.InputAccepted(thread_id=ev.MAIN, command_id=name, kind="message", by="test")
+    wire.take([accepted])
+    return name, wire.codec.submit(name, answer)
+
+
+def cancelled(wire: Wire) -> None:
+    resolution = {"requestId": "A", "kind": "question", "outcome": "cancelled"}
+    wire.in_turn("input.resolved", 0, resolutions=[resolution])
+    wire.in_turn("turn.cancelled")
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"text": "Not today"}, "Not today"),
+        ({"option_ids": ("approve",)}, "approve"),
+        ({"option_ids": ("approve",)}, "Yes"),
+    ],
+)
+def test_an_answer_that_becomes_words_of_the_user_is_not_received_twice(
+    answer: dict[str, Any], shown: str, settled: bool
+) -> None:
+    """The question was cancelled before the answer came (section 5)."""
+    wire = Wire("S2")
+    asked(wire)
+    name, call = said_as_answer(wire, cmd.AnswerInteraction(request_id="A", **answer))
+    if settled:
+        wire.answer(call, 202, {"ok": True, "sessionId": "wrun_1", "status": "accepted"})
+    cancelled(wire)
+    if settled:
+        # The session writes the receipt of an answer that was said as a message.
+        wire.take(
+            [ev.MessageReceived(thread_id=ev.MAIN, message_id=name, content=(), command_id=name)]
+        )
+    wire.begin(shown)
+    assert [e.command_id for e in wire.of(ev.MessageReceived)[1:]] == [name]
+    wire.close()
+    # What somebody else says then is what he says.
+    wire.begin(shown)
+    assert [e.command_id for e in wire.of(ev.MessageReceived)[1:]] == [name, None]
+
+
+def test_words_that_nobody_answers_with_any_more_are_what_somebody_says() -> None:
+    wire = Wire("S2")
+    asked(wire)
+    answer = cmd.AnswerInteraction(request_id="A", text="Not today")
+    _, call = said_as_answer(wire, answer)
+    wire.answer(call, 202, {"ok": True, "sessionId": "wrun_1", "status": "accepted"})
+    cancelled(wire)
+    wire.begin("something else")
+    wire.close()
+    wire.begin("Not today")
+    assert wire.of(ev.MessageReceived)[-1].command_id is None
 
 
 def test_the_newest_token_is_sent_and_never_stored_in_an_event() -> None:
@@ -663,7 +834,7 @@ def test_the_newest_token_is_sent_and_never_stored_in_an_event() -> None:
     }
     again = EveClient({})
     again.restore(wire.codec.snapshot(), wire.codec.position)
-    call = again.submit("x", cmd.SendMessage(content=(ev.Text(text="y"),), policy="queue"), {})
+    call = again.submit("x", cmd.SendMessage(content=(ev.Text(text="y"),), policy="queue"))
     assert b"eve:two" in (call.request.body or b"")
 
 
@@ -696,7 +867,10 @@ def test_what_is_refused_for_anything_else_is_not_sent_again(
     wire = Wire("T")
     wire.begin("hi")
     wire.close()
-    wire.codec._s.token = token
+    if token is None:
+        # No position has a token, also where it has the state.
+        place, state, _ = read(EveClient, "a state", wire.codec.snapshot())
+        wire.codec.restore(None, mark(EveClient.state_version) + format_json([place, state]))
     wire.answer(wire.command(more()), status, {"ok": False, "error": error})
     assert wire.codec.take_calls() == []
     assert wire.of(ev.InputSettled)[-1].outcome == "refused"
@@ -840,14 +1014,15 @@ def test_an_answer_that_the_stream_shows_before_the_reply_to_it_is_taken(
     else:
         token = {"continuationToken": "eve:2"} if generation == "T" else {}
         assert wire.answer(call, reply, {"ok": reply == 202, **token}) == []
-        if generation == "T" and reply == 202:
-            assert wire.codec._s.token == "eve:2"
     # Nothing is in doubt, nothing is left to decide, and nothing of it is kept.
-    assert not wire.codec._shown
+    assert not remembers(wire.codec, "cmd-2")
     wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
     assert len(wire.of(ev.InputSettled)) == 2
     assert not wire.of(ev.ErrorReported)
     assert not wire.normalizer.repairs
+    if generation == "T" and reply == 202:
+        body = orjson.loads(wire.command(more()).request.body or b"")
+        assert body["continuationToken"] == "eve:2"
 
 
 @pytest.mark.parametrize("lost", ["connection", "not ready"])
@@ -869,7 +1044,7 @@ def test_an_answer_that_failed_and_that_the_stream_shows_is_taken(lost: str) -> 
     wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
     assert wire.codec.take_calls() == []
     assert len(wire.of(ev.InputSettled)) == 2
-    assert not wire.codec._shown
+    assert not remembers(wire.codec, "cmd-2")
 
 
 def test_the_reply_to_one_answer_says_nothing_of_another() -> None:
@@ -934,7 +1109,7 @@ def first_message() -> tuple[Wire, Call]:
     wire.take(
         [ev.InputAccepted(thread_id=ev.MAIN, command_id="c", kind="message", by="test")],
     )
-    return wire, wire.codec.submit("c", message, {})
+    return wire, wire.codec.submit("c", message)
 
 
 MADE = {"ok": True, "sessionId": "wrun_9", "status": "accepted"}
@@ -1095,13 +1270,13 @@ def test_a_frame_that_comes_twice_is_taken_once_and_a_lease_is_no_event() -> Non
     wire = Wire("S2")
     wire.begin("hi")
     line = b'{"type":"dragoman.new","data":{"webhookUrl":"u","x":1},"meta":{"id":"evt_x"}}'
-    count = wire.codec._counts[ev.MAIN]
+    count = next_index(wire.codec)
     (native,) = wire.codec.feed(wire.main, line, 1)
     assert isinstance(native, ev.Native)
     assert native.frame == {"type": "dragoman.new", "data": {"x": 1}}
     assert wire.codec.feed(wire.main, line, 1) == []
     assert wire.codec.feed(wire.main, b'{"$eve":"stream.lease-ended","version":1}', 1) == []
-    assert wire.codec._counts[ev.MAIN] == count + 1
+    assert next_index(wire.codec) == count + 1
     assert wire.codec.closed(wire.main, CloseReason.ENDED, 1) == []
     assert wire.codec.streams()[0].request.query["startIndex"] == str(count + 1)
 
@@ -1206,6 +1381,19 @@ def test_a_child_that_closes_its_turn_to_ask_is_paused_once_its_parent_shows_the
     wire.close()
     assert [paused.thread_id for paused in wire.of(ev.TurnPaused)] == ["wrun_2", ev.MAIN]
     assert not wire.of(ev.TurnEnded)
+
+
+def test_of_very_many_children_some_are_read_at_once_and_the_others_after_them() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    names = [f"wrun_{number}" for number in range(2 * STREAMS_MOST)]
+    for name in names:
+        wire.in_turn("subagent.called", callId=f"c-{name}", childSessionId=name, name="r")
+    read = [call.thread_id for call in wire.codec.streams()]
+    assert read == [ev.MAIN, *names[: STREAMS_MOST - 1]]
+    wire.take(wire.codec.give_up(DragomanError("Gone."), wire.now, thread_id=names[0]))
+    read = [call.thread_id for call in wire.codec.streams()]
+    assert read == [ev.MAIN, *names[1:STREAMS_MOST]]
 
 
 def test_a_child_whose_stream_is_lost_ends_and_the_parent_goes_on() -> None:
@@ -1351,7 +1539,7 @@ def test_a_turn_that_begins_ends_the_one_that_was_forgotten_with_its_requests() 
 def test_a_cancel_that_finds_no_turn_ends_the_one_that_shows_no_end(generation: str) -> None:
     wire = working(generation)
     wire.answer(wire.command(cmd.Interrupt()), 200, {"ok": True, "status": "no_active_turn"})
-    assert wire.codec.wake_at == wire.now + CATCH_UP_MS
+    assert wire.codec.wake_at == wire.now + CANCEL_AGAIN_MS
     # What is on its way still comes.
     wire.now += 500
     wire.in_turn("message.appended", 0, messageDelta="")
@@ -1379,6 +1567,62 @@ def test_a_cancel_that_an_idle_server_accepts_ends_the_turn_after_a_minute_of_no
     check_forgotten(wire)
 
 
+def failed_reset(wire: Wire) -> None:
+    wire.answer(wire.command(cmd.Reset()), 500, {"ok": False, "error": "broken"})
+    assert wire.of(ev.InputSettled)[-1].outcome == "refused"
+
+
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_a_reset_that_fails_and_takes_the_turn_along_leaves_nothing_running(
+    generation: str,
+) -> None:
+    wire = working(generation)
+    failed_reset(wire)
+    wire.take(wire.codec.tick(wire.now + CANCELLED_MS - 1))
+    assert wire.of(ev.TurnEnded) == []
+    wire.take(wire.codec.tick(wire.now + CANCELLED_MS))
+    (ended,) = wire.of(ev.TurnEnded)
+    assert (ended.outcome, ended.error.code) == ("failed", "backend_session_lost")
+    assert wire.of(ev.SessionEnded) == []
+
+
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_a_message_that_a_failed_reset_swallows_is_a_failed_turn(generation: str) -> None:
+    wire = working(generation)
+    wire.close()
+    failed_reset(wire)
+    assert wire.codec.wake_at is None
+    wire.answer(wire.command(more()), 202, {"ok": True, "deliveryId": "d-2"})
+    wire.take(wire.codec.tick(wire.now + CANCELLED_MS))
+    assert [turn.outcome for turn in wire.of(ev.TurnEnded)] == ["completed", "failed"]
+    assert not wire.normalizer.state.unreceived
+
+
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_a_session_that_goes_on_after_a_failed_reset_is_let_alone(generation: str) -> None:
+    wire = working(generation)
+    failed_reset(wire)
+    wire.in_turn("message.appended", 0, messageDelta="")
+    wire.take(wire.codec.tick(wire.now + CANCELLED_MS))
+    assert wire.of(ev.TurnEnded) == []
+
+
+def test_a_pause_that_a_failed_reset_leaves_is_not_counted_as_silence() -> None:
+    wire = Wire("S2")
+    wire.approval("one")
+    wire.in_turn("turn.waiting", on="input")
+    failed_reset(wire)
+    assert wire.codec.wake_at is None
+
+
+def test_a_reset_of_a_session_that_the_server_has_no_more_ends_ours() -> None:
+    wire = working("S2")
+    wire.close()
+    wire.answer(wire.command(cmd.Reset()), 200, {"ok": True, "status": "no_active_session"})
+    assert wire.of(ev.SessionEnded)[0].outcome == "terminated"
+    assert wire.of(ev.InputSettled)[-1].outcome == "taken"
+
+
 def test_a_cancel_of_another_turn_expects_no_end() -> None:
     wire = working("S2")
     cancel = wire.command(cmd.Interrupt(turn_id="turn_7"))
@@ -1398,7 +1642,7 @@ def test_a_cancel_in_a_closed_pause_does_not_end_it() -> None:
     wire = Wire("T")
     wire.approval("one")
     wire.close()
-    cancel = wire.codec._cancel_call("cancel", None, None)
+    cancel = Call("cancel", Request("POST", "/eve/v1/session/wrun_1/cancel"))
     wire.answer(cancel, 202, {"ok": True, "sessionId": "wrun_1", "status": "no_active_turn"})
     assert wire.codec.wake_at is None
 
@@ -1469,16 +1713,15 @@ def through_eve(events: list[ev.Event], form: str) -> tuple[list[ev.Event], Norm
     for number, event in enumerate(events, 1):
         frames = encoder.feed(ev.Entry(number, 1_700_000_000_000 + number, "s", event))
         lines += [frame.data.rstrip(b"\n") for frame in frames]
-    codec = EveClient({"session_id": "s"})
-    normalizer = Normalizer(LogState())
-    out: list[ev.Event] = []
-    call = Call("stream", codec._post("x", "/", None, None).request, stream=True)
+    session = Played(lambda: EveClient({"session_id": "s"}))
+    codec = session.codec
+    call = Call("stream", Request("GET", "/"), stream=True)
     version = {"all": "24", "tokens": "21", "newest": "26"}[form]
     codec.opened(call, Response(200, CIMultiDict({"x-eve-stream-version": version})), 0)
     for number, line in enumerate(lines):
-        out += normalizer.feed(codec.feed(call, line, number))
-    out += normalizer.feed(codec.tick(10_000_000))
-    return out, normalizer
+        session.take(codec.feed(call, line, number))
+    session.take(codec.tick(10_000_000))
+    return session.events, session.normalizer
 
 
 def essence(events: list[ev.Event]) -> list[tuple[Any, ...]]:
@@ -1539,7 +1782,7 @@ def test_outcomes_survive_our_own_face_where_the_form_says_them(name: str, form:
 @pytest.mark.parametrize("prewarms", [True, False])
 def test_a_create_answer_without_a_session_id_refuses_the_message(prewarms: bool) -> None:
     codec = EveClient({})
-    call = codec.submit("c", cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue"), {})
+    call = codec.submit("c", cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue"))
     if not prewarms:
         # A server before 0.59 (section 4.1): the message goes with the create.
         body = b'{"ok":false,"error":"Missing or empty \'message\' field."}'
@@ -1549,7 +1792,7 @@ def test_a_create_answer_without_a_session_id_refuses_the_message(prewarms: bool
     assert isinstance(settled, ev.InputSettled)
     assert (settled.command_id, settled.error and settled.error.message) == (
         "c",
-        "eve: a create answer without session id",
+        "eve: a create answer without usable session id",
     )
 
 
@@ -1565,3 +1808,298 @@ def test_a_message_that_failed_in_the_server_is_looked_for_in_the_stream() -> No
     wire.begin("more")
     settled = wire.of(ev.InputSettled)[before:]
     assert [(one.command_id, one.outcome) for one in settled] == [("cmd-2", "taken")]
+
+
+# Answers and a message in one request (sections 5 and 8.2).
+
+
+def together(
+    wire: Wire, *names: str, text: str = "more", beside: tuple[str, ...] | None = None
+) -> Call | None:
+    """Let answers and a message go at once, as the session asks for it."""
+    first = wire.commands + 1
+    wire.commands += len(names) + 1
+    answers = {f"cmd-{first + n}": allow(name) for n, name in enumerate(names)}
+    message = cmd.SendMessage(
+        content=(ev.Text(text=text),), policy="queue", beside=names if beside is None else beside
+    )
+    kinds: list[Any] = ["answer"] * len(names) + ["message"]
+    wire.take(
+        [
+            ev.InputAccepted(thread_id=ev.MAIN, command_id=f"cmd-{first + n}", kind=kind, by="test")
+            for n, kind in enumerate(kinds)
+        ]
+    )
+    return wire.codec.submit_answers(answers, (f"cmd-{first + len(names)}", message))
+
+
+def both(wire: Wire, *names: str, text: str = "more") -> Call:
+    """Let answers and a message go at once, in one request."""
+    call = together(wire, *names, text=text)
+    assert call is not None
+    assert len(call.command_ids) == len(names) + 1
+    return call
+
+
+def paused(*names: str) -> Wire:
+    """A token server that waits for answers."""
+    wire = Wire("T")
+    wire.approval(*names)
+    wire.close()
+    return wire
+
+
+def results(wire: Wire, *names: str, last: bool = True) -> None:
+    """The step with the results of what was approved, and the one of the message."""
+    wire.in_turn("step.started", 0)
+    for name in names:
+        wire.in_turn("action.result", 0, result=result(name), status="completed")
+    wire.in_turn("step.completed", 0, finishReason="stop")
+    if last:
+        wire.in_turn("step.started", 1)
+        wire.in_turn("step.completed", 1, finishReason="stop")
+
+
+def settled(wire: Wire) -> list[tuple[str, str]]:
+    return [(e.command_id, e.outcome) for e in wire.of(ev.InputSettled)][1:]
+
+
+def said(wire: Wire) -> list[tuple[str, str | None]]:
+    return [(ev.text_of(e.content), e.command_id) for e in wire.of(ev.MessageReceived)][1:]
+
+
+@pytest.mark.parametrize("reply", ["first", "last"])
+def test_a_token_server_gets_answers_and_a_message_in_one_request(reply: str) -> None:
+    wire = paused("A", "B")
+    call = both(wire, "A", "B")
+    assert orjson.loads(call.request.body or b"") == {
+        "inputResponses": [
+            {"requestId": "A", "optionId": "approve"},
+            {"requestId": "B", "optionId": "approve"},
+        ],
+        "message": "more",
+        "continuationToken": "eve:two",
+    }
+    if reply == "first":
+        wire.answer(call, 200, {"ok": True})
+    wire.begin("more")
+    results(wire, "A", "B")
+    if reply == "last":
+        assert wire.answer(call, 200, {"ok": True}) == []
+    wire.close()
+    assert sorted(settled(wire)) == [("cmd-2", "taken"), ("cmd-3", "taken"), ("cmd-4", "taken")]
+    assert said(wire) == [("more", "cmd-4")]
+    assert [e.outcome for e in wire.of(ev.InteractionResolved)] == ["approved", "approved"]
+    assert len(wire.of(ev.TurnStarted)) == len(wire.of(ev.TurnEnded)) == 1
+    assert not wire.normalizer.repairs
+    assert not wire.normalizer.state.inputs
+    assert not wire.codec._inputs.shown
+    assert wire.codec.streams() == ()
+
+
+def test_what_shows_one_part_of_a_request_shows_that_all_of_it_arrived() -> None:
+    wire = paused("A", "B")
+    call = both(wire, "A", "B")
+    wire.begin("more")
+    assert sorted(settled(wire)) == [("cmd-2", "taken"), ("cmd-3", "taken"), ("cmd-4", "taken")]
+    # A reply that is lost leaves no doubt then.
+    lost = DragomanError("The connection broke.")
+    assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
+    assert wire.codec._s.doubtful == {}
+    assert not wire.codec._inputs.shown
+    assert wire.of(ev.InteractionResolved) == []
+    results(wire, "A", "B")
+    assert len(wire.of(ev.InteractionResolved)) == 2
+
+
+def test_the_result_of_a_refused_call_shows_that_the_message_arrived() -> None:
+    wire = paused("A")
+    call = both(wire, "A")
+    lost = DragomanError("The connection broke.")
+    wire.take(wire.codec.failed(call, lost, sent=True, now=wire.now))
+    assert sorted(wire.codec._s.doubtful) == ["cmd-2", "cmd-3"]
+    denied = {**result("A"), "output": {"approval": {"status": "denied"}}}
+    wire.in_turn("action.result", 0, result=denied, status="rejected")
+    assert settled(wire) == [("cmd-2", "taken"), ("cmd-3", "taken")]
+    assert wire.codec._s.doubtful == {}
+    wire.begin("more")
+    assert said(wire) == [("more", "cmd-3")]
+    assert len(wire.of(ev.ErrorReported)) == 1
+
+
+def test_of_a_request_that_the_stream_never_shows_all_is_unknown() -> None:
+    wire = paused("A")
+    wire.codec.opened(wire.main, Response(200), wire.now)
+    call = both(wire, "A")
+    lost = DragomanError("The connection broke.")
+    wire.take(wire.codec.failed(call, lost, sent=True, now=wire.now))
+    again = EveClient({})
+    again.restore(wire.codec.snapshot(), wire.codec.position)
+    wire.codec = again
+    wire.codec.opened(wire.main, Response(200), wire.now)
+    wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
+    assert settled(wire) == [("cmd-2", "unknown"), ("cmd-3", "unknown")]
+    assert wire.codec._s.pending == []
+    # They may be given anew.
+    assert together(wire, "A") is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(204, "dropped"), (404, "SESSION_NOT_RESUMABLE"), (413, "http_413")]
+)
+def test_a_request_that_is_refused_is_refused_as_a_whole(status: int, code: str) -> None:
+    wire = paused("A")
+    body = None if status == 204 else {"ok": False, "error": "No.", "code": code}
+    wire.answer(both(wire, "A"), status, body)
+    assert settled(wire) == [("cmd-2", "refused"), ("cmd-3", "refused")]
+    errors = [e.error.code for e in wire.of(ev.InputSettled)[1:]]
+    assert errors == [code, code]
+    assert wire.codec._s.pending == []
+    assert wire.codec._s.answers == {}
+
+
+def test_a_request_whose_target_is_not_found_yet_is_sent_again_as_a_whole() -> None:
+    wire = paused("A")
+    call = both(wire, "A")
+    wire.answer(call, 500, {"ok": False, "error": "target session was not found"})
+    assert settled(wire) == []
+    wire.take(wire.codec.tick(wire.now + 1_000))
+    (again,) = wire.codec.take_calls()
+    assert (again.request.body, again.command_ids) == (call.request.body, call.command_ids)
+    wire.answer(again, 200, {"ok": True})
+    assert settled(wire) == [("cmd-2", "taken"), ("cmd-3", "taken")]
+
+
+def test_a_request_that_waits_to_be_sent_again_is_not_once_the_stream_shows_it() -> None:
+    wire = paused("A")
+    wire.answer(both(wire, "A"), 500, {"ok": False, "error": "target session was not found"})
+    wire.begin("more")
+    wire.take(wire.codec.tick(wire.now + 1_000))
+    assert wire.codec.take_calls() == []
+    assert sorted(settled(wire)) == [("cmd-2", "taken"), ("cmd-3", "taken")]
+    assert not wire.codec._inputs.shown
+
+
+def test_a_server_that_takes_one_or_the_other_refuses_both() -> None:
+    # A newer eve has come in the place of the one that waits.
+    wire = paused("A")
+    assert wire.answer(both(wire, "A"), 400, {"ok": False, "error": NO_TOKEN}) == []
+    (again,) = wire.codec.take_calls()
+    wire.answer(again, 400, {"ok": False, "error": "mutually exclusive"})
+    assert settled(wire) == [("cmd-2", "refused"), ("cmd-3", "refused")]
+    # It gets one after the other from now on.
+    assert together(wire, "A") is None
+
+
+@pytest.mark.parametrize("generation", ["S1", "S2"])
+def test_later_servers_get_answers_alone(generation: str) -> None:
+    wire = Wire(generation)
+    wire.approval("A", "B")
+    assert together(wire, "A") is None
+    call = together(wire, "A", "B")
+    assert call is not None
+    assert call.command_ids == ("cmd-4", "cmd-5")
+    assert b"message" not in (call.request.body or b"")
+
+
+def test_a_message_goes_with_the_answers_after_which_nothing_is_asked() -> None:
+    wire = paused("A", "B")
+    assert together(wire, "A") is None
+    first = wire.command(allow("A"))
+    # Nobody knows yet whether the server has it.
+    assert together(wire, "B") is None
+    wire.answer(first, 200, {"ok": True})
+    assert together(wire, "B") is not None
+
+
+def test_a_message_does_not_go_with_what_was_not_asked_or_for_others() -> None:
+    wire = paused("A")
+    assert together(wire, "nothing") is None
+    limit = {**request("L"), "kind": "session-limit"}
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.in_turn("input.requested", 0, requests=[limit])
+    wire.close()
+    assert together(wire, "L") is None
+    # Of a child, which the parent relays.
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    wire.in_turn("subagent.called", callId="c", childSessionId="child", name="helper")
+    wire.in_turn("step.completed", 0, finishReason="tool-calls")
+    wire.in_turn("input.requested", 0, requests=[request("A")])
+    wire.close()
+    assert wire.codec._s.requests["A"]["thread"] == "child"
+    assert together(wire, "A") is None
+    wire = Wire("T")
+    wire.begin("hi")
+    wire.in_turn("authorization.required", 0, name="ledger", description="Sign in")
+    (name,) = wire.codec._s.requests
+    assert together(wire, name) is None
+
+
+def test_a_message_does_not_go_with_answers_while_the_server_holds_messages_back() -> None:
+    wire = paused("A")
+    wire.codec._s.unsaid = [{"requestId": "old", "optionId": "deny"}]
+    assert together(wire, "A") is None
+
+
+def test_what_a_token_server_says_again_of_a_message_beside_an_answer_is_said_once() -> None:
+    # The agent asks again before it comes to the message.
+    wire = paused("A")
+    wire.answer(both(wire, "A"), 200, {"ok": True})
+    wire.begin("more")
+    results(wire, "A", last=False)
+    wire.in_turn("input.requested", 0, requests=[request("B")])
+    wire.close()
+    wire.answer(both(wire, "B", text="and more"), 200, {"ok": True})
+    wire.begin("more\n\nand more")
+    results(wire, "B", last=False)
+    wire.in_turn("input.requested", 0, requests=[request("C")])
+    wire.close()
+    wire.answer(wire.command(allow("C")), 200, {"ok": True})
+    wire.begin("more\n\nand more")
+    results(wire, "C")
+    wire.close()
+    assert said(wire) == [("more", "cmd-3"), ("and more", "cmd-5")]
+    # What is said after that is new, also in the same words.
+    wire.begin("more\n\nand more")
+    assert said(wire)[2:] == [("more\n\nand more", None)]
+
+
+@pytest.mark.parametrize("step", ["results", "message"])
+def test_a_cancel_lets_a_token_server_say_the_message_again_that_its_step_was_for(
+    step: str,
+) -> None:
+    wire = paused("A")
+    wire.answer(both(wire, "A"), 200, {"ok": True})
+    wire.begin("more")
+    results(wire, "A", last=step == "message")
+    wire.in_turn("turn.cancelled")
+    wire.say("session.waiting", continuationToken="eve:three", wait="next-user-message")
+    call = wire.command(cmd.SendMessage(content=(ev.Text(text="next"),), policy="queue"))
+    # The stream is faster than the reply.
+    wire.begin("more\n\nnext" if step == "message" else "next")
+    wire.answer(call, 200, {"ok": True})
+    assert said(wire) == [("more", "cmd-3"), ("next", "cmd-4")]
+
+
+def test_the_words_of_a_person_may_be_those_that_were_put_aside() -> None:
+    wire = paused("A")
+    wire.begin("more")
+    wire.close()
+    assert said(wire) == [("more", None)]
+    # Put aside, they are said again; ours in the same words are ours.
+    wire.answer(both(wire, "A", text="more"), 200, {"ok": True})
+    wire.begin("more\n\nmore")
+    assert said(wire) == [("more", None), ("more", "cmd-3")]
+
+
+def test_the_message_of_a_finished_turn_may_be_said_again() -> None:
+    wire = Wire("T")
+    for text in ("hi", "hi"):
+        wire.begin(text)
+        wire.in_turn("step.started", 0)
+        wire.in_turn("step.completed", 0, finishReason="stop")
+        wire.close()
+    assert [ev.text_of(e.content) for e in wire.of(ev.MessageReceived)] == ["hi", "hi"]

@@ -116,3 +116,10 @@ def test_a_limit_below_one_is_refused() -> None:
 def test_a_value_with_a_line_end_is_not_written(value: bytes) -> None:
     with pytest.raises(ValueError, match="line end"):
         format_line(value)
+
+
+def test_lines_that_come_with_the_end_of_a_long_one_follow_it() -> None:
+    parser = NdjsonParser()
+    assert parser.feed(b'{"a":"' + b"x" * 100_000) == []
+    assert parser.feed(b'"}\r\n1\n\n2\n3') == [b'{"a":"' + b"x" * 100_000 + b'"}', b"1", b"2"]
+    assert parser.close() == [b"3"]

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.errors import OFFENDING_LIMIT
-from adapters.framing import FrameTooLarge, FramingError
+from adapters.framing import FrameTooLarge, FramingError, sse
 from adapters.framing.sse import SseFrame, SseParser, format_comment, format_sse
 
 # The streams that tell event-stream parsers apart: body, frames, unterminated tail.
@@ -298,6 +298,19 @@ def test_frames_that_come_one_by_one_give_what_the_standard_says(
 ) -> None:
     expected = read_by_the_book(b"".join(pieces), limit)
     frames, tail = drain(SseParser(max_frame_bytes=limit), pieces)
+    assert (comparable(frames), tail) == expected
+
+
+@given(st.lists(PIECES | st.sampled_from([TICK, NAMED]), max_size=20), st.integers(2, 40))
+@example([b"event: tick\n", b"data: 1\n\n"], 40)
+@example([b"event: tick\nid: 7", b"\ndata: {}\n\n"], 40)
+@example([b"data: 1\n" * 9, b"\n"], 40)
+@example([TICK, b"event: tick\n\n", b"\n"], 40)
+def test_long_frames_give_what_the_standard_says(pieces: list[bytes], limit: int) -> None:
+    expected = read_by_the_book(b"".join(pieces), limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sse, "_LONG", 0)
+        frames, tail = drain(SseParser(max_frame_bytes=limit), pieces)
     assert (comparable(frames), tail) == expected
 
 

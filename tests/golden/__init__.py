@@ -22,10 +22,11 @@ from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.engine.client import EngineClient
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.interactions import decide
+from adapters.leg import stamp
 from adapters.normalizer import Normalizer
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
 from adapters.translate import Options, make_source
-from tests.wire import bodies, name_of
+from tests.wire import bodies, forms, name_of
 
 REPOSITORY = Path(__file__).parents[2]
 WIRE = REPOSITORY / "fixtures" / "wire"
@@ -44,14 +45,16 @@ class Face:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def _file(dialect: str, form: str) -> str:
+    """Return the name of the files of a form; the first one has the dialect's."""
+    face = faces()[dialect]
+    return f"{dialect}{'' if form == next(iter(face.forms)) else f'-{form}'}.{face.framing}"
+
+
 FACES: dict[str, Face] = {
-    "eve.ndjson": Face("eve", {"form": "all"}),
-    "eve-tokens.ndjson": Face("eve", {"form": "tokens"}),
-    "eve-newest.ndjson": Face("eve", {"form": "newest"}),
-    "engine.sse": Face("engine"),
-    "herm.sse": Face("herm"),
+    _file(dialect, form): Face(dialect, settings) for dialect, form, settings in forms()
 }
-"""File name -> face. A new face, or form of one, is one line here."""
+"""File name -> face."""
 
 
 class Log:
@@ -75,9 +78,9 @@ class Log:
 
     def add(self, raw: Iterable[ev.Event]) -> None:
         """Take raw events."""
+        state = self._normalizer.state
         for event in self._normalizer.feed(raw):
-            seq = len(self.entries) + 1
-            self.entries.append(ev.Entry(seq, START + seq - 1, SESSION, event))
+            self.entries += stamp(state, [event], START + state.seq, SESSION)
 
     def accept(self, command_id: str, command: AnyCommand) -> None:
         """Take an input of a frontend."""
@@ -118,7 +121,7 @@ def _engine(bodies: tuple[str, ...], answer: str | None) -> list[ev.Entry]:
     log = Log()
     message = SendMessage(content=(ev.Text(text="Please do."),), policy="reject")
     log.accept("cmd_1", message)
-    call = client.submit("cmd_1", message, {})
+    call = client.submit("cmd_1", message)
     for number, body in enumerate(frames):
         if number:
             (call,) = client.streams()
@@ -147,7 +150,7 @@ def _answer(client: EngineClient, log: Log, asked: ev.InteractionRequested, name
     )
     command = decide(given, asked, dialect="engine")
     log.accept("cmd_2", command)
-    call: Call = client.submit("cmd_2", command, {})
+    call: Call = client.submit("cmd_2", command)
     response = Response(200, body=pair.with_suffix(".response.json").read_bytes())
     log.add(client.respond(call, response, log.now))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,24 @@ from multidict import CIMultiDict
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.base import Call, CloseReason, Response
+from adapters.base import Call, CloseReason, Request, Response
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
-from adapters.herm.client import (
-    ABILITIES,
-    HOLE_MS,
-    HOLES,
-    LOOK_AGAIN_MS,
-    LOOK_RETRY_MS,
-    LOOKS,
-    RUNNING_PATIENCE_MS,
-    HermClient,
-    refusal,
-)
-from adapters.normalizer import Normalizer, Rule
-from adapters.state import LogState
+from adapters.herm.client import HermClient, refusal
+from adapters.herm.client.abilities import ABILITIES
+from adapters.herm.client.asks import ANSWERS_BYTES
+from adapters.herm.client.catching_up import HOLE_MS
+from adapters.herm.client.codec import RUNNING_PATIENCE_MS
+from adapters.herm.client.contents import MOST_BLOCKS, output_of
+from adapters.herm.client.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
+from adapters.herm.client.inputs import BUSY_RETRY_MS
+from adapters.herm.client.numbers import HOLES
+from adapters.herm.client.records import KEPT, KEPT_BYTES
+from adapters.jsonvalue import MOST_NAME
+from adapters.normalizer import Rule
 from proxy.matrix import mapping_of
 from tests.support.herm_client import Envelope
+from tests.support.played import Played
 
 WIRE = Path(__file__).parent.parent.parent / "fixtures" / "wire" / "herm"
 NOW = 1_781_775_000_000
@@ -40,22 +40,21 @@ def text(words: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": words}]
 
 
-class Driver:
-    """Plays the caller of a codec: does its calls with answers of the test's choice, and
-    normalizes.
-    """
+class Driver(Played):
+    """Plays the caller of a codec: does its calls with answers of the test's choice."""
+
+    codec: HermClient
 
     def __init__(self, codec: HermClient | None = None, **settings: Any) -> None:
-        self.codec = codec or HermClient({"agent": "agent_K4", "task_id": "s", **settings})
-        self.normalizer = Normalizer(LogState())
-        self.log: list[ev.Event] = []
+        given = {"agent": "agent_K4", "task_id": "s", **settings}
+        super().__init__(lambda: codec or HermClient(given))
         self.numbers = 100
         self.take([ev.SessionStarted(thread_id=ev.MAIN)])
 
-    def take(self, raw: Sequence[ev.Event]) -> list[ev.Event]:
-        found = self.normalizer.feed(raw)
-        self.log += found
-        return found
+    @property
+    def log(self) -> list[ev.Event]:
+        """Return what the journal has."""
+        return self.events
 
     def accept(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Journal an input as the session does."""
@@ -74,7 +73,7 @@ class Driver:
     def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
         self.codec.check(command)
         self.accept(command_id, command)
-        return self.codec.submit(command_id, command, {})
+        return self.codec.submit(command_id, command)
 
     def answer(self, call: Call, status: int = 202, body: Any = None, **headers: str) -> None:
         data = b"" if body is None else json.dumps(body).encode()
@@ -118,11 +117,8 @@ class Driver:
     def types(self) -> list[str]:
         return [event.TYPE for event in self.log]
 
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.log if isinstance(event, kind)]
 
-
-STREAM = HermClient({})._request("stream", "GET", "/", None, None)
+STREAM = Call("stream", Request("GET", "/"), stream=True)
 
 
 def said(words: str, policy: Any = "reject", **fields: Any) -> cmd.SendMessage:
@@ -319,6 +315,105 @@ def test_a_message_that_withdraws_interrupts_first(driver: Driver) -> None:
     assert driver.of(ev.TurnEnded)[-1].outcome == "interrupted"
     (post,) = driver.codec.take_calls()
     assert posted(post)["events"][0]["content"] == text("Never mind")
+
+
+def test_a_message_that_withdraws_waits_for_the_fate_of_its_interrupt(driver: Driver) -> None:
+    """The turn had been stopped already: its end comes before the second interrupt is answered."""
+    first = driver.submit("k2", cmd.Interrupt())
+    driver.answer(first, 202, {"data": [driver.envelope("user.interrupt")]})
+    second = driver.submit("k3", said("Never mind", "withdraw"))
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    # It may be on its way still, and would stop the message.
+    assert driver.codec.take_calls() == []
+    driver.answer(second, 202, {"data": [driver.envelope("user.interrupt")]})
+    (post,) = driver.codec.take_calls()
+    driver.answer(
+        post, 202, {"data": [driver.envelope("user.message", {"content": text("Never mind")})]}
+    )
+    driver.feed("session.status_running")
+    # The answer told the number of the message: nothing is missing before the turn.
+    assert driver.codec.wake_at is None
+    assert [e.command_id for e in driver.of(ev.MessageReceived)] == ["k1", "k3"]
+
+
+def test_a_second_input_of_a_command_is_known_though_the_first_one_was_seen(
+    driver: Driver,
+) -> None:
+    call = driver.submit("k2", said("Never mind", "withdraw"))
+    stop = driver.envelope("user.interrupt")
+    driver.feed_envelope(stop)
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    (post,) = driver.codec.take_calls()
+    message = driver.envelope("user.message", {"content": text("Never mind")})
+    running = driver.envelope("session.status_running")
+    driver.answer(call, 202, {"data": [stop]})
+    driver.feed_envelope(message)
+    driver.feed_envelope(running)
+    driver.answer(post, 202, {"data": [message]})
+    driver.feed_envelope({**message, "status": "complete"})
+    assert [e.command_id for e in driver.of(ev.MessageReceived)] == ["k1", "k2"]
+    settled = [e.command_id for e in driver.of(ev.InputSettled)]
+    assert settled == ["k1", "k2"]
+
+
+@pytest.mark.parametrize("status", [400, 409, 422, 429])
+def test_an_interrupt_that_comes_too_late_does_not_take_its_message_along(
+    driver: Driver, status: int
+) -> None:
+    call = driver.submit("k2", said("Never mind", "withdraw"))
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.answer(call, status, {"error": {"code": "no_turn_running", "message": "No turn."}})
+    (post,) = driver.codec.take_calls()
+    assert posted(post)["events"][0]["content"] == text("Never mind")
+    assert len(driver.of(ev.InputSettled)) == 1
+
+
+def test_an_interrupt_that_is_refused_before_the_end_is_here_has_its_message_held(
+    driver: Driver,
+) -> None:
+    call = driver.submit("k2", said("Never mind", "withdraw"))
+    driver.answer(call, 409, {"error": {"code": "no_turn_running", "message": "No turn."}})
+    assert driver.codec.take_calls() == []
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    assert [posted(post)["events"][0]["type"] for post in driver.codec.take_calls()] == [
+        "user.message"
+    ]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_an_interrupt_in_another_spelling_keeps_its_message(known: bool) -> None:
+    driver = Driver()
+    driver.answer(driver.submit("k1", said("Hello")), 201, SESSION)
+    driver.codec.opened(STREAM, Response(200), NOW)
+    (first,) = driver.codec.take_calls()
+    driver.answer(first, 400, {"code": "validation_error", "message": "no"})
+    (alone,) = driver.codec.take_calls()
+    # The turn is here before the answer: no spelling is known yet.
+    driver.feed("session.status_running")
+    call = driver.submit("k2", said("Never mind", "withdraw"))
+    if known:
+        driver.answer(alone, 202)
+    driver.answer(call, 400, {"code": "validation_error", "message": "no"})
+    (again,) = driver.codec.take_calls()
+    assert posted(again) == {"type": "user.interrupt"}
+    driver.answer(again, 202)
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    (post,) = driver.codec.take_calls()
+    assert posted(post)["content"] == text("Never mind")
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_message_that_waits_for_a_turn_that_is_lost_is_refused(
+    driver: Driver, answered: bool
+) -> None:
+    call = driver.submit("k2", said("Never mind", "withdraw"))
+    if answered:
+        driver.answer(call, 202)
+    driver.take(driver.codec.give_up(DragomanError("Away."), NOW))
+    (settled,) = [e for e in driver.of(ev.InputSettled) if e.command_id == "k2"]
+    assert (settled.outcome, settled.error.code) == ("refused", "backend_session_lost")
+    driver.answer(call, 202)
+    assert driver.codec.take_calls() == []
 
 
 @pytest.mark.parametrize("reason", [{"type": "end_turn"}, {"type": "error", "message": "stopped"}])
@@ -749,13 +844,13 @@ def reconnect(driver: Driver, listed: Sequence[Envelope], *waiting: Envelope) ->
     (stream,) = driver.codec.streams()
     driver.take(driver.codec.opened(stream, Response(200), NOW))
     (page,) = driver.codec.take_calls()
-    assert page.request.query == {"limit": "100"}
+    assert page.request.query == {"limit": "100", "order": "desc"}
     for envelope in waiting:
         assert driver.feed_envelope(envelope) == []
     half = len(listed) // 2
     driver.answer(page, 200, {"data": list(listed[:half]), "nextCursor": "c1"})
     (page,) = driver.codec.take_calls()
-    assert page.request.query == {"limit": "100", "cursor": "c1"}
+    assert page.request.query == {"limit": "100", "order": "desc", "cursor": "c1"}
     driver.answer(page, 200, {"data": list(listed[half:]), "nextCursor": None})
 
 
@@ -852,6 +947,22 @@ def fail_lists(driver: Driver, times: int) -> None:
 def reopen(driver: Driver) -> None:
     driver.codec.closed(STREAM, CloseReason.LOST, NOW)
     driver.codec.opened(STREAM, Response(200), NOW)
+
+
+@pytest.mark.parametrize("number", [103, "-"])
+def test_an_input_that_somebody_else_sent_is_not_shown_again_after_a_restart(
+    driver: Driver, number: Any
+) -> None:
+    steer = driver.envelope("user.steer", {"message": "And short"}, sequence=number)
+    driver.feed_envelope(steer)
+    (told,) = driver.of(ev.GuidanceReceived)
+    restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
+    restored.restore(driver.codec.snapshot(), driver.codec.position)
+    driver.codec = restored
+    restored.opened(STREAM, Response(200), NOW)
+    (page,) = restored.take_calls()
+    driver.answer(page, 200, {"data": [steer]})
+    assert driver.of(ev.GuidanceReceived) == [told]
 
 
 def test_a_list_that_fails_is_a_gap_where_numbers_are_missing(driver: Driver) -> None:
@@ -954,8 +1065,9 @@ def test_a_list_that_is_asked_for_a_minute_in_vain_settles_what_is_in_doubt(
 
 
 def test_stored_envelopes_are_sorted_where_deltas_have_no_numbers(driver: Driver) -> None:
-    use, other, result, *_ = turn_of(driver)[3:]
-    driver.codec._mark = use["sequence"] - 1
+    *before, use, other, result = turn_of(driver)[:6]
+    for envelope in before:
+        driver.feed_envelope(envelope)
     delta = driver.envelope("agent.thinking", {"delta": True, "content": text("Hm")}, sequence="-")
     for envelope in (result, other, delta, use):
         driver.feed_envelope(envelope)
@@ -1166,7 +1278,9 @@ def test_a_message_that_is_held_is_posted_after_a_restart_and_not_looked_for(
     restored = HermClient({"agent": "agent_K4", "task_id": "session_7c"})
     restored.restore(driver.codec.snapshot(), driver.codec.position)
     assert restored.recover("k2", said("Again", "queue")) is None
-    assert restored.tick(NOW) == []
+    assert restored.take_calls() == []
+    assert restored.wake_at == NOW + BUSY_RETRY_MS
+    assert restored.tick(restored.wake_at) == []
     (again,) = restored.take_calls()
     assert posted(again) == posted(call)
 
@@ -1299,7 +1413,7 @@ def test_deltas_without_numbers_wait_where_a_stream_was_opened_again(driver: Dri
 def test_a_session_that_was_perhaps_made_is_made_again_for_nothing_was_said_in_it() -> None:
     codec = HermClient({"agent": "a"})
     call = codec.recover("k1", said("Hi"))
-    assert call == HermClient({"agent": "a"}).submit("k1", said("Hi"), {})
+    assert call == HermClient({"agent": "a"}).submit("k1", said("Hi"))
     assert call is not None
     assert call.name == "create"
     # Where there is no agent nothing was asked for either.
@@ -1353,3 +1467,161 @@ def test_an_idle_session_that_says_so_again_has_no_other_turn(driver: Driver) ->
     before = driver.types()
     driver.feed("session.status_idle", idle)
     assert (driver.types(), before[-1]) == (before, "turn.ended")
+
+
+def uses(count: int, **payload: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """So many calls that do not return."""
+    for number in range(count):
+        yield "agent.tool_use", {"id": f"call-{number}", "tool": "bash", "input": {}, **payload}
+
+
+def test_calls_have_a_bound_and_those_beyond_are_told(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    for type_, payload in uses(ev.MOST_CALLS + 3):
+        driver.feed(type_, payload)
+    assert len(driver.of(ev.ToolCalled)) == ev.MOST_CALLS
+    assert [e.message for e in driver.of(ev.ErrorReported)] == [
+        f"herm: call `call-{ev.MOST_CALLS + n}` is one too many; at most 512 are taken"
+        for n in range(3)
+    ]
+    # What one of them gave is not lost, and there is room again.
+    done = {"tool": "bash", "status": "completed", "content": text("done")}
+    driver.feed("agent.tool_result", {**done, "tool_use_id": f"call-{ev.MOST_CALLS}"})
+    driver.feed("agent.tool_result", {**done, "tool_use_id": "call-0"})
+    driver.feed("agent.tool_use", {"id": "again", "tool": "bash", "input": {}})
+    assert [e.call_id for e in driver.of(ev.ToolReturned)] == [f"call-{ev.MOST_CALLS}", "call-0"]
+    assert [e.call_id for e in driver.of(ev.ToolCalled)][-2:] == [
+        f"call-{ev.MOST_CALLS}",
+        "again",
+    ]
+
+
+def test_the_inputs_of_open_calls_have_a_bound_and_few_are_remembered(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    long = {"command": "x" * (KEPT_BYTES // 2)}
+    for type_, payload in uses(3, input=long):
+        driver.feed(type_, payload)
+    assert len(driver.codec.snapshot()) < 1.1 * KEPT_BYTES
+    # Said at once, a request has all of it.
+    driver.feed(
+        "agent.tool_use",
+        {"id": "asks", "tool": "bash", "input": long, "requires_action": True},
+    )
+    driver.feed("agent.tool_use", {"id": "call-2", "tool": "bash", "requires_action": True} | long)
+    waits = {"stop_reason": {"type": "requires_action", "event_ids": ["asks", "call-1", "call-2"]}}
+    driver.feed("session.status_idle", waits)
+    asked = {e.call_id: e.details or {} for e in driver.of(ev.InteractionRequested)}
+    assert asked["asks"] == {"tool": "bash", "input": long}
+    assert asked["call-1"] == {"tool": "bash"}
+    # Two hundred that have as much are too many.
+    for number in range(200):
+        driver.feed("agent.tool_use", {"id": f"more-{number}", "tool": "bash", "input": long})
+    taken = len(driver.of(ev.ToolCalled)) * KEPT_BYTES // 2
+    assert ev.CALLS_BYTES * 0.9 < taken <= ev.CALLS_BYTES
+    assert len(driver.codec.snapshot()) < 4 * KEPT_BYTES
+
+
+def test_what_all_open_requests_ask_has_a_bound(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    question = "?" * (ev.OPEN_BYTES // 4)
+    for number in range(6):
+        driver.feed("agent.clarify_request", {"request_id": f"r{number}", "question": question})
+    assert len(driver.of(ev.InteractionRequested)) == 3
+    assert len(driver.of(ev.ErrorReported)) == 3
+
+
+def test_one_request_may_ask_as_much_as_a_frame_has(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    question = "?" * (ev.OPEN_BYTES + 1)
+    for number in range(2):
+        driver.feed("agent.clarify_request", {"request_id": f"r{number}", "question": question})
+    assert [e.request_id for e in driver.of(ev.InteractionRequested)] == ["r0"]
+
+
+def test_children_have_a_bound(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    for number in range(ev.MOST_CHILDREN + 2):
+        driver.feed("agent.thread_message_sent", {"thread_id": f"t{number}", "content": []})
+    assert len(driver.of(ev.ThreadStarted)) == ev.MOST_CHILDREN
+    assert len(driver.of(ev.ErrorReported)) == 2
+    ended = {"thread_id": f"t{ev.MOST_CHILDREN}", "content": []}
+    driver.feed("agent.thread_message_received", ended)
+    assert driver.of(ev.ThreadEnded) == []
+    driver.feed("agent.thread_message_received", {"thread_id": "t0", "content": []})
+    driver.feed("agent.thread_message_sent", {"thread_id": "again", "content": []})
+    assert [e.thread_id for e in driver.of(ev.ThreadStarted)][-1] == "again"
+
+
+def test_messages_of_others_that_wait_for_a_turn_have_a_bound(driver: Driver) -> None:
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.log.clear()
+    for number in range(KEPT + 2):
+        driver.feed("user.message", {"content": text(f"m{number}")}, sequence="-")
+    # Those beyond are shown where they came, outside of a turn.
+    assert [e.turn_id for e in driver.of(ev.MessageReceived)] == [None] * 2
+    driver.feed("session.status_running", sequence="-")
+    said = [ev.text_of(e.content) for e in driver.of(ev.MessageReceived)[2:]]
+    assert said == [f"m{number}" for number in range(KEPT)]
+
+
+def test_a_text_that_is_held_back_has_a_bound(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    # After a hole that nothing fills.
+    codec = driver.codec
+    codec._s.withheld["text"] = ""
+    piece = "x" * (KEPT_BYTES // 3)
+    for _ in range(5):
+        driver.feed("agent.message", {"delta": True, "content": text(piece)})
+    said = "".join(e.text for e in driver.of(ev.TextDelta))
+    assert said == piece * 5
+    assert not codec._s.withheld
+
+
+@pytest.mark.parametrize("field", ["id", "tool"])
+def test_a_name_that_is_far_too_long_is_none(driver: Driver, field: str) -> None:
+    driver.feed("session.status_running")
+    payload = {"id": "call-1", "tool": "bash", "input": {}}
+    driver.feed("agent.tool_use", payload | {field: "x" * (MOST_NAME + 1)})
+    (called,) = driver.of(ev.ToolCalled)
+    assert len(called.call_id) < 100
+    assert called.name == ("unknown" if field == "tool" else "bash")
+    assert len(driver.codec.snapshot()) < 2_000
+
+
+def test_of_many_long_answers_the_first_are_remembered(driver: Driver) -> None:
+    driver.feed("session.status_running")
+    words = "y" * (ANSWERS_BYTES // 2)
+    for number in range(3):
+        driver.feed("agent.clarify_request", {"request_id": f"r{number}", "question": "?"})
+    for number in range(3):
+        answer = cmd.AnswerInteraction(request_id=f"r{number}", text=words)
+        driver.codec.submit(f"k{number}", answer)
+    assert len(driver.codec.snapshot()) < 1.1 * ANSWERS_BYTES
+    driver.feed("session.status_running")
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    told = [e.answer for e in driver.of(ev.InteractionResolved)]
+    assert [answer is not None for answer in told] == [True, False, False]
+    assert {e.outcome for e in driver.of(ev.InteractionResolved)} == {"answered"}
+
+
+def test_the_echo_of_a_long_message_is_known_by_what_is_remembered(driver: Driver) -> None:
+    words = "z" * 50_000
+    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    driver.answer(driver.submit("k2", said(words)))
+    (item,) = driver.codec._s.sent
+    assert len(item.key) < MOST_NAME
+    driver.feed("user.message", {"content": text(words)})
+    driver.feed("session.status_running")
+    assert [e.command_id for e in driver.of(ev.MessageReceived)] == ["k1", "k2"]
+
+
+def test_the_texts_of_a_result_of_very_many_blocks_are_one() -> None:
+    text, other = {"type": "text", "text": "x"}, {"type": "image", "url": "u"}
+    assert output_of([text] * MOST_BLOCKS)[1] == (ev.Text(text="x"),) * MOST_BLOCKS
+    many = [*[text] * 700, other, *[text] * 400, {**text, "note": 1}]
+    output, content = output_of(many)
+    assert output is None
+    assert content is not None
+    assert content[0] == ev.Text(text="x" * 700)
+    assert content[2] == ev.Text(text="x" * 400)
+    assert [type(block).__name__ for block in content] == ["Text", "Other", "Text", "Text"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,16 @@ def test_a_list_query_outside_of_the_page_is_refused(bad: dict[str, str]) -> Non
         requests.parse_list(query(**bad), "s")
 
 
+@pytest.mark.parametrize(
+    "plain", ["9" * 19 + ".0", "1." + "9" * 4000, "-1.0", "1_0.0", " 1.0", "1"]
+)
+def test_a_cursor_that_the_journal_could_not_hold_is_refused(plain: str) -> None:
+    cursor = base64.urlsafe_b64encode(plain.encode()).decode()
+    for parse in (requests.parse_sessions, lambda asked: requests.parse_list(asked, "s")):
+        with pytest.raises(HermRefusal):
+            parse(query(cursor=cursor))
+
+
 def test_sessions_are_narrowed_and_unknown_parameters_ignored() -> None:
     found = requests.parse_sessions(
         query(**{"userId": "u", "status": "idle", "metadata[k]": "v", "colour": "x", "limit": "5"})
@@ -326,6 +337,20 @@ def test_pages_have_everything_once_and_end_though_the_list_grows(limit: int) ->
     numbers = [1, 4, 5, 9, 12]
     assert pages("asc", limit, numbers, grow=True) == numbers
     assert pages("desc", limit, numbers, grow=True) == numbers[::-1]
+
+
+def test_a_page_of_large_events_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "PAGE_BYTES", 2)
+    numbers = [1, 4, 12, 13, 14]
+    assert pages("asc", 100, numbers) == numbers
+    page = requests.Page(requests.ListQuery(), 14)
+    page.begin(1)
+    for number in numbers:
+        page.add([Envelope(number, "agent.message", b"%d" % number)])
+    page.end()
+    answer = body(page.answer())
+    assert answer["data"] == [1, 4]
+    assert answer["nextCursor"] is not None
 
 
 def test_a_page_shows_the_newest_form_and_no_deltas() -> None:

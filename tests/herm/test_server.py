@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adapters import events as ev
 from adapters.base import EncoderContext
+from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.server import (
     REQUESTS_KEPT,
     HermEncoder,
@@ -630,3 +631,15 @@ def test_a_message_that_no_face_sent_is_listed_with_its_words_and_a_childs_is_no
         ev.MessageReceived(**S, **said),
     )
     assert shown["payload"] == {"type": "user.message", "content": block("Hello")}
+
+
+@given(st.text(st.sampled_from("a\r\n\x00\u2028: "), max_size=8))
+def test_a_type_that_a_backend_made_up_is_one_line_of_its_frame(rest: str) -> None:
+    name = f"agent.{rest}"
+    frame = {"type": name, "note": "x"}
+    log = entries([ev.Native(**S, dialect="herm", name=name, frame=frame)])
+    for made in (made for entry in log for made in encoder().feed(entry)):
+        assert len(made.data.decode().replace("\r", "\n").split("\n")) == 5
+        (read,) = SseParser().feed(made.data)
+        assert isinstance(read, SseFrame)
+        assert read.event == name.replace("\r", "\ufffd")

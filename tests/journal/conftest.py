@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,9 @@ def joined(chunks: list[Chunk]) -> list[bytes]:
     return entries
 
 
-async def create(journal: Journal, id: str = "s1", *, owner: str = "web") -> SessionRow:
+async def create(
+    journal: Journal, id: str = "s1", *, owner: str = "web", **more: Any
+) -> SessionRow:
     """Make a session on route `research` with nothing special about it."""
     return await journal.create_session(
         id=id,
@@ -48,6 +51,7 @@ async def create(journal: Journal, id: str = "s1", *, owner: str = "web") -> Ses
         secret=b"secret-" + id.encode(),
         at=1000,
         body=line(1),
+        **more,
     )
 
 

@@ -15,7 +15,16 @@ from proxy.errors import (
     SessionClosed,
     SessionNotFound,
 )
-from proxy.journal.base import CodecRow, CommandRow, Journal, LegRow, SessionRow, Snapshot, Write
+from proxy.journal.base import (
+    BackendRow,
+    CodecRow,
+    CommandRow,
+    Journal,
+    LegRow,
+    SessionRow,
+    Snapshot,
+    Write,
+)
 from tests.journal.conftest import begin, create, joined, line, lines, store
 
 
@@ -104,6 +113,14 @@ async def test_a_write_may_add_aliases_but_not_take_one_of_another_session(
     assert await journal.aliases(two.key) == []
     assert (await journal.session("s2")).title is None
     assert joined(await journal.read(two.key)) == [line(1)]
+
+
+async def test_a_write_may_take_a_name_from_another_session(journal: Journal) -> None:
+    one, two = await create(journal, "s1"), await create(journal, "s2")
+    for row in (one, two, two):
+        assert await store(journal, Write(row.key, takes=[("thread", "t")])) is None
+        assert await journal.aliases(row.key) == [("thread", "t")]
+    assert await journal.aliases(one.key) == []
 
 
 async def test_writes_are_acknowledged_in_the_order_of_submission(journal: Journal) -> None:
@@ -453,6 +470,46 @@ async def test_deletion_erases_blobs_that_nobody_else_names(journal: Journal) ->
     assert await journal.blob(fresh) == b"fresh"
 
 
+async def test_a_blob_that_two_put_is_fresh_until_both_have_named_it(journal: Journal) -> None:
+    one, two = await create(journal, "s1"), await create(journal, "s2")
+    (name,) = {await journal.put_blob(b"a file"), await journal.put_blob(b"a file")}
+    await store(journal, Write(one.key, blobs=[name]))
+    await journal.delete(one.key, at=5)
+    assert await journal.blob(name) == b"a file"
+    await store(journal, Write(two.key, blobs=[name]))
+    await journal.delete(two.key, at=6)
+    assert await journal.blob(name) is None
+
+
+async def test_a_blob_that_nobody_will_name_is_erased_unless_it_is_another_s(
+    journal: Journal,
+) -> None:
+    session = await create(journal)
+    named, fresh, own = [await journal.put_blob(b) for b in (b"named", b"fresh", b"own")]
+    await store(journal, Write(session.key, blobs=[named]))
+    for data in (b"named", b"fresh"):
+        await journal.put_blob(data)
+    await journal.drop_blobs([named, fresh, own])
+    assert await journal.blob(named) == b"named"
+    assert await journal.blob(fresh) == b"fresh"
+    assert await journal.blob(own) is None
+    await journal.drop_blobs([fresh])
+    assert await journal.blob(fresh) is None
+
+
+async def test_a_blob_whose_write_was_handed_over_is_dropped_as_no_other_s(
+    journal: Journal,
+) -> None:
+    await create(journal)
+    (name,) = {await journal.put_blob(b"a file"), await journal.put_blob(b"a file")}
+    # The one of them has handed over a write that was refused.
+    assert isinstance(await store(journal, Write(999, blobs=[name])), JournalError)
+    await journal.drop_blobs([name], handed_over=True)
+    assert await journal.blob(name) == b"a file"
+    await journal.drop_blobs([name])
+    assert await journal.blob(name) is None
+
+
 async def test_a_closed_journal_refuses_everything(journal: Journal) -> None:
     session = await create(journal)
     await journal.aclose()
@@ -470,6 +527,7 @@ async def test_a_closed_journal_refuses_everything(journal: Journal) -> None:
         journal.commands(session.key),
         journal.read(session.key),
         journal.put_blob(b"x"),
+        journal.drop_blobs(["0" * 64]),
         journal.blob("0" * 64),
         journal.sizes(),
         journal.oldest(),
@@ -559,3 +617,64 @@ async def test_a_read_is_bounded_by_rows(journal: Journal) -> None:
     assert b"".join(chunk.body for chunk in chunks) == b"4\n5\n"
     scanned = [chunk.body async for chunk in journal.scan(row.key, after=3, rows=2)]
     assert b"".join(scanned) == b"".join(b"%d\n" % seq for seq in range(4, 12))
+
+
+async def test_a_backend_s_names_are_found_those_of_gone_sessions_and_public_ids_too(
+    journal: Journal,
+) -> None:
+    one = await create(journal, "s1", native_id="n1")
+    await create(journal, "s2", native_id="n2")
+    await journal.delete(one.key, at=5)
+    assert [await journal.is_named("lab", name) for name in ("n1", "n2", "s1", "s2", "n3")] == [
+        *(True, True, True, True),
+        False,
+    ]
+    assert not await journal.is_named("other", "n2")
+    assert await journal.is_named("other", "s2")
+
+
+async def test_legs_without_a_name_are_given_one_each_its_own(journal: Journal) -> None:
+    async def begun(id: str, owner: str, name: str | None, native_id: str | None = None) -> int:
+        aliases = [("handle", f"h-{id}"), *([] if name is None else [("task", name)])]
+        row = await create(journal, id, owner=owner, aliases=aliases, native_id=native_id)
+        return row.key
+
+    keys = [
+        await begun("gone", "a", "x"),
+        await begun("first", "b", "x"),
+        await begun("second", "c", "x"),
+        await begun("named", "d", "y", "y"),
+        await begun("late", "e", "y"),
+        await begun("plain", "f", None),
+    ]
+    await journal.delete(keys[0], at=5)
+    assert sorted(await journal.name_legs("lab", "task")) == [
+        ("gone", "x"),
+        ("late", "y"),
+        ("second", "x"),
+    ]
+    assert [(await journal.legs(key))[0].native_id for key in keys] == [
+        *("gone", "x", "second", "y", "late", "plain")
+    ]
+    assert await journal.name_legs("lab", "task") == []
+    other = await begun("other", "g", "z")
+    assert await journal.name_legs("elsewhere", "task") == []
+    assert (await journal.legs(other))[0].native_id is None
+    assert await journal.name_legs("lab", None) == []
+    assert (await journal.legs(other))[0].native_id == "other"
+
+
+async def test_what_backends_are_is_kept_of_those_with_sessions(journal: Journal) -> None:
+    lab, other = (
+        BackendRow("lab", "engine", "http://127.0.0.1:1"),
+        BackendRow("other", "eve", "http://127.0.0.1:2"),
+    )
+    await journal.keep_backends([lab, other])
+    assert await journal.known_backends() == []
+    session = await create(journal, "s1")
+    assert await journal.known_backends() == [lab]
+    moved = BackendRow("lab", "engine", "http://127.0.0.1:3")
+    await journal.keep_backends([moved])
+    assert await journal.known_backends() == [moved]
+    await journal.delete(session.key, at=5)
+    assert await journal.known_backends() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import random
 import shutil
@@ -10,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +31,7 @@ from proxy.errors import (
 from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
-from proxy.journal.base import Journal, Write
+from proxy.journal.base import BackendRow, CodecRow, Journal, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
@@ -456,6 +458,23 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_when_opened(
     assert b"EVENT-TEXT" not in crashed.read_bytes()
 
 
+async def test_a_file_that_a_crash_left_without_a_session_is_erased_when_opened(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    named, left = [await journal.put_blob(data * 900) for data in (b"NAMED", b"BLOB-TEXT")]
+    await store(journal, Write(session.key, blobs=[named]))
+    crashed = await copy_as_crashed(journal, path)
+    await journal.aclose()
+
+    again = SqliteJournal(crashed)
+    await again.open()
+    assert await again.blob(left) is None
+    assert await again.blob(named) is not None
+    await again.aclose()
+    assert b"BLOB-TEXT" not in crashed.read_bytes()
+
+
 async def test_a_row_after_a_deletion_of_the_newest_rows_survives_a_crash(path: Path) -> None:
     journal = SqliteJournal(path)
     await journal.open()
@@ -503,10 +522,10 @@ async def test_erased_text_leaves_the_log_when_another_write_of_its_batch_is_wro
     await journal.aclose()
 
 
-async def test_the_log_is_emptied_later_when_a_reader_holds_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_the_log_is_emptied_later_when_another_program_reads_for_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_writer, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "EMPTY_SECONDS", 0.05)
     journal = SqliteJournal(path)
     await journal.open()
     session = await create(journal)
@@ -517,10 +536,79 @@ async def test_the_log_is_emptied_later_when_a_reader_holds_it(
 
     await journal.delete(session.key, at=1)
     assert b"EVENT-TEXT" in contents(path)
+    assert "is read by another program" in caplog.text
 
     reader.execute("ROLLBACK")
     reader.close()
     await until(lambda: b"EVENT-TEXT" not in contents(path))
+    await journal.aclose()
+
+
+@pytest.mark.parametrize("way", ["delete", "expire"])
+async def test_a_deletion_waits_for_who_reads_just_then(path: Path, way: str) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    await store(journal, Write(session.key, 2, 1, line(2, "EVENT-TEXT"), at=1))
+    reading, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def read(connection: apsw.Connection) -> None:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM events").fetchall()
+        loop.call_soon_threadsafe(reading.set)
+        go_on.wait(10)
+        connection.execute("ROLLBACK")
+
+    async def erase() -> None:
+        if way == "delete":
+            await journal.delete(session.key, at=1)
+        else:
+            assert await journal.expire(session.key, unless_after=2000, at=1)
+            await journal.emptied()
+
+    asked = asyncio.create_task(journal._ask(read))
+    await reading.wait()
+    erasing = asyncio.create_task(erase())
+    # Everybody else is served meanwhile.
+    for seq in range(1, 20):
+        assert (await create(journal, f"other-{seq}")).last_seq == 1
+    assert not erasing.done()
+    assert b"EVENT-TEXT" in contents(path)
+    go_on.set()
+    await asyncio.gather(asked, erasing)
+    assert b"EVENT-TEXT" not in contents(path)
+    await journal.aclose()
+    # Who asks a journal that is closed need not wait.
+    await journal.emptied()
+
+
+async def test_source_frames_that_are_pruned_are_nowhere(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    frame = random.Random(5).randbytes(9000)
+    journal.add_frames(session.key, 0, 0, [frame], 1)
+    await journal.frames(session.key, 0)
+    packed = pack_frames([frame])[100:200]
+    assert packed in contents(path)
+    assert await journal.prune_frames(before=5) == 1
+    assert packed not in contents(path)
+    await journal.aclose()
+
+
+async def test_a_start_with_the_same_backends_needs_no_room_on_the_disk(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    await journal.keep_backends([BackendRow("lab", "eve", "http://127.0.0.1:1")])
+    await journal.emptied()
+    wal = path.with_name(path.name + "-wal")
+    assert wal.stat().st_size == 0
+    await journal.keep_backends([BackendRow("lab", "eve", "http://127.0.0.1:1")])
+    assert await journal.name_legs("lab", "task") == []
+    assert wal.stat().st_size == 0
+    await journal.keep_backends([BackendRow("lab", "eve", "http://127.0.0.1:2")])
+    assert wal.stat().st_size > 0
     await journal.aclose()
 
 
@@ -613,9 +701,56 @@ async def test_known_sessions_do_not_fill_the_memory(
     for seq in (2, 3):
         for row in rows:
             assert await store(journal, Write(row.key, seq, 1, line(seq))) is None
-    assert journal._writer is not None
-    assert len(journal._writer.tails) < 30
+    writer = journal._writer
+    assert writer is not None
+    await until(lambda: len(writer.tails) <= 5)
     assert {row.last_seq for row in await journal.sessions()} == {3}
+    await journal.aclose()
+
+
+async def test_who_hears_of_stored_writes_does_not_hold_up_everybody(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "SLICE_SECONDS", 0.0)
+    journal = SqliteJournal(path)
+    await journal.open()
+    rows = [await create(journal, f"s{n}") for n in range(6)]
+    loop = asyncio.get_running_loop()
+    heard: list[int] = []
+    turns: list[int] = []
+
+    def hear(number: int, error: JournalError | None) -> None:
+        assert error is None
+        heard.append(number)
+        loop.call_soon(lambda: turns.append(len(heard)))
+
+    for number, row in enumerate(rows):
+        done = functools.partial(hear, number)
+        journal.submit(Write(row.key, 2, 1, line(2), done=done))
+    # One that ends hears of all of them.
+    await journal.aclose()
+    assert heard == list(range(6))
+    assert turns[0] == 1
+
+
+async def test_sessions_of_which_only_names_are_stored_do_not_fill_the_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    rows = [await create(journal, f"s{n}") for n in range(30)]
+    await journal.aclose()
+    monkeypatch.setattr(_writer, "KNOWN_TAILS", 5)
+    journal = SqliteJournal(path, index_seconds=0.01)
+    await journal.open()
+    for row in rows:
+        # As when somebody reads an old session in a dialect for the first time.
+        await journal.fix_codec(row.key, CodecRow("herm", 1, b"{}"))
+        assert await store(journal, Write(row.key, aliases=[("lost", row.id)])) is None
+    writer = journal._writer
+    assert writer is not None
+    await until(lambda: len(writer.tails) <= 5)
+    assert {row.last_seq for row in await journal.sessions()} == {1}
     await journal.aclose()
 
 

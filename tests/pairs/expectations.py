@@ -1,4 +1,4 @@
-"""What each scenario comes to in each of the nine pairs: the table that the tests play.
+"""What each scenario comes to in each of the pairs: the table that the tests play.
 
 A scenario is a thing that a person does, or that an agent asks. Each cell is one of
 
@@ -12,12 +12,18 @@ Rows are read as frontend x backend: `GRID` below shows the three ways in which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["DIALECTS", "TABLE", "Carried", "Cell", "Native", "Refused", "Says"]
+from tests.pairs.frontends import FRONTENDS as PEOPLE
+from tests.wire import driven, served
 
-DIALECTS = ("herm", "eve", "engine")
+__all__ = ["BACKENDS", "FRONTENDS", "TABLE", "Carried", "Cell", "Native", "Refused", "Row", "Says"]
+
+FRONTENDS = tuple(name for name in served() if name in PEOPLE)
+BACKENDS = tuple(driven())
+"""The dialects of either side, in the order of the registry: one may have only one side. What
+comes of a scenario in another dialect of frontends, its own tests say: see `tests.pairs.table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +62,34 @@ NATIVE = Native()
 
 def every(cell: Cell) -> Row:
     """Return a row that is the same in all pairs."""
-    return {(f, b): cell for f in DIALECTS for b in DIALECTS}
+    return {(f, b): cell for f in FRONTENDS for b in BACKENDS}
 
 
-def by_frontend(*, herm: Cell, eve: Cell, engine: Cell) -> Row:
+def by_frontend(**cells: Cell) -> Row:
     """Return a row that only the face decides."""
-    cells = {"herm": herm, "eve": eve, "engine": engine}
-    return {(f, b): cells[f] for f in DIALECTS for b in DIALECTS}
+    _check(cells, FRONTENDS, "frontend")
+    return {(f, b): cells[f] for f in FRONTENDS for b in BACKENDS}
 
 
-def by_backend(*, herm: Cell, eve: Cell, engine: Cell) -> Row:
+def by_backend(**cells: Cell) -> Row:
     """Return a row that only the backend decides."""
-    cells = {"herm": herm, "eve": eve, "engine": engine}
-    return {(f, b): cells[b] for f in DIALECTS for b in DIALECTS}
+    _check(cells, BACKENDS, "backend")
+    return {(f, b): cells[b] for f in FRONTENDS for b in BACKENDS}
 
 
-def grid(
-    *, herm: tuple[Cell, Cell, Cell], eve: tuple[Cell, Cell, Cell], engine: tuple[Cell, Cell, Cell]
-) -> Row:
-    """Return a row by frontend; each has its cells on the backends herm, eve and engine."""
-    cells = {"herm": herm, "eve": eve, "engine": engine}
-    return {(f, b): cell for f in DIALECTS for b, cell in zip(DIALECTS, cells[f], strict=True)}
+def grid(**cells: tuple[Cell, ...]) -> Row:
+    """Return a row by frontend; each has its cells on the backends, in the order of `BACKENDS`."""
+    _check(cells, FRONTENDS, "frontend")
+    return {(f, b): cell for f in FRONTENDS for b, cell in zip(BACKENDS, cells[f], strict=True)}
+
+
+def _check(cells: Mapping[str, object], wanted: Sequence[str], side: str) -> None:
+    missing = [name for name in wanted if name not in cells]
+    if missing:
+        raise LookupError(
+            f"tests/pairs/expectations.py: each row of the table needs a cell for the {side} "
+            f"`{missing[0]}`: what comes of the scenario there."
+        )
 
 
 NO_HERM_ROUTE = Refused(404, "not_found", "There is no")

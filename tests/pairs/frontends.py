@@ -310,15 +310,26 @@ class Frontend(abc.ABC):
 
     @contextlib.asynccontextmanager
     async def _doing(self, *, works: bool = True) -> Any:
-        """Do a request: the agent works from now on, unless the face refuses."""
+        """Do a request: the agent works from now on, unless the face refuses.
+
+        Whatever makes the agent work is done in this context, messages and answers alike: what is
+        seen until then is old. A refusal is raised in it: by a strict client as `Refused`.
+        """
         before = self.seen.state
         if works:
             self._works()
         try:
             yield
-        except (herm_client.Refused, eve_client.Refused, engine_client.Refused) as refused:
+        except (
+            Refusal,
+            herm_client.Refused,
+            eve_client.Refused,
+            engine_client.Refused,
+        ) as refused:
             if works and self.seen.state == "working":
                 self.seen.state = before
+            if isinstance(refused, Refusal):
+                raise
             raise Refusal(refused.status, refused.code, str(refused.body)) from None
 
     def _asks(self, ask: Ask) -> None:
@@ -704,9 +715,10 @@ class EvePerson(Frontend):
         self.seen.types.append(kind)
         match kind:
             case "turn.started":
-                self.seen.state = "working"
+                self.seen.state, self._in_turn = "working", True
             case "message.received":
                 self.seen.inputs.append(data["message"])
+                self._stopped = False
             case "message.appended":
                 self.seen.running = data.get("messageSoFar", self.seen.running)
             case "message.completed":
@@ -726,6 +738,11 @@ class EvePerson(Frontend):
             case "input.resolved":
                 for resolution in data["resolutions"]:
                     self.seen.open.pop(resolution["requestId"], None)
+                said = {resolution["outcome"] for resolution in data["resolutions"]}
+                if said == {"cancelled"} and not (self._in_turn or self.seen.open):
+                    # All that is said of the end of a turn whose pause has closed it.
+                    self._ends("interrupted")
+                    self._stopped = True
             case "authorization.required":
                 about = str(data.get("authorization", {}))
                 ask = Ask(data["name"], "authorization", data["description"], about=about)
@@ -752,6 +769,8 @@ class EvePerson(Frontend):
                 self.seen.children.append(f"{data['subagentName']}: {data['output']}")
 
     _ending = "completed"
+    _in_turn = False
+    _stopped = False
 
     def _ask(self, request: dict[str, Any]) -> Ask:
         options = tuple((o["id"], o["label"]) for o in request.get("options", ()))
@@ -768,10 +787,15 @@ class EvePerson(Frontend):
             tool.output += f" {data['error']['message']}"
 
     def _wait(self) -> None:
+        self._in_turn = False
         if self.seen.open:
             self.seen.state = "asks"
             return
         ending, self._ending = self._ending, "completed"
+        if self._stopped:
+            # The refusal that stops a T (section 8.2) set off this, in the same turn.
+            self.seen.outcomes.pop()
+            self._stopped = False
         self._ends(ending)
 
 

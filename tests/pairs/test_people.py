@@ -82,7 +82,7 @@ async def test_a_scope_is_kept_or_narrowed_and_never_widened(world: World) -> No
 @scenario("two approvals, one by one")
 async def test_two_approvals_are_answered_one_by_one(world: World) -> None:
     person = world.person
-    await person.say("script: approve2")
+    await person.say("script: approve-twice")
     first = await person.asked()
     assert COMMAND in first.prompt + first.about
     await person.confirm(first, True)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from adapters import events as ev
+from adapters.dialect import Dialect
+from adapters.registry import DIALECTS
 from proxy.scripted.faults import Status
 from tests.pairs import test_messages, test_people
-from tests.pairs.expectations import TABLE, Native, Refused, Says
+from tests.pairs.expectations import BACKENDS, FRONTENDS, NATIVE, Cell, Native, Refused, Says
 from tests.pairs.frontends import EvePerson, Refusal, Seen
 from tests.pairs.scenario import PLAYED, attempt, refused, scenario
+from tests.pairs.table import TABLE, brought, lacking, with_cells
 from tests.pairs.world import World
+from tests.wire import served
 
 ALL = ("herm", "eve", "engine")
 
@@ -278,7 +284,7 @@ async def test_people_of_all_dialects_see_the_same_turn(world: World) -> None:
 @scenario("another one answers")
 async def test_a_person_of_another_dialect_answers(world: World) -> None:
     person = world.person
-    await person.say("script: approve2")
+    await person.say("script: approve-twice")
     await person.asked()
     others = [await world.join(name) for name in ALL if name != world.frontend]
     for number, (other, yes) in enumerate(zip(others, (True, False), strict=True), start=1):
@@ -335,6 +341,28 @@ async def test_whoever_comes_back_reads_the_same_frames(world: World) -> None:
     assert len(frames) >= len(person.frames) - place - 2
     late = await person.reread(0)
     assert late == person.frames[1:][: len(late)]
+
+
+def test_every_dialect_of_frontends_says_what_comes_of_each_scenario() -> None:
+    # Those of `FRONTENDS` have a cell in each row, or the table is not made.
+    own = [name for name in served() if name not in FRONTENDS]
+    assert [lack for name in own if (lack := lacking(name, brought(name)))] == []
+
+
+def test_what_a_dialect_lacks_in_the_pairs_is_a_sentence_that_names_the_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(DIALECTS, "new-one", Dialect("new-one"))
+    assert lacking("new-one", None).startswith("write tests/new_one/pairs.py: `PERSON`, a subclass")
+    given: dict[str, Cell] = dict.fromkeys(TABLE, NATIVE)
+    assert lacking("new-one", (EvePerson, given)) == ""
+    del given["approve"], given["deny"]
+    assert lacking("new-one", (EvePerson, given)) == (
+        "tests/new_one/pairs.py: write in `CELLS` what comes of approve, deny"
+    )
+    assert with_cells({"approve": {}}, "new-one", {"approve": NATIVE})["approve"] == {
+        ("new-one", backend): NATIVE for backend in BACKENDS
+    }
 
 
 def test_every_row_of_the_table_is_played() -> None:

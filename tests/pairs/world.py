@@ -21,7 +21,8 @@ from proxy.scripted.faults import Fault, Faults
 from proxy.session import Session
 from proxy.sessions import Sessions
 from tests.pairs.expectations import Cell
-from tests.pairs.frontends import FRONTENDS, EnginePerson, Frontend, Seen
+from tests.pairs.frontends import EnginePerson, Frontend, Seen
+from tests.pairs.table import PEOPLE
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.journals import stored_entries
 from tests.support.waiting import settled
@@ -102,7 +103,7 @@ class World:
     def enter(self, dialect: str, session: str | None = None) -> Frontend:
         """Bring in a person of a dialect, with the session of that public id in front of them."""
         url = self._dragoman.face(dialect, ROUTE)
-        person = FRONTENDS[dialect](self.http, url, session)
+        person = PEOPLE[dialect](self.http, url, session)
         self.people.append(person)
         return person
 

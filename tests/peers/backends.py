@@ -47,7 +47,10 @@ BUDGET_S = 1500.0
 # Conversations at a time. With several 0.30.8 loses children ("Hook not found") and takes half a
 # minute for a turn, with any client; two cores are busy with this.
 JOBS = {"0.30.8": 1, "0.80.1": 2}
-# 0.30.8 loses one child in fifty on a busy machine, by itself; a scenario is played that often.
+# While 0.30.8 waits for the start of a child it reads all events that it has stored, again and
+# again: one that has played hundreds of scenarios gives up after 30 s on a busy machine. So it
+# begins anew after so many, and a scenario in which it loses a child by itself is played again.
+RENEWED_AFTER = 50
 TRIES = 3
 # A child process that was told to stop and does not is killed.
 STOP_S = 10.0
@@ -128,6 +131,7 @@ class EveServer(Program):
 
     def __init__(self, generation: str, node: Path, folder: Path) -> None:
         self.generation = generation
+        self.played = 0
         self.url = f"http://{HOST}:{free_port()}"
         port = self.url.rsplit(":", 1)[1]
         self._eve = [str(node), "node_modules/eve/bin/eve.js"]
@@ -137,6 +141,14 @@ class EveServer(Program):
             "PATH": f"{node.parent}:{os.environ['PATH']}",
         }
         super().__init__([*self._eve, "start", "--host", HOST, "--port", port], folder, env)
+
+    async def renew(self) -> None:
+        """Begin anew: nothing is known of earlier sessions. The address stays."""
+        await self.stop()
+        self.played = 0
+        shutil.rmtree(self._cwd / ".eve" / ".workflow-data", ignore_errors=True)
+        await super().start()
+        await self.line(r"server listening")
 
     async def start(self) -> None:
         """Build the agent on an empty folder and start it.
@@ -263,6 +275,7 @@ SCRIPTS = {
     "tools": "scene: twotools",
     "toolfail": "scene: toolfail",
     "approve": "scene: approve",
+    "approve2": "scene: approve2",
     "ask": "scene: ask",
     "askopen": "scene: ask open",
     "fail": "scene: fail",
@@ -279,6 +292,8 @@ UNMODIFIED = (
     "approval-yes",
     "approval-no",
     "approval-feedback",
+    "approval-both",
+    "answer-and-message",
     "question-option",
     "question-free-text",
     "question-by-message",
@@ -289,9 +304,16 @@ UNMODIFIED = (
     "saved-cursor",
     "prewarm",
     "hook",
+    "hook-both",
+    "hook-together",
 )
-# 0.30.8 does not tell its model what was written with a refusal; its client cannot prewarm.
-CANNOT = {("server", "0.30.8"): "approval-feedback", ("client", "0.30.8"): "prewarm"}
+# 0.30.8 does not tell its model what was written with a refusal; its client cannot prewarm, and
+# that of 0.80.1 cannot answer and say something at once.
+CANNOT = {
+    ("server", "0.30.8"): ("approval-feedback",),
+    ("client", "0.30.8"): ("prewarm",),
+    ("client", "0.80.1"): ("answer-and-message", "hook-together"),
+}
 
 
 def unmodified(options: argparse.Namespace) -> list[Unmodified]:
@@ -305,7 +327,8 @@ def unmodified(options: argparse.Namespace) -> list[Unmodified]:
                 name
                 for name in UNMODIFIED
                 if name in only
-                and name not in (CANNOT.get(("server", server)), CANNOT.get(("client", client)))
+                and name not in CANNOT.get(("server", server), ())
+                and name not in CANNOT[("client", client)]
             ),
         )
         for server in GENERATIONS
@@ -361,7 +384,20 @@ def comparisons(options: argparse.Namespace) -> list[Comparison]:
 
 
 async def hold_against(found: Comparison, http: aiohttp.ClientSession, url: str) -> str | None:
-    """Compare the scripted eve with a real server; return the differences that are not meant."""
+    """Compare the scripted eve with a real server; return the differences that are not meant. Two
+    records that two tasks of a real server write come in either order on a busy machine, so what
+    differs is compared again."""
+    error: str | None = None
+    for _ in range(TRIES):
+        error = await hold_against_once(found, http, url)
+        if error is None:
+            break
+        print(f"     {found.name}: differs", flush=True)
+    return error
+
+
+async def hold_against_once(found: Comparison, http: aiohttp.ClientSession, url: str) -> str | None:
+    """Compare them once."""
     generation = GENERATIONS[found.generation]
     try:
         async with asyncio.timeout(SCENE_S), scripted(generation) as ours:
@@ -432,8 +468,8 @@ async def play_once(
 @contextlib.asynccontextmanager
 async def eve_servers(
     options: argparse.Namespace, names: Sequence[str], http: aiohttp.ClientSession
-) -> AsyncIterator[dict[str, str]]:
-    """Start the servers that are needed; give their addresses."""
+) -> AsyncIterator[tuple[dict[str, str], dict[str, EveServer]]]:
+    """Start the servers that are needed; give all addresses, and those that were started."""
     given = dict(item.split("=", 1) for item in options.server)
     started: list[EveServer] = []
     try:
@@ -445,7 +481,8 @@ async def eve_servers(
         await asyncio.gather(*(server.start() for server in started))
         for server in started:
             await server.ready(http)
-        yield given | {server.generation: server.url for server in started}
+        own = {server.generation: server for server in started}
+        yield given | {name: server.url for name, server in own.items()}, own
     finally:
         for server in started:
             await server.stop()
@@ -466,7 +503,7 @@ async def run(
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         begun = time.monotonic()
-        servers = await stack.enter_async_context(eve_servers(options, names, http))
+        servers, own = await stack.enter_async_context(eve_servers(options, names, http))
         print(f"servers ready after {time.monotonic() - begun:.0f} s", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-peers-")))
         dragoman = Dragoman(root, folder, servers)
@@ -489,9 +526,19 @@ async def run(
         # A restart hits every conversation: those that want one come alone, at the end.
         gates = {name: asyncio.Semaphore(JOBS[name]) for name in names}
 
+        async def young(name: str) -> None:
+            server = own.get(name)
+            if server is None or JOBS[name] > 1:
+                return
+            if server.played >= RENEWED_AFTER:
+                await server.renew()
+                await server.ready(http)
+            server.played += 1
+
         async def gated(what: Play | Comparison | Unmodified) -> None:
             nonlocal failed
             async with gates[what.generation]:
+                await young(what.generation)
                 if isinstance(what, Unmodified):
                     failed += await drive(what, root, options, dragoman.url)
                 else:
@@ -501,6 +548,7 @@ async def run(
         first = [what for what in everything if what not in restarting]
         await asyncio.gather(*(gated(what) for what in (*clients, *first)))
         for last in restarting:
+            await young(last.generation)
             await one(last)
         if failed:
             errors = [line for line in dragoman.tail if "Traceback" in line or "rror" in line]

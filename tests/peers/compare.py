@@ -48,7 +48,10 @@ class Case:
     """One conversation.
 
     `steps` are `yes`, `no`, `no:REASON`, `option:N`, `text:WORDS`, `message:WORDS` (`scene:` stands
-    for the one side's, `script:` for the other's command), `cancel`, `compact`, `clear`, `reset`.
+    for the one side's, `script:` for the other's command), `cancel`, `compact`, `clear`, `reset`;
+    `both:yes,no` answers the two oldest requests in one post, `backwards:yes,no` names the second
+    one first; `with:yes,no:WORDS` answers as many and says something in the same post, which only
+    the token generation takes.
     """
 
     name: str
@@ -70,7 +73,24 @@ CASES: Sequence[Case] = (
     Case("refuse-reason", "approve", "approve", ("no:Too expensive.",)),
     Case("approve-by-message", "approve", "approve", ("message:approve",)),
     Case("leave-approval", "approve", "approve", ("message:AGAIN",)),
+    Case("approve-twice", "as-approve-twice", "approve-twice", ("yes", "no")),
     Case("approve2", "as-approve2", "approve2", ("yes", "no")),
+    Case("approve2-together", "as-approve2", "approve2", ("both:yes,no",)),
+    Case("approve2-backwards", "as-approve2", "approve2", ("backwards:yes,no",)),
+    Case("answer-and-message", "approve", "approve", ("with:yes:AGAIN", "message:AGAIN")),
+    Case("refuse-and-message", "approve", "approve", ("with:no:AGAIN",)),
+    Case("both-and-message", "as-approve2", "approve2", ("with:yes,no:AGAIN",)),
+    Case("half-and-message", "as-approve2", "approve2", ("with:yes:AGAIN", "yes", "message:AGAIN")),
+    Case(
+        "twice-and-message",
+        "as-approve-twice",
+        "approve-twice",
+        ("with:yes:AGAIN", "with:no:AGAIN"),
+    ),
+    Case("ask-and-message", "as-ask", "ask", ("with:yes:AGAIN", "message:AGAIN")),
+    Case("message-then-answer", "approve", "approve", ("message:AGAIN", "yes", "message:AGAIN")),
+    Case("approve2-left", "as-approve2", "approve2", ("message:AGAIN",)),
+    Case("approve2-half-left", "as-approve2", "approve2", ("yes", "message:AGAIN")),
     Case("ask", "as-ask", "ask", ("option:1",)),
     Case("ask-text", "as-ask", "ask", ("text:a later one",)),
     Case("ask-by-message", "as-ask", "ask", ("message:09:10",)),
@@ -129,6 +149,15 @@ def record_shape(record: dict[str, Any]) -> str:
     return json.dumps([record["type"], exact, members, meta], sort_keys=True)
 
 
+def _decided(asked: Sequence[dict[str, Any]], words: str) -> list[dict[str, str]]:
+    """Return a yes or a no to each request."""
+    chosen = [{"yes": 0, "no": 1}[word] for word in words.split(",")]
+    return [
+        {"requestId": request["requestId"], "optionId": request["options"][n]["id"]}
+        for request, n in zip(asked, chosen, strict=True)
+    ]
+
+
 class Side:
     """One server and one session on it."""
 
@@ -159,18 +188,27 @@ class Side:
         else:
             await self._read()
         for number, step in enumerate(steps):
-            await self._step(step)
+            if not await self._step(step):
+                continue
             quiet = step == "reset" or (step == "cancel" and self._tokens and bool(self._requests))
             await self._read(quiet=quiet and number == len(steps) - 1)
         return self.seen
 
-    async def _step(self, step: str) -> None:
+    async def _step(self, step: str) -> bool:
+        """Do a step; return whether something comes of it."""
         verb, _, words = step.partition(":")
         path = f"/eve/v1/session/{self._session}"
         match verb:
             case "message":
-                again = f"{self._word}: " + ("plain" if self._word == "scene" else "text")
-                await self._post(path, {"message": again if words == "AGAIN" else words})
+                await self._post(path, {"message": self._words(words)})
+            case "with":
+                chosen, _, said = words.partition(":")
+                asked = self._requests[: len(chosen.split(","))]
+                body = {"inputResponses": _decided(asked, chosen), "message": self._words(said)}
+                answer = await self._post(path, body)
+                if not answer["ok"]:
+                    return False
+                self._requests = self._requests[len(asked) :]
             case "cancel":
                 await self._post(f"{path}/cancel", None)
             case "compact" | "clear" | "reset":
@@ -181,6 +219,11 @@ class Side:
             case "stale":
                 response = {"requestId": "no-such-request", "optionId": "approve"}
                 await self._post(path, {"inputResponses": [response]})
+            case "both" | "backwards":
+                asked, self._requests = self._requests[:2], self._requests[2:]
+                responses = _decided(asked, words)
+                responses = responses[::-1] if verb == "backwards" else responses
+                await self._post(path, {"inputResponses": responses})
             case _:
                 request = self._requests.pop(0)
                 await asyncio.sleep(RELAY_S)
@@ -194,6 +237,11 @@ class Side:
                     if verb == "no" and words:
                         response["text"] = words
                 await self._post(path, {"inputResponses": [response]})
+        return True
+
+    def _words(self, words: str) -> str:
+        again = f"{self._word}: " + ("plain" if self._word == "scene" else "text")
+        return again if words == "AGAIN" else words
 
     async def _post(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         if self._tokens and self._session and body is not None:
@@ -300,6 +348,8 @@ REFUSALS: Sequence[tuple[str, bytes | None]] = (
     ("session", b'{"TOKEN":1,"inputResponses":[{"optionId":"a"}]}'),
     ("session", b'{"TOKEN":1,"inputResponses":[{"requestId":"r","extra":1}]}'),
     ("session", b'{"continuationToken":"eve:00000000-0000-4000-8000-000000000000","message":"x"}'),
+    ("session", b'{"TOKEN":1,"message":""}'),
+    ("session", b'{"TOKEN":1,"message":"","inputResponses":[]}'),
     ("unknown", b'{"message":"x"}'),
     ("cancel", b'{"turnId":""}'),
     ("cancel-unknown", None),

@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { startCuttingProxy } from "./cutting-proxy.mjs";
-import { hook } from "./hook.mjs";
+import { hook, hookAgain, hookBoth, hookTogether } from "./hook.mjs";
 import {
   actions,
   checkLog,
@@ -173,6 +173,82 @@ async function approvalFeedback(app) {
   const { after, outcome } = await approval(app, NEGATIVE, "Too expensive by half.");
   assert.equal(outcome, "rejected");
   assert.match(after.message, /Too expensive by half\./, "the agent read the feedback");
+}
+
+/** The backend refuses the first answer after it was accepted here: the person is asked again. */
+async function approvalAgain(app) {
+  const { session, result } = await firstTurn(
+    app,
+    app.client(),
+    app.script("approve", "refused"),
+  );
+  const request = onlyRequest(result, "tool-approval");
+  const response = ({ requestId, options }) => ({
+    requestId,
+    optionId: optionLike({ options }, POSITIVE),
+  });
+  const refused = await (await app.answer(session, [response(request)])).result();
+  const again = onlyRequest(refused, "tool-approval");
+  assert.equal(again.action.callId, request.action.callId);
+  assert.equal(again.prompt, request.prompt);
+  const after = await (await app.answer(session, [response(again)])).result();
+  assert.deepEqual(after.inputRequests, [], "nothing is open any more");
+  assert.ok(after.message?.length > 0, "an answer follows");
+  const events = [...result.events, ...refused.events, ...after.events];
+  await checkWhole(app, session, events);
+  assert.deepEqual(
+    theAction(events, request.action.callId).results.map((r) => r.status),
+    ["completed"],
+  );
+}
+
+/** Two approvals that were asked at once are answered at once, the second one first. */
+async function approvalBoth(app) {
+  const { session, result } = await firstTurn(app, app.client(), app.script("approve2"));
+  const [yes, no, ...more] = result.inputRequests;
+  assert.ok(yes && no && more.length === 0, `two open requests, not ${result.inputRequests.length}`);
+  const responses = [
+    { requestId: no.requestId, optionId: optionLike(no, NEGATIVE) },
+    { requestId: yes.requestId, optionId: optionLike(yes, POSITIVE) },
+  ];
+  const after = await (await app.answer(session, responses)).result();
+  assert.equal(after.status, "waiting");
+  assert.deepEqual(after.inputRequests, [], "nothing is open any more");
+  assert.ok(after.message?.length > 0, "an answer follows");
+  const events = [...result.events, ...after.events];
+  await checkWhole(app, session, events);
+  const outcomes = [yes, no].map(({ action }) =>
+    theAction(events, action.callId).results.map((r) => r.status),
+  );
+  assert.deepEqual(outcomes, [["completed"], ["rejected"]]);
+  await turn(app, (m) => app.say(session, m), app.script("text"));
+}
+
+/** An answer and a message in one call are one step: its result is the answer to the message. */
+async function answerAndMessage(app) {
+  const { session, result } = await firstTurn(app, app.client(), app.script("approve"));
+  const request = onlyRequest(result, "tool-approval");
+  const responses = [
+    { requestId: request.requestId, optionId: optionLike(request, POSITIVE) },
+  ];
+  const speak = (message) => app.answerAndSay(session, responses, message);
+  const after = await turn(app, speak, app.script("tools"));
+  assert.deepEqual(after.inputRequests, [], "nothing is open any more");
+  const events = [...result.events, ...after.events];
+  assert.deepEqual(
+    theAction(events, request.action.callId).results.map((r) => r.status),
+    ["completed"],
+  );
+  assert.deepEqual(
+    actions(after.events).flatMap((action) => action.results.map((r) => r.status)),
+    ["completed", "completed"],
+  );
+  assert.equal(ofType(after.events, "turn.started").length, 1, "one turn");
+  const said = ofType(after.events, "message.completed").map((e) => e.data.message);
+  assert.ok(said.length > 1, "the results are spoken of before");
+  assert.equal(after.message, said.at(-1));
+  await checkWhole(app, session, events);
+  await turn(app, (m) => app.say(session, m), app.script("text"));
 }
 
 async function question(app, script, respond) {
@@ -435,6 +511,24 @@ async function prewarm(app) {
   assert.equal(ofType(events, "turn.started")[0].data.turnId, "turn_0");
 }
 
+/** The first message after an approval that was cancelled is answered, by the first boundary. */
+async function cancelHeld(app) {
+  const { session, result } = await firstTurn(app, app.client(), app.script("approve"));
+  onlyRequest(result, "tool-approval");
+  assert.equal((await session.cancel()).status, "accepted");
+  const next = await turn(app, (m) => app.say(session, m), app.script("text"));
+  assert.ok(next.message.length > 0, "an answer follows");
+  checkLog((await session.snapshot()).events, app);
+}
+
+/** A message while an approval is open withdraws it, and is answered. */
+async function meanwhile(app) {
+  const { session, result } = await firstTurn(app, app.client(), app.script("approve"));
+  onlyRequest(result, "tool-approval");
+  const next = await turn(app, (m) => app.say(session, m), app.script("text"));
+  assert.ok(next.message.length > 0, "an answer follows");
+}
+
 /** The server ends in the middle of an answer, killed or told to, and starts on the same journal. */
 async function restart(app, name) {
   const message = app.script("slow", "40");
@@ -509,16 +603,28 @@ export const SCENARIOS = [
   { name: "approval-no", run: approvalNo },
   // eve 0.30.8 does not tell its model what was written with a refusal, and Herm has no member for it.
   { name: "approval-feedback", run: approvalFeedback, without: ["eve-t", "herm"] },
+  { name: "approval-again", run: approvalAgain },
+  // An Engine asks for one thing at a time.
+  { name: "approval-both", run: approvalBoth, without: ["engine"] },
+  // Later clients say one or the other.
+  { name: "answer-and-message", run: answerAndMessage, only: "T" },
   { name: "question-option", run: questionOption },
   { name: "question-free-text", run: questionFreeText },
   { name: "question-by-message", run: questionByMessage },
   { name: "follow-up", run: followUp },
   { name: "turn-fails", run: turnFails },
   { name: "turn-fails-midway", run: turnFailsMidway },
+  // An Engine stops nothing, and a T says something of the refusal first.
+  { name: "cancel-held", run: cancelHeld, without: ["engine", "eve-t"] },
+  // Those two withdraw nothing either.
+  { name: "meanwhile", run: meanwhile, only: "S", without: ["engine", "eve-t"] },
   { name: "cut-connection", run: cutConnection },
   { name: "saved-cursor", run: savedCursor },
   { name: "prewarm", run: prewarm, only: "S" },
   { name: "hook", run: hook },
+  { name: "hook-again", run: hookAgain },
+  { name: "hook-both", run: hookBoth, without: ["engine"] },
+  { name: "hook-together", run: hookTogether, only: "T" },
   { name: "restart", run: restart, restart: "SIGKILL", limitMs: 60_000 },
   { name: "restart-while-paused", run: restartWhilePaused, restart: "SIGKILL", limitMs: 60_000 },
   { name: "stop", run: restart, restart: "SIGTERM", limitMs: 60_000 },

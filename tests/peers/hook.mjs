@@ -106,3 +106,119 @@ export async function hook(app) {
     view.unmount();
   }
 }
+
+/** The backend refuses the first answer: the call shows that it waits again, and takes another. */
+export async function hookAgain(app) {
+  globalThis.IS_REACT_ACT_ENVIRONMENT = true;
+  const { say, respond } = app.react;
+  const view = mount(app.react, { host: app.host, headers: app.headers });
+  const parts = () =>
+    view
+      .latest()
+      .data.messages.flatMap((m) => m.parts.filter((part) => part.type === "dynamic-tool"));
+  const states = () => parts().map((part) => part.state);
+  const rests = (agent) => agent.events.at(-1)?.type === "session.waiting";
+  const asked = (times) => (agent) =>
+    ofType(agent.events, "input.requested").length === times && rests(agent);
+  try {
+    await view.act(() => say(view.latest(), app.script("approve", "refused")));
+    for (const times of [1, 2]) {
+      await view.until(`the request, ${times} x`, asked(times));
+      assert.deepEqual(states(), ["approval-requested"]);
+      const request = parts()[0].toolMetadata.eve.inputRequest;
+      const response = {
+        requestId: request.requestId,
+        optionId: optionLike(request, POSITIVE),
+      };
+      await view.act(() => respond(view.latest(), [response]));
+    }
+    await view.until(
+      "the result",
+      (agent) => ofType(agent.events, "action.result").length === 1 && rests(agent),
+    );
+    assert.deepEqual(states(), ["output-available"]);
+    assert.equal(view.latest().error, undefined);
+    checkLog(view.latest().events, app);
+  } finally {
+    view.unmount();
+  }
+}
+
+/** Two approvals are answered by one call, as an app with a button for all of them does. */
+export async function hookBoth(app) {
+  globalThis.IS_REACT_ACT_ENVIRONMENT = true;
+  const { say, respond } = app.react;
+  const view = mount(app.react, { host: app.host, headers: app.headers });
+  const requests = () =>
+    ofType(view.latest().events, "input.requested").flatMap((e) => e.data.requests);
+  const parts = () =>
+    view
+      .latest()
+      .data.messages.flatMap((m) => m.parts.filter((part) => part.type === "dynamic-tool"))
+      .map((part) => part.state);
+  const rests = (agent) => ["session.waiting", "turn.waiting"].includes(agent.events.at(-1)?.type);
+  try {
+    await view.act(() => say(view.latest(), app.script("approve2")));
+    await view.until("two approvals", (agent) => requests().length === 2 && rests(agent));
+    assert.deepEqual(parts(), ["approval-requested", "approval-requested"]);
+    const responses = requests().map((request) => ({
+      requestId: request.requestId,
+      optionId: optionLike(request, POSITIVE),
+    }));
+    await view.act(() => respond(view.latest(), responses));
+    await view.until(
+      "the results of both calls",
+      (agent) => ofType(agent.events, "action.result").length === 2 && rests(agent),
+    );
+    assert.deepEqual(parts(), ["output-available", "output-available"]);
+    const said = ofType(view.latest().events, "message.completed").at(-1).data.message;
+    assert.ok(view.latest().data.messages.some((m) => textOf(m).includes(said)), said);
+    assert.equal(view.latest().error, undefined);
+    checkLog(view.latest().events, app);
+  } finally {
+    view.unmount();
+  }
+}
+
+/** An approval is answered and something is said by one call: both show, each once, in order. */
+export async function hookTogether(app) {
+  globalThis.IS_REACT_ACT_ENVIRONMENT = true;
+  const { say, respondAndSay } = app.react;
+  const view = mount(app.react, { host: app.host, headers: app.headers });
+  const requests = () =>
+    ofType(view.latest().events, "input.requested").flatMap((e) => e.data.requests);
+  const messages = (role) => view.latest().data.messages.filter((m) => m.role === role);
+  const rests = (agent) =>
+    agent.status === "ready" && agent.events.at(-1)?.type === "session.waiting";
+  try {
+    const [first, second] = [app.script("approve"), app.script("text")];
+    await view.act(() => say(view.latest(), first));
+    await view.until("the approval", (agent) => requests().length === 1 && rests(agent));
+    const [request] = requests();
+    const response = { requestId: request.requestId, optionId: optionLike(request, POSITIVE) };
+    const before = view.latest().events.length;
+    await view.act(() => respondAndSay(view.latest(), [response], second));
+    await view.until(
+      "the answer",
+      (agent) => ofType(agent.events, "action.result").length === 1 && rests(agent),
+    );
+    assert.deepEqual(received(view.latest().events), [first, second]);
+    assert.deepEqual(messages("user").map(textOf), [first, second]);
+    const said = ofType(view.latest().events.slice(before), "message.completed");
+    assert.equal(
+      textOf(messages("assistant").at(-1)),
+      said.map((event) => event.data.message).join(""),
+      "the results and the answer are in the last message",
+    );
+    assert.deepEqual(
+      messages("assistant").flatMap((m) =>
+        m.parts.filter((part) => part.type === "dynamic-tool").map((part) => part.state),
+      ),
+      ["output-available"],
+    );
+    assert.equal(view.latest().error, undefined);
+    checkLog(view.latest().events, app);
+  } finally {
+    view.unmount();
+  }
+}

@@ -145,12 +145,18 @@ function runDriver(generation, names, host, { route, onSettled = () => {} } = {}
   });
 }
 
+/** Whether a backend can play a scenario; of a server that runs already only who names it knows. */
+function can(scenario, route) {
+  if (process.env.EVE_HOST && only?.includes(scenario.name)) return true;
+  return !(scenario.without ?? []).includes(route);
+}
+
 /** The chosen scenarios of a generation on a backend, those with this signal or without one. */
 function chosen(generation, restart, route) {
   return SCENARIOS.filter(
     (s) =>
       s.restart === restart &&
-      !(s.without ?? []).includes(route) &&
+      can(s, route) &&
       !(s.aside && route !== MAIN_ROUTE) &&
       (s.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
       (only === undefined || only.includes(s.name)),

@@ -159,6 +159,38 @@ class EveTalk(Talk):
             chosen = next(o.id for o in asked.options if o.label == option)
         await self.session.respond(asked.id, chosen, text)
 
+    async def answer_both(self, asked: Sequence[Asked], allow: Sequence[bool]) -> Heard:
+        """Answer several approvals in one request, and hear what follows."""
+        assert self.session is not None
+        pairs = zip(asked, allow, strict=True)
+        await self.session.respond_all(
+            [
+                {"requestId": one.id, "optionId": one.options[0 if yes else 1].id}
+                for one, yes in pairs
+            ]
+        )
+        return await self.hear()
+
+    async def answer_and_say(
+        self, asked: Sequence[Asked], given: Sequence[bool | str], text: str
+    ) -> Heard:
+        """Answer requests, each by a decision or an option's label, and say something in the same
+        request; hear what follows."""
+        await self.begin_answer_and_say(asked, given, text)
+        return await self.hear()
+
+    async def begin_answer_and_say(
+        self, asked: Sequence[Asked], given: Sequence[bool | str], text: str
+    ) -> None:
+        """Answer and say something without waiting for what follows."""
+        assert self.session is not None
+        self.client.host = self._url()
+        answers = [
+            {"requestId": one.id, "optionId": _option(one, choice)}
+            for one, choice in zip(asked, given, strict=True)
+        ]
+        await self.session.respond_all(answers, message=text)
+
     async def cancel(self) -> None:
         assert self.session is not None
         await self.session.cancel()
@@ -169,6 +201,12 @@ class EveTalk(Talk):
         live = self.session.log
         whole = [record async for record in again.stream(0, follow=False)]
         assert whole[: len(live)] == live, "a full read differs from what was read live"
+
+
+def _option(asked: Asked, choice: bool | str) -> str:
+    if isinstance(choice, bool):
+        return asked.options[0 if choice else 1].id
+    return next(option.id for option in asked.options if option.label == choice)
 
 
 class EveTokenTalk(EveTalk):
@@ -413,6 +451,21 @@ class HermTalk(Talk):
         assert self.session is not None
         await self.client.post(self.session, event)
 
+    async def answer_both(self, asked: Sequence[Asked], allow: Sequence[bool]) -> Heard:
+        """Answer several approvals in one request, and hear what follows."""
+        assert self.session is not None
+        await self.client.post(self.session, *_confirmed(asked, allow))
+        return await self.hear()
+
+    async def answer_and_say(
+        self, asked: Sequence[Asked], allow: Sequence[bool], text: str
+    ) -> Heard:
+        """Answer approvals and give a hint in the same request: no message is taken in it."""
+        assert self.session is not None
+        hint = {"type": "user.steer", "message": text}
+        await self.client.post(self.session, *_confirmed(asked, allow), hint)
+        return await self.hear()
+
     async def cancel(self) -> None:
         assert self.session is not None
         await self.client.post(self.session, {"type": "user.interrupt"})
@@ -430,6 +483,17 @@ class HermTalk(Talk):
         if self._stream is not None:
             await self._stream.aclose()
             self._stream = None
+
+
+def _confirmed(asked: Sequence[Asked], allow: Sequence[bool]) -> list[Envelope]:
+    return [
+        {
+            "type": "user.tool_confirmation",
+            "tool_use_id": one.id,
+            "result": "allow" if yes else "deny",
+        }
+        for one, yes in zip(asked, allow, strict=True)
+    ]
 
 
 def _heard_by_herm(turn: HermTurn) -> Heard:

@@ -226,7 +226,11 @@ async def conversation(stage: Stage) -> None:
         await terminal.say("script: approve")
         await terminal.see("rm -rf /srv/exports/2024", stage.yes_or_no)
         terminal.press("y")
-        await terminal.see("Done, 4.1 GB freed.")
+        screen = await terminal.see("Done, 4.1 GB freed.")
+        if stage.generation != "0.30.8":
+            # It takes an approved call whose turn is closed for one that was interrupted, and keeps
+            # back all that follows one that still waits; 0.30.8 has no such rows.
+            assert "▪ Ran rm -rf /srv/exports/2024" in screen, screen
         await terminal.say("script: approve")
         await terminal.see(stage.yes_or_no)
         terminal.press("n")
@@ -237,6 +241,34 @@ async def conversation(stage: Stage) -> None:
         await asyncio.sleep(0.3)
         terminal.press("\r")
         screen = await terminal.see("Holding a seat on the 09:10.")
+        for wrong in ("Error", "interrupted", "hidden"):
+            assert wrong not in screen, screen
+
+
+async def both(stage: Stage) -> None:
+    """Two approvals that stand on the screen at once; the program sends both answers together."""
+    async with stage.terminal() as terminal:
+        await terminal.say("script: approve2")
+        await terminal.see("rm -rf /srv/exports/2024", "/etc/hosts", stage.yes_or_no)
+        for _ in range(2):
+            # Two keys in one read are a paste.
+            await asyncio.sleep(0.3)
+            terminal.press("y")
+        screen = await terminal.see("Done, 4.1 GB freed.", "Written to /etc/hosts.")
+        assert "Error" not in screen
+
+
+async def again(stage: Stage) -> None:
+    """The backend refuses the first answer: the program asks once more."""
+    async with stage.terminal() as terminal:
+        await terminal.say("script: approve refused")
+        await terminal.see("rm -rf /srv/exports/2024", stage.yes_or_no)
+        terminal.press("y")
+        # The question goes and comes back; a key for what is not asked would be a message.
+        await asyncio.sleep(3)
+        await terminal.see(stage.yes_or_no)
+        terminal.press("y")
+        screen = await terminal.see("Done, 4.1 GB freed.")
         assert "Error" not in screen
 
 
@@ -328,6 +360,8 @@ async def invoked(stage: Stage) -> None:
 
 SCENES: Mapping[str, tuple[Callable[[Stage], Awaitable[None]], tuple[str, ...]]] = {
     "conversation": (conversation, tuple(BACKENDS)),
+    "again": (again, tuple(BACKENDS)),
+    "both": (both, ("herm", "eve-t", "eve-s")),
     "child": (child, ("eve-t", "eve-s")),
     "joined": (joined, ("engine", "herm")),
     "invoked": (invoked, ("engine", "herm")),

@@ -21,26 +21,25 @@ from typing import Any
 
 from adapters.base import Encoder, EncoderContext, Frame
 from adapters.events import MAIN, Entry, ThreadStarted
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
+from tests.wire import forms
 
 REPOSITORY = Path(__file__).parents[2]
 PLANS = Path(__file__).with_name("plans.json")
 
 FACES: dict[str, tuple[str, Mapping[str, Any]]] = {
-    "herm": ("herm", {}),
-    "engine": ("engine", {}),
-    "eve-all": ("eve", {"form": "all"}),
-    "eve-tokens": ("eve", {"form": "tokens"}),
-    "eve-newest": ("eve", {"form": "newest"}),
+    f"{dialect}-{form}" if form else dialect: (dialect, settings)
+    for dialect, form, settings in forms()
 }
 """Face -> dialect and the settings that shape its frames."""
 
-CHILD_STREAMS = frozenset({"eve"})
+CHILD_STREAMS = frozenset(name for name, face in faces().items() if face.child_streams)
 """The dialects in which a child thread has a stream of its own."""
 
 SESSION = "dgs_plan"
 
 _SSE_EVENT = re.compile(rb"^event: (.+)$", re.MULTILINE)
+_SSE_DATA = re.compile(rb"^data: ?(.*)$", re.MULTILINE)
 
 Plans = dict[str, dict[str, str]]
 """Face and version, such as `herm/1` -> name (with the child thread) and digest of a log -> digest
@@ -83,11 +82,19 @@ def plan_of(encoder: Encoder, log: bytes) -> list[list[str]]:
 
 
 def kind_of(frame: Frame) -> str:
-    """Return what a frame is called on the wire; a comment is `:`."""
-    named = _SSE_EVENT.search(frame.data)
+    """Return what a frame is called on the wire; a comment is `:`, what says no type is `-`."""
+    data = frame.data
+    named = _SSE_EVENT.search(data)
     if named is not None:
         return named[1].decode()
-    return ":" if frame.data.startswith(b":") else str(json.loads(frame.data)["type"])
+    if data.startswith(b":"):
+        return ":"
+    lines = _SSE_DATA.findall(data)
+    try:
+        value = json.loads(b"\n".join(lines) if lines else data)
+    except ValueError:
+        value = None
+    return str(value.get("type", "-")) if isinstance(value, dict) else "-"
 
 
 def plans() -> Plans:

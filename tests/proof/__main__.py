@@ -10,21 +10,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import math
 import resource
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.proof import results
+from tests.proof.attack.hostile import Hostile, plan_of
+from tests.proof.attack.run import Attack
 from tests.proof.results import Slice
 from tests.proof.run import FORMS, PAIRS, Plan, Ran, run
 
+ATTACKS = 1_000_000
 KILLS = 2000
 DISCONNECTS = 10_000
 SOAK_MINUTES = 60.0
@@ -36,16 +41,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.proof", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the first slice (default 1)")
+    parser.add_argument("--attacks", type=int, default=ATTACKS, help="mutated requests")
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--disconnects", type=int, default=DISCONNECTS)
     parser.add_argument("--soak", type=float, default=SOAK_MINUTES, help="minutes in all")
-    parser.add_argument("--fraction", type=float, default=1.0, help="of all three goals")
+    parser.add_argument("--fraction", type=float, default=1.0, help="of all goals")
     parser.add_argument("--minutes", type=float, default=8.0, help="the longest slice")
     parser.add_argument("--once", action="store_true", help="one slice, then stop")
     parser.add_argument("--results", type=Path, default=Path(".cache/proof.jsonl"))
     parser.add_argument("--report", action="store_true", help="print the figures, run nothing")
     parser.add_argument("--docs", action="store_true", help="write the figures into the docs")
-    parser.add_argument("--only", choices=["kills", "disconnects", "soak", "calm"])
+    parser.add_argument(
+        "--only", choices=["attack", "hostile", "kills", "disconnects", "soak", "calm"]
+    )
     parser.add_argument("--form", choices=["all", "tokens", "newest"], help="of the eve face")
     parser.add_argument("--generation", choices=["T", "S1", "S2"], help="of the eve backend")
     parser.add_argument("--pair", help="frontend/backend")
@@ -117,6 +125,42 @@ def one(
     return made(asyncio.run(run(plan, say, each and (lambda ran: each(made(ran))))))
 
 
+def attacked(options: argparse.Namespace, kind: str, seed: int, goal: int, done: int) -> Slice:
+    """Run one slice of an attack and return its figures.
+
+    Args:
+        options: the command line.
+        kind: who attacks, `attack` or `hostile`.
+        seed: of the slice.
+        goal: how many requests, or conversations, are still to come.
+        done: how many conversations earlier slices had.
+    """
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = options.keep
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="proof-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        ran: Attack | Hostile
+        if kind == "attack":
+            ran = Attack(seed, goal, longest_of(options), folder, say)
+        else:
+            # One order for all slices: together they have all conversations.
+            plan = plan_of(options.seed)[0][done : done + goal]
+            ran = Hostile(seed, plan, longest_of(options), folder, say)
+        asyncio.run(ran.run())
+    return Slice(
+        kind=kind,
+        seed=seed,
+        commit=results.commit(),
+        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
+        seconds=round(time.monotonic() - begun, 1),
+        counts=dict(ran.counts),
+        pairs={},
+        wrong=ran.wrong[:200],
+    )
+
+
 def longest_of(options: argparse.Namespace) -> float:
     """Return how many seconds the traffic of a slice may take; what is looked at after it takes the
     rest of its minutes."""
@@ -134,6 +178,16 @@ def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str,
     """Return the kind, goal and seconds of what is to be done next; None when all is done. All that
     is left of the soak is done in one go, in slices, unless one slice was asked for."""
     longest = longest_of(options)
+    requests = math.ceil(options.attacks * options.fraction)
+    requests -= int(results.total(done, "attack", "requests"))
+    if requests > 0:
+        return "attack", requests, longest
+    plan, once = plan_of(options.seed)
+    # Each way to misbehave is seen at least once, however small the fraction.
+    talks = max(math.ceil(len(plan) * options.fraction), once if options.fraction > 0 else 0)
+    talks -= int(results.total(done, "hostile", "conversations"))
+    if talks > 0:
+        return "hostile", talks, longest
     kills = math.ceil(options.kills * options.fraction) - results.total(done, "kills", "kills")
     if kills > 0:
         return "kills", int(kills), longest
@@ -158,8 +212,16 @@ def main(arguments: Sequence[str]) -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.only:
-        goal = {"kills": options.kills, "disconnects": options.disconnects}.get(options.only, 0)
-        done = [one(options, options.only, options.seed, goal, longest_of(options))]
+        goal = {
+            "attack": math.ceil(options.attacks * options.fraction),
+            "hostile": math.ceil(len(plan_of(options.seed)[0]) * options.fraction),
+            "kills": options.kills,
+            "disconnects": options.disconnects,
+        }.get(options.only, 0)
+        if options.only in results.ATTACKS:
+            done = [attacked(options, options.only, options.seed, goal, 0)]
+        else:
+            done = [one(options, options.only, options.seed, goal, longest_of(options))]
     else:
         done = results.read(options.results)
 
@@ -170,7 +232,11 @@ def main(arguments: Sequence[str]) -> int:
         while not options.report and (task := next_slice(options, done)) is not None:
             kind, goal, seconds = task
             seed = options.seed + len(done)
-            add(one(options, kind, seed, goal, seconds, add))
+            if kind in results.ATTACKS:
+                talked = int(results.total(done, "hostile", "conversations"))
+                add(attacked(options, kind, seed, goal, talked))
+            else:
+                add(one(options, kind, seed, goal, seconds, add))
             if options.once:
                 break
         if not options.report and next_slice(options, done) is None:
@@ -181,7 +247,8 @@ def main(arguments: Sequence[str]) -> int:
     failed = results.failures(done)
     for text in failed:
         say(text)
-    say("FAILED" if failed else "nothing lost, doubled, reordered or done twice")
+    fine = "nothing lost, doubled, reordered or done twice; no attack got through"
+    say("FAILED" if failed else fine)
     return 1 if failed else 0
 
 

@@ -137,7 +137,8 @@ def _eve_text(story: _Story, name: str, data: Mapping[str, Any]) -> None:
 
 def _eve_asks(story: _Story, requests: Iterable[Mapping[str, Any]]) -> None:
     for request in requests:
-        if story.first(f"ask {request['requestId']}"):
+        # What was answered in vain is asked once more, under a name that says so.
+        if story.first("ask " + re.sub(r"~\d+\Z", "", request["requestId"])):
             approval = request["kind"] == "tool-approval"
             story.fact("ask", "approval" if approval else request["prompt"])
 

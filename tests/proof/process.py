@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["EXEC_EVERY", "Dragoman"]
@@ -30,11 +31,15 @@ class Dragoman:
     Args:
         config: its configuration file.
         log: where its stderr goes, appended.
+        environment: what it has beside this process's.
     """
 
-    def __init__(self, config: Path, log: Path) -> None:
+    def __init__(
+        self, config: Path, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._config = config
         self._log = log
+        self._environment = {**os.environ, **(environment or {})}
         self._nursery: asyncio.subprocess.Process | None = None
         self._child: asyncio.subprocess.Process | None = None
         self.pid = 0
@@ -79,6 +84,7 @@ class Dragoman:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
+                env=self._environment,
             )
         self.pid = self._child.pid
         return self._child
@@ -91,6 +97,7 @@ class Dragoman:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,
+                    env=self._environment,
                 )
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None

@@ -32,6 +32,28 @@ BAD = (
 BAD_OF_ALL = ("answered twice", "executed twice", "memory over")
 """What must be zero over all pairs."""
 
+ATTACKS = {"attack": "strangers and tenants", "hostile": "hostile backends"}
+"""The kinds of slices in which somebody attacks, and who."""
+
+MOST = ("slowest probe, ms", "longest turn, ms", "memory at most, MiB")
+"""Figures of an attack of which the largest counts."""
+
+ATTACKED = (
+    "failures",
+    "hangs",
+    "hangs of everybody",
+    "turns over",
+    "told apart",
+    "leaked",
+    "let in",
+    "forged headers",
+    "broken into",
+    "half-open kept",
+    "errors logged",
+    "memory over",
+)
+"""What must be zero under attack, by strangers and by backends."""
+
 _COLUMNS: tuple[str, ...] = (
     "conversations",
     "sent",
@@ -88,7 +110,7 @@ class Slice:
         """Whether anything was found that must not be."""
         return bool(
             any(counts.get(name) for counts in self.pairs.values() for name in BAD)
-            or any(self.counts.get(name) for name in BAD_OF_ALL)
+            or any(self.counts.get(name) for name in (*BAD_OF_ALL, *ATTACKED))
         )
 
 
@@ -187,7 +209,42 @@ def report(slices: Sequence[Slice]) -> str:
         if wrong:
             lines += ["", f"{len(wrong)} complaints, the first of them:", ""]
             lines += [f"- `{text[:240].replace('`', '')}`" for text in wrong[:10]]
+    lines += _attack_report([one for one in slices if one.kind in ATTACKS])
     return "\n".join(lines).strip() + "\n"
+
+
+def _attack_report(slices: Sequence[Slice]) -> list[str]:
+    """Return the table of what must be zero under attack, and what was done for it."""
+    if not slices:
+        return []
+    sums = {kind: Counter[str]() for kind in ATTACKS}
+    for one in slices:
+        for name, number in one.counts.items():
+            # The largest of all slices says more than their sum.
+            most = name in MOST
+            held = sums[one.kind]
+            held[name] = max(held[name], number) if most else held[name] + number
+    lines = ["", "### Attack", ""]
+    lines += ["| figure | " + " | ".join(ATTACKS.values()) + " |", "|---|---:|---:|"]
+    for name in (
+        "requests",
+        "conversations",
+        "told apart, asked",
+        "vault arrivals",
+        *MOST,
+        *ATTACKED,
+    ):
+        cells = (str(sums[kind].get(name, 0)) for kind in ATTACKS)
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    dates = sorted({one.date for one in slices})
+    minutes = sum(one.seconds for one in slices) / 60
+    commits = ", ".join(sorted({one.commit for one in slices}))
+    lines += ["", f"{minutes:.0f} minutes. Dates: {dates[0]} to {dates[-1]}. Commits: {commits}."]
+    wrong = [text for one in slices for text in one.wrong]
+    if wrong:
+        lines += ["", f"{len(wrong)} complaints, the first of them:", ""]
+        lines += [f"- `{text[:240].replace('`', '')}`" for text in wrong[:10]]
+    return lines
 
 
 def _mib(bytes_: float) -> str:

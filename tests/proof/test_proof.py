@@ -26,9 +26,12 @@ from proxy.scripted.faults import (
     disturbed,
     pieces,
 )
+from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.journal.conftest import create, store
 from tests.proof import results
 from tests.proof.__main__ import next_slice, parse
+from tests.proof.attack.hostile import WAYS, plan_of
+from tests.proof.attack.rude import RUDE
 from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
 from tests.proof.conversation import SCRIPTS, _bare_failures
 from tests.proof.facts import FACTS, compare
@@ -138,6 +141,18 @@ def test_what_differs_is_named(
     assert found.whole == (not lost and not reordered)
 
 
+def test_what_an_eve_asks_again_is_asked_once_and_another_request_is_another() -> None:
+    def asked(*names: str) -> list[Any]:
+        ask = {"kind": "tool-approval", "prompt": "?"}
+        return [
+            {"type": "input.requested", "data": {"requests": [{**ask, "requestId": name}]}}
+            for name in names
+        ]
+
+    assert len(FACTS["eve"](asked("a", "a~2", "a~3"))) == 1
+    assert len(FACTS["eve"](asked("a", "b~2"))) == 2
+
+
 def test_a_turn_that_never_began_does_not_stand_for_the_end_of_another() -> None:
     # An Engine's client: one turn that never began, and the text of one whose end has not come yet.
     text, end = ("text", "Well."), ("end", "failed")
@@ -172,7 +187,38 @@ def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: in
 )
 def test_the_proof_goes_on_where_the_results_end(done: list[Slice], expected: Any) -> None:
     options: argparse.Namespace = parse([])
-    assert next_slice(options, done) == expected
+    talks = len(plan_of(1)[0])
+    attacked = [made("attack", requests=1_000_000), made("hostile", conversations=talks)]
+    assert next_slice(options, [*attacked, *done]) == expected
+
+
+def test_attacks_come_first_and_each_way_to_misbehave_is_seen_in_any_fraction() -> None:
+    plan, once = plan_of(1)
+    assert {(way, dialect) for way, dialect, _ in plan[:once]} == {
+        (way, dialect) for way in (*WAYS, *RUDE) for dialect in ("herm", "eve", "engine")
+    }
+    assert len(set(plan)) == len(plan) == (len(WAYS) * len(SCRIPT_NAMES) + len(RUDE)) * 3
+    options = parse(["--fraction", "0.05"])
+    done = [made("attack", requests=49_000)]
+    assert next_slice(options, []) == ("attack", 50_000, 450.0)
+    assert next_slice(options, done) == ("attack", 1000, 450.0)
+    done.append(made("attack", requests=1000))
+    assert next_slice(options, done) == ("hostile", once, 450.0)
+    done.append(made("hostile", conversations=once))
+    assert next_slice(options, done) == ("kills", 100, 450.0)
+
+
+@pytest.mark.parametrize("name", results.ATTACKED)
+def test_one_bad_figure_of_an_attack_fails_its_slice(name: str) -> None:
+    bad = made("attack", None, requests=5, **{name: 1})
+    assert results.failures([bad])
+    assert not results.failures([made("attack", None, requests=5, **{name: 0})])
+    worse = made("attack", None, requests=7, **{name: 2, "longest turn, ms": 9})
+    table = results.report([bad, worse, made("hostile", conversations=4)])
+    assert f"| {name} | 3 | 0 |" in table
+    assert "| requests | 12 | 0 |" in table
+    assert "| conversations | 0 | 4 |" in table
+    assert "| longest turn, ms | 9 | 0 |" in table
 
 
 @pytest.mark.parametrize(("executed", "bad"), [(10, 0), (9, 1)])

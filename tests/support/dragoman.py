@@ -197,7 +197,7 @@ class Dragoman:
         runner = self._runner
         assert runner is not None
         assert runner.server is not None
-        for session in list(self.sessions._live.values()):
+        for session in self.sessions.live:
             session.close()
         for connection in list(runner.server.connections):
             if connection.transport is not None:
@@ -209,6 +209,12 @@ class Dragoman:
         await self.crash()
         if isinstance(self._journal, CrashJournal):
             self._journal.repaired()
+        await self.start()
+
+    async def reconfigure(self, **tables: Any) -> None:
+        """Crash and start again with other tables of the configuration."""
+        await self.crash()
+        self._settings.update(tables)
         await self.start()
 
     # What tests ask.

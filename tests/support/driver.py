@@ -22,9 +22,8 @@ from adapters.events import (
 )
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
 from proxy.upstream.client import Upstream
+from tests.support.played import Played
 
 __all__ = ["Driver"]
 
@@ -35,22 +34,20 @@ LATER_MS = 10_000
 """Longer than any codec holds an event back (the Engine's: 2 s for the second terminal event)."""
 
 
-class Driver:
-    """One session on one backend. `events` are its canonical events, `state` what is open."""
+class Driver(Played):
+    """One session on one backend."""
 
     def __init__(self, upstream: Upstream, codec: ClientCodec, *, start: int) -> None:
         """Begin at `start`, in Unix milliseconds; every step takes one."""
+        super().__init__(lambda: codec)
         self.upstream = upstream
-        self.codec = codec
-        self.state = LogState()
-        self.events: list[Event] = []
         self.calls: list[str] = []
-        self._normalizer = Normalizer(self.state)
         self._now = start
         self._answers: list[Mapping[str, object]] = []
         self._commands = 0
+        self._files: dict[str, bytes] = {}
         self._read = False
-        self._take([SessionStarted(thread_id=MAIN)])
+        self.take([SessionStarted(thread_id=MAIN)])
 
     async def send(
         self,
@@ -62,7 +59,8 @@ class Driver:
         """Send a command and follow what it starts; `answers` are given as requests come."""
         self._answers += answers
         self._read = False
-        await self._submit(command, blobs or {})
+        self._files |= blobs or {}
+        await self._submit(command)
         await self._settle()
         assert not self._answers, "the backend asked for less than the test answers"
 
@@ -70,11 +68,11 @@ class Driver:
     def _command_id(self) -> str:
         return f"command-{self._commands}"
 
-    async def _submit(self, command: AnyCommand, blobs: Mapping[str, bytes]) -> None:
+    async def _submit(self, command: AnyCommand) -> None:
         self._commands += 1
         self.codec.check(command)
-        self._take(self._accepted(command))
-        await self._run(self.codec.submit(self._command_id, command, blobs))
+        self.take(self._accepted(command))
+        await self._run(self.codec.submit(self._command_id, command))
 
     def _accepted(self, command: AnyCommand) -> list[Event]:
         """Return what a session writes down before it sends a command."""
@@ -106,7 +104,7 @@ class Driver:
                 calls += self.codec.streams()
             if self.codec.wake_at is not None:
                 self._now = max(self._now, self.codec.wake_at) + LATER_MS
-                self._take(self.codec.tick(self._now))
+                self.take(self.codec.tick(self._now))
             if not calls:
                 return
             for call in calls:
@@ -125,30 +123,34 @@ class Driver:
         )
         return not open_ and (self._read or refused)
 
+    async def _load(self) -> Mapping[str, bytes]:
+        return self._files
+
     async def _run(self, call: Call) -> None:
         self.calls.append(call.name)
         if not call.stream:
-            self._take(self.codec.respond(call, await self.upstream.call(call), self._tick()))
+            answered = await self.upstream.call(call, self._load)
+            self.take(self.codec.respond(call, answered, self._tick()))
             return
-        async with self.upstream.stream(call, self.codec.framing) as answer:
+        async with self.upstream.stream(call, self.codec.framing, self._load) as answer:
             if isinstance(answer, Response):
-                self._take(self.codec.respond(call, answer, self._tick()))
+                self.take(self.codec.respond(call, answer, self._tick()))
                 return
-            self._take(self.codec.opened(call, answer.head, self._tick()))
+            self.take(self.codec.opened(call, answer.head, self._tick()))
             # What waited for the stream.
             for step in self.codec.take_calls():
                 await self._run(step)
             await answer.read(lambda frames: self._read_frames(call, frames))
             assert answer.tail == b""
         self._read = True
-        self._take(self.codec.closed(call, CloseReason.ENDED, self._tick()))
+        self.take(self.codec.closed(call, CloseReason.ENDED, self._tick()))
 
     async def _read_frames(
         self, call: Call, frames: Iterable[SseFrame | bytes | FrameTooLarge]
     ) -> None:
         for frame in frames:
             assert not isinstance(frame, FrameTooLarge)
-            new = self._take(self.codec.feed(call, frame, self._tick()))
+            new = self.take(self.codec.feed(call, frame, self._tick()))
             await self._answer(new)
 
     async def _answer(self, new: Iterable[Event]) -> None:
@@ -157,24 +159,19 @@ class Driver:
             if isinstance(event, InteractionRequested):
                 while self._answers and self._is_open(event.request_id):
                     given = {"request_id": event.request_id, **self._answers.pop(0)}
-                    await self._submit(AnswerInteraction.model_validate(given), {})
+                    await self._submit(AnswerInteraction.model_validate(given))
                     for call in self.codec.take_calls():
                         await self._run(call)
                     if self.state.inputs and self.codec.wake_at is not None:
                         # An answer in doubt: what became of it is asked again, later.
                         self._now = max(self._now, self.codec.wake_at)
-                        self._take(self.codec.tick(self._now))
+                        self.take(self.codec.tick(self._now))
                         for call in self.codec.take_calls():
                             await self._run(call)
 
     def _is_open(self, request_id: str) -> bool:
         open_ = self.state.interactions.get(request_id)
         return open_ is not None and open_.claimed_by is None
-
-    def _take(self, raw: Sequence[Event]) -> Sequence[Event]:
-        new = self._normalizer.feed(raw)
-        self.events += new
-        return new
 
     def _tick(self) -> int:
         self._now += STEP_MS

@@ -28,11 +28,13 @@ __all__ = [
     "Form",
     "ProtocolViolation",
     "Refused",
+    "Style",
     "TurnResult",
 ]
 
-Style = Literal["T", "S"]
-"""Whose requests are sent: `T` the token generation's, `S` the session-ID generation's."""
+Style = Literal["T", "S1", "S"]
+"""Whose requests are sent: `T` the token generation's, `S` the session-ID generation's. `S1` are
+0.31 to 0.44 of the latter, which take the first boundary after their cursor for theirs (7.6)."""
 
 # Section 7.5: the S2 client takes 15 s without a byte for a lost connection; a test gives up then.
 SILENCE_S = 15.0
@@ -582,6 +584,7 @@ class _TurnReader:
 
     def __init__(self, style: Style, delivery_id: str | None) -> None:
         self._style = style
+        # Up to 0.44 there is no selection: the first boundary ends the read.
         self._delivery_id = delivery_id if style == "S" else None
         self._begun = self._delivery_id is None
         self._asked: set[str] = set()
@@ -620,7 +623,7 @@ class _TurnReader:
                 self._sign_ins.discard(data["name"])
             case "session.waiting":
                 return not self._sign_ins
-            case "turn.waiting":
+            case "turn.waiting" if self._style == "S":
                 if self._asked:
                     return True
                 return bool(data["on"] == "input" and not self._sign_ins)

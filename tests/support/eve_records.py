@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tests.support.eve_shown import ShownCalls
 from tests.support.strictness import ISO_MS, ProtocolViolation
 
 __all__ = ["Form", "ProtocolViolation", "RecordChecker", "check_shape"]
@@ -465,6 +466,8 @@ class RecordChecker:
         self._records = 0
         self._over = False
         self._child = child
+        # A backend that we do not play shows calls as it does.
+        self._shown = ShownCalls() if form == "all" and not real else None
 
     def check(self, record: Record) -> None:
         """Take the next record.
@@ -491,6 +494,8 @@ class RecordChecker:
         if kind == "message.received" and self._form != "tokens" and not delivered:
             _fail("a received message without its `deliveryIds`", record)
         self._place(kind, record)
+        if self._shown is not None:
+            self._shown.take(record)
 
     def _place(self, kind: str, record: Record) -> None:
         data = record.get("data", {})
@@ -570,6 +575,9 @@ class RecordChecker:
             "task.settled",
             "agent.started",
         }
+        if kind == "input.requested" and not self._real:
+            self._asked_again(record)
+            return
         if kind not in late:
             _fail("a record of a turn, and no turn is open", record)
         if kind == "action.result":
@@ -678,6 +686,16 @@ class RecordChecker:
                 _fail("the same request twice", record)
             self._open.requests[request["requestId"]] = request["kind"]
         self._open.paused = True
+
+    def _asked_again(self, record: Record) -> None:
+        """What was answered in vain is asked once more, under another name."""
+        (request,) = record["data"]["requests"]
+        before, _, number = request["requestId"].rpartition("~")
+        if not before or not number.isdecimal():
+            _fail("a request of a turn, and no turn is open", record)
+        for name in [n for n in self._open.requests if n.partition("~")[0] == before]:
+            del self._open.requests[name]
+        self._open.requests[request["requestId"]] = request["kind"]
 
     def _resolved(self, record: Record) -> None:
         for resolution in record["data"]["resolutions"]:

@@ -9,7 +9,7 @@ import pytest
 
 from adapters.base import Call, Response
 from proxy.scripted.faults import Silence, Stall, WrongContentType
-from proxy.upstream.client import Stream, Upstream
+from proxy.upstream.client import Load, Stream, Upstream
 from tests.support.dragoman import SCRIPTED
 
 __all__ = ["HASTE", "impatient", "shorten"]
@@ -64,13 +64,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     do, stream = Upstream.call, Upstream.stream
 
-    async def hasty_call(self: Upstream, call: Call) -> Response:
-        return await do(hasty(self, call), call)
+    async def hasty_call(self: Upstream, call: Call, load: Load) -> Response:
+        return await do(hasty(self, call), call, load)
 
     def hasty_stream(
-        self: Upstream, call: Call, framing: str
+        self: Upstream, call: Call, framing: str, load: Load
     ) -> AbstractAsyncContextManager[Stream | Response]:
-        return stream(hasty(self, call), call, framing)
+        return stream(hasty(self, call), call, framing, load)
 
     monkeypatch.setattr(Upstream, "call", hasty_call)
     monkeypatch.setattr(Upstream, "stream", hasty_stream)

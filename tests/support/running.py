@@ -32,6 +32,7 @@ class Running(Dragoman):
     Args:
         journal: a URL, or a journal that a restart finds again.
         engine: arguments of `create_engine_app`.
+        table: further members of the Engine's table in the configuration.
         settings: further tables of the configuration.
         speed: how much faster than real time the proxy's clock runs.
     """
@@ -41,10 +42,11 @@ class Running(Dragoman):
         journal: str | Journal,
         *,
         engine: Mapping[str, Any] | None = None,
+        table: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         speed: float = SPEED,
     ) -> None:
-        backends = {BACKEND: Backend("engine", engine or {})}
+        backends = {BACKEND: Backend("engine", engine or {}, table or {})}
         super().__init__(journal, backends, settings=settings, speed=speed)
 
     @property

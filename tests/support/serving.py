@@ -8,14 +8,24 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
+from proxy.connections import Runner
+from proxy.keys import SESSIONS
+
 __all__ = ["HOST", "close", "serve", "served"]
 
 HOST = "127.0.0.1"
+GRACE_SECONDS = 0.1
 
 
 async def serve(app: web.Application, port: int = 0) -> tuple[web.AppRunner, int]:
     """Serve an application, at any port without one; returns what closes it, and the port."""
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+    runner: web.AppRunner
+    if SESSIONS in app:
+        runner = Runner(app, grace=GRACE_SECONDS)
+    else:
+        runner = web.AppRunner(
+            app, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS, access_log=None
+        )
     await runner.setup()
     await web.TCPSite(runner, HOST, port, reuse_address=True).start()
     return runner, int(runner.addresses[0][1])

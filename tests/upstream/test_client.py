@@ -7,20 +7,23 @@ sent again, anything else may not.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import urllib.parse
-from collections.abc import AsyncIterator, Sequence
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import aiohttp
 import pytest
 from multidict import CIMultiDict, MultiDict
 
 from adapters.base import Call, Request, Response
+from adapters.body import body_of, file_in_base64
 from adapters.errors import ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.upstream.client import Stream, Upstream
+from proxy.upstream.client import MOST_CARRYING, PIECE_BYTES, WHY_LIMIT, Stream, Upstream
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import until
 
@@ -76,6 +79,42 @@ async def collect(stream: Stream, frames: list[object]) -> None:
     await stream.read(frames.extend)
 
 
+async def test_many_small_frames_that_come_at_once_are_taken_in_pieces(
+    upstream: Upstream, origin: Origin
+) -> None:
+    frame = b"data: 1\n\n"
+    body = frame * 200_000
+    origin.answers = [head("200 OK", SSE, f"Content-Length: {len(body)}") + body]
+    taken: list[int] = []
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with upstream.stream(get("/x"), "sse") as answer, asyncio.TaskGroup() as group:
+        assert isinstance(answer, Stream)
+        task = group.create_task(others())
+        await answer.read(lambda frames: taken.append(len(frames)))
+        task.cancel()
+    assert sum(taken) == 200_000
+    assert max(taken) <= PIECE_BYTES // len(frame) + 1
+    # Everybody else has a turn for each piece.
+    assert turns >= len(body) // PIECE_BYTES
+
+
+async def test_what_a_library_quotes_of_a_backend_is_one_short_line(
+    upstream: Upstream, origin: Origin
+) -> None:
+    origin.answers = [b"HTTP/1.1 200 OK\r\nbad\x1b[2J header" + b"x" * 4_000 + b"\r\n\r\n"]
+    with pytest.raises(UpstreamUnavailable) as caught:
+        await upstream.call(post())
+    assert caught.value.message.isprintable()
+    assert len(caught.value.message) < WHY_LIMIT + 100
+
+
 async def refused(upstream: Upstream, call: Call) -> Response:
     """Return the answer of a stream call that is no stream."""
     async with upstream.stream(call, "sse") as answer:
@@ -116,8 +155,8 @@ async def test_the_credential_replaces_what_a_codec_put_there(
         ("/engines/one", "/execute", "/engines/one/execute"),
         ("/engines/one/", "/execute", "/engines/one/execute"),
         ("/a%20b", "/execute", "/a%20b/execute"),
-        # An id with a slash in it stays one part of the path.
-        ("", "/session/a%2Fb/stream", "/session/a%2Fb/stream"),
+        # What is quoted in an id stays quoted.
+        ("", "/session/a%3Ab%3F/stream", "/session/a%3Ab%3F/stream"),
     ],
 )
 async def test_paths_are_below_the_base_url_and_are_not_encoded_again(
@@ -197,6 +236,29 @@ async def test_a_body_over_the_limit_is_not_read_on(
         await upstream.call(post())
     assert failed.value.sent
     assert sent < 8 * 2**20
+
+
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "deflate, gzip", "br", "x-unknown"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_packed_answer_is_refused_before_a_byte_of_it_is_unpacked(
+    upstream: Upstream, origin: Origin, coding: str, stream: bool
+) -> None:
+    bomb = gzip.compress(bytes(2**20))
+    origin.answers = [
+        head("200 OK", f"Content-Encoding: {coding}", SSE, f"Content-Length: {len(bomb)}") + bomb
+    ]
+    error = await failure(upstream, stream=stream)
+    assert isinstance(error, UpstreamUnavailable)
+    assert error.sent
+    assert f"packed as `{coding}`" in error.message
+    assert origin.asked[0].headers["accept-encoding"] == "identity"
+
+
+async def test_an_answer_that_says_it_is_not_packed_is_taken(
+    upstream: Upstream, origin: Origin
+) -> None:
+    origin.answers = [head("200 OK", "Content-Encoding: Identity", "Content-Length: 2") + b"{}"]
+    assert (await upstream.call(post())).body == b"{}"
 
 
 # Streams.
@@ -470,3 +532,56 @@ async def test_heartbeats_keep_a_stream_alive(http: aiohttp.ClientSession, origi
     upstream = Upstream(http, origin.url, {}, silence_seconds=0.5)
     frames, _ = await read(upstream, get("/execute/replay"))
     assert len(frames) == 1
+
+
+class Files(dict[str, bytes]):
+    """Files whose end can be seen."""
+
+
+async def test_a_stream_keeps_nothing_of_the_files_that_its_request_had(
+    upstream: Upstream, origin: Origin
+) -> None:
+    # A turn may wait for a person for days.
+    body = body_of({"file": file_in_base64("a" * 64)})
+    call = Call("execute", Request("POST", "/execute", body=body), stream=True)
+    origin.answers = [head("200 OK", SSE) + b"data: 1\n\n"]
+    files = Files({"a" * 64: b"x" * 100_000})
+    kept = weakref.ref(files)
+
+    async def load() -> Files:
+        nonlocal files
+        found, files = files, Files()
+        return found
+
+    async with upstream.stream(call, "sse", load) as answer:
+        assert isinstance(answer, Stream)
+        await until(lambda: kept() is None)
+
+
+async def test_no_more_files_are_loaded_than_the_backend_is_sent_at_a_time(
+    upstream: Upstream, origin: Origin
+) -> None:
+    body = body_of({"file": file_in_base64("a" * 64)})
+    call = Call("message", Request("POST", "/message", body=body))
+    loads = 0
+    answers = asyncio.Event()
+
+    async def load() -> Mapping[str, bytes]:
+        nonlocal loads
+        loads += 1
+        return {"a" * 64: b"x"}
+
+    async def patient(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answers.wait()
+        writer.write(head("200 OK", "Content-Length: 0"))
+
+    origin.answers = [patient] * (2 * MOST_CARRYING)
+    calls = [asyncio.create_task(upstream.call(call, load)) for _ in origin.answers]
+    await until(lambda: len(origin.asked) == MOST_CARRYING)
+    # A request without files waits for none of them.
+    origin.answers.insert(0, head("200 OK", "Content-Length: 0"))
+    assert (await upstream.call(get("/health"))).status == 200
+    assert loads == MOST_CARRYING
+    answers.set()
+    assert [answer.status for answer in await asyncio.gather(*calls)] == [200] * len(calls)
+    assert loads == len(calls)

@@ -23,11 +23,13 @@ await drive({
   },
   say: (session, message) => session.send(message),
   answer: (session, inputResponses) => session.send({ inputResponses }),
+  answerAndSay: (session, inputResponses, message) => session.send({ inputResponses, message }),
   react: {
     React,
     TestRenderer,
     useEveAgent,
     say: (agent, message) => agent.send({ message }),
     respond: (agent, inputResponses) => agent.send({ inputResponses }),
+    respondAndSay: (agent, inputResponses, message) => agent.send({ inputResponses, message }),
   },
 });

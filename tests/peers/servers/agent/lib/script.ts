@@ -107,6 +107,10 @@ function decide(options: Any): Step {
     case "as-toolfail":
       return n === 0 ? { text: "Trying.", calls: [{ name: "break_things", input: { why: "test" } }] } : { text: "It broke." };
     case "as-approve2":
+      return n === 0
+        ? { text: "Two payments.", calls: [{ name: "send_payment", input: { to: "Ada", cents: 100 } }, { name: "send_payment", input: { to: "Bob", cents: 200 } }] }
+        : { text: "Both are decided." };
+    case "as-approve-twice":
       return n < 2
         ? { text: `Payment ${n + 1}.`, calls: [{ name: "send_payment", input: { to: "Ada", cents: 100 + n } }] }
         : { text: "Both are decided." };

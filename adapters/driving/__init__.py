@@ -1,0 +1,52 @@
+"""The parts that client codecs are built of: each is one concern as one small state machine.
+
+A client codec is a dispatcher over parts. A part is a slots dataclass of typed fields, which is its
+whole state and goes into the codec's stored state as it is, with methods that hear what happened
+and return what follows. Parts never call each other, and none knows a dialect (import contracts):
+only the codec and its own rooms call them. So what is true of a part can be read in one file, and
+is tested as a table: state, what is heard, what follows.
+
+| part | its job | who uses it |
+|---|---|---|
+| `ledger` | what was sent to the backend, until the log knows its fate and its receipt | all |
+| `doubts` | inputs whose answer was lost, until a list tells what became of them | all |
+| `asks` | open interactions, and what was answered to them | all |
+| `held` | tool calls that wait until their permission is known | Engine, eve |
+
+**How a part hears.** By methods with the names of what it hears, each of which only the parts have
+that it concerns. The first sketch had one set of transitions for all (a stream opened, a turn is
+over, the connection is lost), which the codec would hand to every part. The three codecs show that
+the order of the events that follow is the dialect's: at the end of a turn an Engine lets held calls
+go, resolves what was answered, ends the step and then the turn, while an eve decides the calls,
+waits for the boundary and resolves what it can infer. A broadcast has one order.
+
+**Time.** A part that waits says until when (`Part.due`), and `soonest` of all dues is the codec's
+`wake_at`: nothing else keeps a deadline. What is to be done then is the part's own method, since it
+differs: `held` lets events go, `doubts` names the inputs that are to be looked for now, and the
+codec makes the dialect's request of each. A part knows no request, so the calls of an `Out` come
+from a codec's rooms.
+
+**What is stored.** All fields of a part but those marked `NOT_STORED`, which concern a connection
+and begin anew after a restart. A changed field is a new version of every state that holds the part.
+
+**Deltas bypass the parts.** They come by thousands. A codec makes the next delta of an open block
+without asking any part, and asks again as soon as anything else comes.
+
+Parts that no codec uses yet, and what the codecs at hand ask of them:
+
+* `again`: refused for now, and when to try again. Herm (`Message.held`, `since`): 409, 429 and
+  `deployment_not_ready` hold the message back for 2 s or 5 s, or as `Retry-After` says, for ten
+  minutes, and the end of the turn lets it go at once. eve (`retries`): a request is kept whole and
+  sent again after 250 ms doubling to 2 s for 20 s, an answer ten times 200 ms apart. One record,
+  `(command_id, since, tries, at)`, and a policy as a value (waits, until when, how often); what is
+  sent again is made by the codec, and the ledger's input stays open for as long. It has to be
+  stored, or a restart doubts what was only refused.
+* `catching_up`: joining a list and a stream. Herm's room of that name, with `numbers`; Managed
+  Agents will need the same with ids in the place of numbers. The Engine's list is a replay without
+  ids, whose frames are compared by content: `adapters.engine.alignment`. All answer the same
+  question, «is this frame new, known, or to be kept until more is read», and `alignment` is the
+  model: values in, verdicts out, no event and no request. What they share beyond the question shows
+  when the second one is built.
+
+And what the parts at hand still lack for Herm and eve is said in their docstrings.
+"""

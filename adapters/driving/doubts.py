@@ -1,0 +1,133 @@
+"""Inputs whose answer was lost: nobody knows whether they arrived, until a list tells.
+
+A doubt begins with a look at the list. What that brings decides, or says when to look again:
+
+| the look | which one | then |
+|---|---|---|
+| `SHOWN` | any | `TAKEN` |
+| `MISSING` | the first | `TELL`, and looked for once more after `LOOK_AGAIN_MS` |
+| `MISSING` | a later one, not due | `WAIT`, until it is |
+| `MISSING` | a later one, due | `LOST`: what the connection held has arrived by then |
+| `UNREAD` | the first `LOOKS` - 1 of these | `WAIT`, and looked for after `LOOK_RETRY_MS` |
+| `UNREAD` | one more | `UNKNOWN` |
+
+When to look again is stored: a restart goes on waiting, and does not begin again.
+
+Herm reads one list for all doubts: it hands `hear` the time at which that list was begun, since an
+older one decides nothing, and will want to say how often the list itself was tried. In eve silence
+is the evidence, for there is no list: it will use `open` and `forget`, set `at` when its stream
+opens, and needs a `due` that is no earlier than a while after the stream has opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Annotated
+
+from adapters.driving.part import NOT_STORED, Part, soonest
+
+__all__ = ["LOOKS", "LOOK_AGAIN_MS", "LOOK_RETRY_MS", "Doubt", "Doubts", "Evidence", "Verdict"]
+
+LOOK_AGAIN_MS = 2_000
+"""How long after a list that does not show an input it is asked once more: by then, what the broken
+connection held has arrived. Ours."""
+
+LOOKS = 12
+LOOK_RETRY_MS = 5_000
+"""How often, and how long after, a list that cannot be read is asked again for an input in doubt:
+as long as a backend that is away is borne."""
+
+
+class Evidence(enum.Enum):
+    """What a look has brought."""
+
+    SHOWN = enum.auto()
+    """It arrived."""
+
+    MISSING = enum.auto()
+    """There is nothing of it."""
+
+    UNREAD = enum.auto()
+    """The list could not be had."""
+
+
+class Verdict(enum.Enum):
+    """What a look means; but for the first two the doubt is over."""
+
+    WAIT = enum.auto()
+    """It is looked for again when it is due."""
+
+    TELL = enum.auto()
+    """The same, and it is time to say so."""
+
+    TAKEN = enum.auto()
+    LOST = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+@dataclasses.dataclass(slots=True)
+class Doubt:
+    """`at` is when to look again, None until a look has brought nothing; `looks` counts those that
+    could not be read."""
+
+    at: int | None = None
+    looks: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class Doubts(Part):
+    """The doubts by their commands' ids. `looking` are those that are looked for just now."""
+
+    open: dict[str, Doubt] = dataclasses.field(default_factory=dict)
+    looking: Annotated[set[str], NOT_STORED] = dataclasses.field(default_factory=set)
+
+    @property
+    def due(self) -> int | None:
+        if not self.open:
+            return None
+        return soonest(*(doubt.at for doubt in self._resting().values()))
+
+    def due_at(self, now: int) -> list[str]:
+        """Return what is to be looked for now."""
+        resting = self._resting().items()
+        return [name for name, doubt in resting if doubt.at is not None and doubt.at <= now]
+
+    def _resting(self) -> dict[str, Doubt]:
+        return {name: doubt for name, doubt in self.open.items() if name not in self.looking}
+
+    def look(self, command_id: str) -> None:
+        """Hear that an input is looked for: now, for the first time or again."""
+        self.open.setdefault(command_id, Doubt())
+        self.looking.add(command_id)
+
+    def hear(self, command_id: str, evidence: Evidence, now: int) -> Verdict:
+        """Hear what a look has brought."""
+        self.looking.discard(command_id)
+        doubt = self.open[command_id]
+        verdict = _verdict(doubt, evidence, now)
+        match verdict:
+            case Verdict.TELL:
+                doubt.at = now + LOOK_AGAIN_MS
+            case Verdict.WAIT if evidence is Evidence.UNREAD:
+                doubt.at, doubt.looks = now + LOOK_RETRY_MS, doubt.looks + 1
+            case Verdict.WAIT:
+                pass
+            case _:
+                del self.open[command_id]
+        return verdict
+
+    def forget(self, command_id: str) -> None:
+        """Hear that the fate of an input is known otherwise."""
+        self.open.pop(command_id, None)
+        self.looking.discard(command_id)
+
+
+def _verdict(doubt: Doubt, evidence: Evidence, now: int) -> Verdict:
+    if evidence is Evidence.SHOWN:
+        return Verdict.TAKEN
+    if evidence is Evidence.UNREAD:
+        return Verdict.WAIT if doubt.looks < LOOKS - 1 else Verdict.UNKNOWN
+    if doubt.at is None:
+        return Verdict.TELL
+    return Verdict.WAIT if now < doubt.at else Verdict.LOST

@@ -1,0 +1,98 @@
+"""What was sent to a backend, until the log knows what became of it.
+
+    expected --taken--> taken --received--> (forgotten)
+        |                                       ^
+        +--refused, unknown, or taken of what owes no receipt
+
+An input is expected from the moment in which its request is made. Each is settled once: by the
+reply, by what the stream shows, by a list, whichever is first; the others then find nothing left to
+settle, so nobody has to remember who has told. A message or steering that was taken owes the log
+its receipt (law 7) and stays until that is written.
+
+What is not in the ledger is settled, or was never sent from here: hearing of it means nothing.
+
+Herm and eve will keep a record of their own for an input, a subclass of `Input`: eve the delivery
+and the words by which `message.received` is known, Herm the key and the sequence of its echo. What
+is left to them to build: a list of several messages on their way (`find` by a predicate), and
+`lost`, which settles all at once when the session is gone (eve: `_close_inputs`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Generic, TypeVar
+
+from adapters import events as ev
+from adapters import raw
+from adapters.driving.part import Part
+from adapters.state import RECEIVED_KINDS
+
+__all__ = ["Input", "Ledger"]
+
+
+@dataclasses.dataclass(slots=True)
+class Input:
+    """Something that was sent. `taken` says that the log knows it, and that its receipt is owed."""
+
+    command_id: str
+    kind: ev.InputKind
+    content: tuple[ev.Content, ...] = ()
+    taken: bool = False
+
+
+I = TypeVar("I", bound=Input)  # noqa: E741 - the letter of the word
+
+
+@dataclasses.dataclass(slots=True)
+class Ledger(Part, Generic[I]):
+    """The inputs by their commands' ids, in the order in which they were sent."""
+
+    open: dict[str, I] = dataclasses.field(default_factory=dict)
+
+    def expect(self, input_: I) -> None:
+        """Hear that an input is being sent, or may have been."""
+        self.open[input_.command_id] = input_
+
+    def settle(
+        self, command_id: str, outcome: raw.InputOutcome, error: ev.ErrorInfo | None = None
+    ) -> list[ev.Event]:
+        """Hear what became of an input; return what the log does not know yet."""
+        input_ = self.open.get(command_id)
+        if input_ is None or input_.taken:
+            return []
+        if outcome == "taken" and input_.kind in RECEIVED_KINDS:
+            input_.taken = True
+        else:
+            del self.open[command_id]
+        return [raw.settled(command_id, outcome, error)]
+
+    def receive(self, command_id: str, turn_id: str | None) -> list[ev.Event]:
+        """Hear that a message has become part of the conversation: it was taken, and this is its
+        receipt.
+        """
+        told = self.settle(command_id, "taken")
+        input_ = self.open.pop(command_id, None)
+        if input_ is None:
+            return told
+        return [
+            *told,
+            ev.MessageReceived(
+                thread_id=ev.MAIN,
+                turn_id=turn_id,
+                message_id=command_id,
+                content=input_.content,
+                command_id=command_id,
+                synthetic=True,
+            ),
+        ]
+
+    @property
+    def message(self) -> I | None:
+        """The oldest message that is on its way, or whose receipt is owed."""
+        return next((input_ for input_ in self.open.values() if input_.kind == "message"), None)
+
+    def drop_message(self) -> None:
+        """Forget the message without a word: what became of it is told otherwise."""
+        message = self.message
+        if message is not None:
+            del self.open[message.command_id]

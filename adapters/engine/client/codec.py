@@ -1,0 +1,381 @@
+"""The codec: hears what the session reports, asks the parts and the rooms, and keeps the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import orjson
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
+from adapters.driving.part import Out, soonest
+from adapters.engine import wire
+from adapters.engine.alignment import Decision, Known, Reached, mark_of, mark_of_text
+from adapters.engine.client import asking, ending, frames, posts, replies, turns
+from adapters.engine.client.reading import Reading, known_of
+from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of, upgrade_1
+from adapters.errors import DragomanError, NotSupported
+from adapters.framing.sse import SseFrame
+from adapters.jsonvalue import JsonError, parse_json
+from adapters.stored import Kept, fill, newest
+
+SLICE = 64
+"""Frames of a replay that waited and are processed at once: some milliseconds of work."""
+
+
+class EngineClient(ClientCodec):
+    """The client codec. `settings`: `task_id` names the session; `interrupt` may be `deny`."""
+
+    dialect = wire.DIALECT
+    framing: Literal["sse", "ndjson"] = "sse"
+    state_version = 2
+    records = RECORDS
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._task: str = settings["task_id"]
+        self._denies = settings.get("interrupt") == "deny"
+        self.abilities: Mapping[str, Ability] = (
+            posts.ABILITIES_DENYING if self._denies else posts.ABILITIES
+        )
+        self._s = State()
+        self._reached = Reached()
+        self._kept = Kept(EngineClient, "the state of an Engine's session")
+        self._reading = Reading()
+        # The last delta of the open block, of which the next one is made, and its native name.
+        self._last: ev.TextDelta | ev.ReasoningDelta | None = None
+        self._last_name = ""
+        self._calls: list[Call] = []
+        self.wake_at = None
+
+    # Commands.
+
+    def check(self, command: cmd.AnyCommand) -> None:
+        ability = self.abilities[command.TYPE]
+        if ability.support is Support.IMPOSSIBLE:
+            raise NotSupported(f"engine: `{command.TYPE}` is impossible: {ability.how}")
+        posts.check(command)
+        if isinstance(command, cmd.Interrupt):
+            posts.check_deniable(self._s.ask)
+
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        self._kept.touched = True
+        match command:
+            case cmd.SendMessage():
+                call = posts.execute(self._task, command_id, command)
+                turns.expect(self._s, command_id, command)
+                self._reading.sent(call)
+                return call
+            case cmd.AnswerInteraction():
+                ask = self._s.asks.open.get(command.request_id)
+                if ask is None:
+                    # An answer is addressed by task (section 10.1): it would go to another request.
+                    raise NotSupported(
+                        f"engine: request `{command.request_id}` is not the one that waits"
+                    )
+                call = posts.respond(self._task, command_id, command, ask.kind)
+            case cmd.Interrupt() if self._denies:
+                posts.check_deniable(self._s.ask)
+                call = posts.deny(self._task, command_id)
+            case _:
+                raise NotSupported(f"engine: nothing carries `{command.TYPE}`")
+        asking.give(self._s, command_id, command)
+        return call
+
+    def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
+        self._kept.touched = True
+        match command:
+            case cmd.SendMessage():
+                # Evidence is a turn in replay that we have not seen; `streams` asks for it.
+                turns.expect(self._s, command_id, command)
+                self._reading.sent(None)
+                return None
+            case cmd.Interrupt() if not self._denies:
+                return None
+            case cmd.AnswerInteraction() | cmd.Interrupt():
+                asking.give(self._s, command_id, command)
+                return replies.look(self._s, command_id)
+            case _:
+                return None
+
+    def take_calls(self) -> list[Call]:
+        calls, self._calls = self._calls, []
+        return calls
+
+    def streams(self) -> tuple[Call, ...]:
+        s = self._s
+        if self._reading.live is not None or self._reading.rest:
+            return ()
+        if s.turn is None and s.ledger.message is None:
+            return ()
+        if s.ending is not None and s.ending.error is not None:
+            # All is known; the turn's end only waits for `tick`.
+            return ()
+        return (posts.replay(self._task, self._reached.time),)
+
+    # What came of calls.
+
+    def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        self._last = None
+        self._reading.opened(call, self._reached, idle=self._s.turn is None)
+        if call.name == "replay":
+            return []
+        assert call.command_id is not None
+        return self._s.ledger.settle(call.command_id, "taken")
+
+    def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        if call.stream:
+            self._reading.over(call)
+        return self._follow(replies.reply(self._s, self._task, call, response, now))
+
+    def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        if call.stream:
+            self._reading.over(call)
+        return self._follow(replies.no_reply(self._s, self._task, call, error, sent=sent, now=now))
+
+    def _follow(self, out: Out) -> list[ev.Event]:
+        """Take up what follows from a reply."""
+        self._calls += out.calls
+        self._set_alarm()
+        return list(out.events)
+
+    def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        if self._reading.live is not call:
+            return []
+        decision = self._reading.closed(call, reason)
+        if reason is CloseReason.STOPPED:
+            return []
+        out = self._take_sorted(decision, now)
+        if self._reading.rest:
+            self._reading.ended = reason
+        else:
+            out += self._end_at(reason)
+        self._set_alarm()
+        return out
+
+    def _end_at(self, reason: CloseReason) -> list[ev.Event]:
+        """Hear that a body is over, all of which is processed."""
+        self._reading.ended = None
+        end = self._s.ending
+        if end is not None and (reason is CloseReason.ENDED or end.error is not None):
+            return ending.end(self._s)
+        return []
+
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
+        self._kept.touched = True
+        self._last = None
+        self._reading.drop()
+        before = self._s.turns
+        out = ending.lost(self._s, error.message)
+        if self._s.turns != before:
+            self._reading.turn_begun()
+        self._set_alarm()
+        return out
+
+    @property
+    def patience(self) -> int:  # type: ignore[override]
+        return self._reading.patience(paused=self._s.ask is not None)
+
+    # Time.
+
+    def tick(self, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        s = self._s
+        decision = self._reading.tick(now)
+        out = self._work_off(now, SLICE) if decision is None else self._take_sorted(decision, now)
+        out += s.held.tick(now)
+        if s.end_due is not None and now >= s.end_due and not self._reading.rest:
+            out += ending.end(s)
+        self._calls += [replies.look(s, command_id) for command_id in s.doubts.due_at(now)]
+        self._set_alarm()
+        return out
+
+    def _set_alarm(self) -> None:
+        s = self._s
+        self.wake_at = soonest(s.held.due, s.end_due, s.doubts.due, self._reading.due)
+
+    # The state.
+
+    @property
+    def frames(self) -> int:
+        return self._reached.frames
+
+    @property
+    def position(self) -> bytes:
+        return self._kept.position(self._place(), self._s.dump)
+
+    def _place(self) -> bytes:
+        block = self._s.block
+        # Once for each event, and of our own numbers only: nothing in it needs a check.
+        return orjson.dumps(
+            [self._reached.dump(), [block.kind, block.over, block.number, block.index]]
+        )
+
+    def snapshot(self) -> bytes:
+        return self._kept.snapshot(self._place(), self._s.dump())
+
+    @property
+    def changed(self) -> bool:
+        return self._kept.changed(self._s.dump)
+
+    @classmethod
+    def upgrade(cls, version: int, state: Any) -> Any:
+        if version != 1:
+            return super().upgrade(version, state)
+        # A position has its place alone.
+        place, *states = state
+        return [place, *map(upgrade_1, states)]
+
+    def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
+        if stored := newest(*self._kept.restore(snapshot, position)):
+            (reached, block), state = stored
+            self._reached = Reached.load(reached)
+            self._s = fill(State, state)
+            self._s.block = fill(Block, dict(zip(BLOCK, block, strict=True)))
+        self._last = None
+        self._reading = Reading()
+        self._set_alarm()
+
+    # Frames.
+
+    def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[ev.Event]:
+        assert isinstance(frame, SseFrame)
+        name = frame.event
+        if name == "heartbeat":
+            return []
+        payload: Any
+        try:
+            payload = parse_json(frame.data)
+        except JsonError:
+            payload = None
+        # The hot path: the next piece of the open block.
+        last = self._last
+        if (
+            last is not None
+            and name == self._last_name
+            and type(payload) is dict
+            and len(payload) == 1
+            and type(text := payload.get("text")) is str
+        ):
+            reached = self._reached
+            reached.count(mark_of_text(name, text))
+            # The next delta is made after the newest one: what these have in common goes with it.
+            self._last = delta = ev.next_delta(last, text, reached.frames)
+            return [delta]
+        if type(payload) is not dict:
+            payload = None
+        elif payload.get("task_id") not in (None, self._task):
+            # Section 11.3: replay has no task parameter, so other tasks may be between ours.
+            return []
+        self._reading.torn = False
+        return self._read(known_of(name, payload, frame.data), now)
+
+    def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        self._reading.torn = True
+        mark = mark_of("", None, offending)
+        return self._read(Known("", None, offending, mark, reason=reason), now)
+
+    def _read(self, frame: Known, now: int) -> list[ev.Event]:
+        """Make events of a frame: of a replay, where that is not known yet."""
+        if self._reading.rest:
+            # Behind what waits, which gets shorter with each frame that comes.
+            self._reading.rest.append(frame)
+            out = self._work_off(now, 2)
+            self._set_alarm()
+            return out
+        if self._reading.alignment is None:
+            return self._take(frame, now)
+        in_turn = self._s.turn is not None
+        out = self._take_sorted(self._reading.sort(frame, now, in_turn=in_turn), now)
+        self._set_alarm()
+        return out
+
+    def _take_sorted(self, decision: Decision | None, now: int) -> list[ev.Event]:
+        """Take what of a replay is new, and say where something may be missing before it."""
+        out: list[ev.Event] = []
+        if decision is None:
+            return out
+        if decision.gap is not None:
+            after = self._reached.time
+            self._reached.part()
+            out.append(
+                ev.Gap(
+                    thread_id=ev.MAIN,
+                    turn_id=self._s.turn,
+                    reason=decision.gap,
+                    cursor_from=None if after is None else str(after),
+                    synthetic=True,
+                )
+            )
+        self._reading.rest.extend(decision.frames)
+        return out + self._work_off(now, SLICE)
+
+    def _work_off(self, now: int, most: int) -> list[ev.Event]:
+        """Process some of the frames that wait; the others have their turn next.
+
+        Never as far as between two turns: a message that is sent there would be taken for that of a
+        turn that waits.
+        """
+        out: list[ev.Event] = []
+        reading = self._reading
+        while reading.rest and (most > 0 or self._s.turn is None):
+            out += self._take(reading.rest.popleft(), now)
+            most -= 1
+        if reading.rest:
+            # The next delta that comes stands behind them.
+            self._last = None
+        elif reading.ended is not None:
+            out += self._end_at(reading.ended)
+        return out
+
+    def _take(self, frame: Known, now: int) -> list[ev.Event]:
+        """Make events of a frame that is new."""
+        touched, self._kept.touched = self._kept.touched, True
+        self._last = None
+        s, reading, reached = self._s, self._reading, self._reached
+        name, payload = frame.name, frame.payload
+        if payload is None:
+            return self._take_garbled(frame, now)
+        reading.went_on()
+        reached.count(frame.mark, frame.time, frame.begins)
+        native = native_of(name, payload, reached.frames)
+        seen = Seen(name, payload, native, now, len(frame.data))
+        if frames.is_late(s, name, payload, may_begin=reading.may_begin):
+            return frames.late(s, seen)
+        before = s.turns
+        out = frames.meaning(s, seen)
+        if s.turns != before:
+            reading.turn_begun()
+        last = out[-1] if out else None
+        if name in _DELTAS and isinstance(last, ev.TextDelta | ev.ReasoningDelta):
+            if len(payload) == 1 and s.ending is None:
+                self._last, self._last_name = last, name
+            if len(out) == 1:
+                # A delta alone has changed nothing but the position.
+                self._kept.touched = touched
+                return out
+        self._set_alarm()
+        return out
+
+    def _take_garbled(self, frame: Known, now: int) -> list[ev.Event]:
+        if self._reading.is_echo(frame.mark):
+            return []
+        self._reached.count_garbled(frame.mark, framed=frame.reason is None)
+        reason = frame.reason
+        if reason is None:
+            reason = f"event `{frame.name or 'message'}`: the payload is no JSON object"
+        garbled = raw.garbled(wire.DIALECT, reason, frame.data, turn_id=self._s.turn)
+        out = frames.hold(self._s, [garbled], frame.name, now, len(frame.data))
+        self._set_alarm()
+        return out
+
+
+_DELTAS = frozenset({"text_delta", "thinking_delta"})

@@ -1,0 +1,193 @@
+"""What became of the requests to an Engine, and of those of which nobody knows.
+
+An answer whose reply was lost is looked for: what is pending tells (section 10.3). While the
+request is still listed, the answer has not arrived.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Call, Response
+from adapters.driving.doubts import Evidence, Verdict
+from adapters.driving.part import Out
+from adapters.engine.client import asking
+from adapters.engine.client.posts import pending
+from adapters.engine.client.state import State
+from adapters.errors import DragomanError
+
+
+def refusal(response: Response) -> ev.ErrorInfo:
+    """Return what an error body says; one without `error`, or that is no JSON, is quoted (4.1)."""
+    body = _error_body(response)
+    if body is None:
+        return raw.quoted(response, "The Engine")
+    details = body.get("details")
+    return raw.refused(
+        body["error"],
+        str(body.get("message") or body["error"]),
+        details if isinstance(details, dict) else None,
+    )
+
+
+def _error_body(response: Response) -> dict[str, Any] | None:
+    body = raw.json_of(response)
+    return body if isinstance(body, dict) and isinstance(body.get("error"), str) else None
+
+
+def _is_doubtful(response: Response) -> bool:
+    """Say whether the Engine may have taken what it was sent, whatever the status says.
+
+    500 is an unexpected failure (section 4.2); 502 and 504 without the Engine's own body are from
+    something in between.
+    """
+    if response.status == 500:
+        return True
+    return response.status in (502, 504) and _error_body(response) is None
+
+
+def _listed(response: Response) -> list[Any] | None:
+    """Return the records of an answer of `/hitl/pending`, None where it is none (10.3)."""
+    body = raw.json_of(response) if _is_ok(response) else None
+    found = body.get("pending") if isinstance(body, dict) else None
+    return found if isinstance(found, list) else None
+
+
+def _is_ok(response: Response) -> bool:
+    """Say whether a request was carried out."""
+    return 200 <= response.status < 300
+
+
+# What came of a call.
+
+
+def reply(s: State, task: str, call: Call, response: Response, now: int) -> Out:
+    """Hear the reply to a call, or what came in the place of a stream."""
+    match call.name:
+        case "replay":
+            return Out()
+        case "execute":
+            if _is_ok(response) or _is_doubtful(response):
+                # It may run (section 4.2, 500): replay will show.
+                return Out()
+            return Out(s.ledger.settle(_command_of(call), "refused", refusal(response)))
+        case "answered":
+            return _answered_elsewhere(s, task, _listed(response))
+        case _ if call.command_id not in s.ledger.open:
+            # The stream was faster than the reply, and has told.
+            return Out()
+        case "pending":
+            return _looked_up(s, task, _command_of(call), _listed(response), now)
+        case _:
+            return _answered(s, _command_of(call), response)
+
+
+def no_reply(s: State, task: str, call: Call, error: DragomanError, *, sent: bool, now: int) -> Out:
+    """Hear that a call got no reply; `sent` is false when the Engine surely never saw it."""
+    info = ev.ErrorInfo(code=str(error.code), message=error.message)
+    match call.name:
+        case "replay":
+            return Out()
+        case "execute":
+            # It may run: replay will show, or `give_up` says that nothing is known.
+            return Out() if sent else Out(s.ledger.settle(_command_of(call), "refused", info))
+        case "answered":
+            return _answered_elsewhere(s, task, None)
+        case _ if call.command_id not in s.ledger.open:
+            return Out()
+        case "pending":
+            return _looked_up(s, task, _command_of(call), None, now)
+        case _ if sent:
+            return _doubt(s, _command_of(call), info)
+        case _:
+            return _not_taken(s, _command_of(call), info)
+
+
+def _command_of(call: Call) -> str:
+    assert call.command_id is not None
+    return call.command_id
+
+
+# An answer.
+
+
+def _answered(s: State, command_id: str, response: Response) -> Out:
+    """Hear the reply to an answer."""
+    if _is_ok(response):
+        return Out(s.ledger.settle(command_id, "taken"))
+    error = refusal(response)
+    if _is_doubtful(response):
+        return _doubt(s, command_id, error)
+    out = _not_taken(s, command_id, error)
+    if response.status == 404:
+        # Section 10.1: nothing is pending for this task, so somebody else has answered; but so
+        # says a gateway that has lost its way to the Engine.
+        return Out(out.events, [pending("answered", command_id)])
+    return out
+
+
+def _not_taken(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
+    """Hear that an answer did not count: the open request can be answered again."""
+    told = s.ledger.settle(command_id, "refused", error)
+    return Out([*told, *s.asks.release(command_id, s.turn)])
+
+
+def _doubt(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
+    """Say that an answer may have arrived, and look: what is pending tells."""
+    message = f"{error.message} What is pending will show whether the answer arrived."
+    return Out([raw.in_doubt(message, error.code)], [look(s, command_id)])
+
+
+def look(s: State, command_id: str) -> Call:
+    """Ask what is pending: it tells what became of an answer."""
+    s.doubts.look(command_id)
+    return pending("pending", command_id)
+
+
+def _looked_up(s: State, task: str, command_id: str, found: list[Any] | None, now: int) -> Out:
+    """Hear what is pending, None where it could not be read."""
+    match s.doubts.hear(command_id, _evidence(s, task, command_id, found), now):
+        case Verdict.TAKEN:
+            return Out(s.ledger.settle(command_id, "taken"))
+        case Verdict.UNKNOWN:
+            return Out(s.ledger.settle(command_id, "unknown"))
+        case Verdict.LOST:
+            message = "The answer did not reach the Engine."
+            return _not_taken(s, command_id, ev.ErrorInfo(code="not_delivered", message=message))
+        case Verdict.TELL:
+            message = "What is pending still names the request; it will be asked once more."
+            return Out([raw.in_doubt(message)])
+        case Verdict.WAIT:
+            return Out()
+
+
+def _evidence(s: State, task: str, command_id: str, found: list[Any] | None) -> Evidence:
+    """Say what a list shows of an answer."""
+    if s.asks.given_by(command_id) is None:
+        # The request is resolved, or there is another one: the turn went on.
+        return Evidence.SHOWN
+    if found is None:
+        return Evidence.UNREAD
+    return Evidence.MISSING if _is_open(s, task, found) else Evidence.SHOWN
+
+
+def _is_open(s: State, task: str, found: list[Any]) -> bool:
+    """Say whether records of `/hitl/pending` have the request that we wait for."""
+    for item in found:
+        if isinstance(item, dict):
+            request_id = item.get("request_id")
+            if request_id == s.asked if request_id is not None else item.get("task_id") == task:
+                return True
+    return False
+
+
+def _answered_elsewhere(s: State, task: str, found: list[Any] | None) -> Out:
+    """Hear what is pending after a 404: a request that is listed can be answered again."""
+    if s.ask is None or s.ask.given is not None:
+        # The stream has told, or what becomes of the next answer will.
+        return Out()
+    if found is not None and _is_open(s, task, found):
+        return Out()
+    return Out(asking.infer_resolved(s))

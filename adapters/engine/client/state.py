@@ -1,0 +1,200 @@
+"""What must survive a restart of an Engine session, typed, and what of it earlier releases stored.
+
+`State` changes with what happens; `State.block` and `Reached` change with every delta. These two
+are the place that `adapters.stored.Kept` speaks of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import TypeAdapter
+
+from adapters import events as ev
+from adapters.driving.asks import Ask, Asks, Given
+from adapters.driving.doubts import Doubt, Doubts
+from adapters.driving.held import Held
+from adapters.driving.ledger import Input, Ledger
+from adapters.driving.part import NOT_STORED
+from adapters.engine import wire
+from adapters.engine.alignment import Reached, Trail
+from adapters.stored import completed
+
+END_HOLD_MS = 2_000
+"""How long a failed turn waits for the second of its two ends (design section 3; page 9.3)."""
+
+Kind = Literal["text", "reasoning"]
+
+
+@dataclasses.dataclass(slots=True)
+class OpenCall:
+    """A call without result; `asked` when a person was asked about it. `size` is how many bytes its
+    frame had; the input is not `kept` where there are many such bytes."""
+
+    tool: str
+    input: Any = None
+    asked: bool = False
+    size: int = 0
+    kept: bool = True
+
+
+@dataclasses.dataclass(slots=True)
+class Ending:
+    """How the turn ends, as the first of its terminal events has said; others may add to it.
+
+    `at` is when it came.
+    """
+
+    outcome: Literal["completed", "failed"]
+    at: int = 0
+    error: ev.ErrorInfo | None = None
+    native: ev.NativeRef | None = None
+    extra: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Block:
+    """The block of text or reasoning that the stream is in; `over` when its end was announced."""
+
+    kind: Kind | None = None
+    over: bool = False
+    number: int = 0
+    index: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class State:
+    """What must survive a restart, besides how far the stream was read."""
+
+    # The turn and the step that are open, and how many there were.
+    turn: str | None = None
+    last_turn: str | None = None
+    turns: int = 0
+    step: int | None = None
+    steps: int = 0
+    calls_in_step: bool = False
+    messages: int = 0
+    ending: Ending | None = None
+    # Calls without result, and how many had no name of their own.
+    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    unnamed_calls: int = 0
+    unnamed_asks: int = 0
+    # The parts.
+    ledger: Ledger[Input] = dataclasses.field(default_factory=Ledger)
+    doubts: Doubts = dataclasses.field(default_factory=Doubts)
+    asks: Asks[Ask] = dataclasses.field(default_factory=Asks)
+    held: Held = dataclasses.field(default_factory=Held)
+    # In the place: it changes with every delta.
+    block: Annotated[Block, NOT_STORED] = dataclasses.field(default_factory=Block)
+
+    @property
+    def asked(self) -> str | None:
+        """The request that the turn waits for: one at a time (section 8.8)."""
+        return next(iter(self.asks.open), None)
+
+    @property
+    def ask(self) -> Ask | None:
+        """The same as a record."""
+        return next(iter(self.asks.open.values()), None)
+
+    @property
+    def end_due(self) -> int | None:
+        """When a turn that failed waits no more for its other end."""
+        return None if self.ending is None else self.ending.at + END_HOLD_MS
+
+    def dump(self) -> bytes:
+        """Return what is stored of it, as JSON: all but the block."""
+        return _ADAPTER.dump_json(self)
+
+
+_ADAPTER = TypeAdapter(State)
+
+BLOCK = tuple(field.name for field in dataclasses.fields(Block))
+"""The order in which a place has the block's fields."""
+
+RECORDS = (
+    *(Reached, Trail, Block, State, OpenCall, Ending),
+    *(Ledger, Input, Doubts, Doubt, Asks, Ask, Given, Held),
+)
+"""What is stored: a change in one of them is a new version."""
+
+
+class Seen(NamedTuple):
+    """A frame on its way to what handles it; `size` is how many bytes it has."""
+
+    name: str
+    payload: dict[str, Any]
+    native: ev.NativeRef
+    now: int
+    size: int
+
+
+IN_ANY = frozenset({"task_id", "turn_id", "timestamp"})
+"""Members that any event may have (section 8.1)."""
+
+
+def native_of(name: str, payload: dict[str, Any], frame: int) -> ev.NativeRef:
+    """Return where the events of a frame come from."""
+    at = payload.get("timestamp")
+    if at is None:
+        at = payload.get("created_at")
+    return ev.NativeRef(
+        dialect=wire.DIALECT, type=name, at=at if isinstance(at, str) else None, frame=frame
+    )
+
+
+# The form of version 1, which had no parts.
+
+
+def upgrade_1(old: dict[str, Any]) -> dict[str, Any]:
+    """Return a state of version 1 as one of version 2."""
+    same = ("turn", "last_turn", "turns", "step", "steps", "calls_in_step", "messages")
+    held, ending = old["held"], old["ending"]
+    new = {
+        **{name: old[name] for name in same},
+        "ending": None if ending is None else {**ending, "at": old["ending_at"]},
+        "calls": old["open_calls"],
+        "unnamed_calls": old["unnamed_calls"],
+        "unnamed_asks": old["interactions"],
+        "ledger": {"open": {found["command_id"]: found for found in _inputs_1(old)}},
+        "doubts": {"open": old["doubts"]},
+        "asks": {"open": {} if old["interaction"] is None else {old["interaction"]: _ask_1(old)}},
+        "held": {
+            "events": held,
+            "undecided": [event["call_id"] for event in held if event["type"] == "tool.called"],
+            "since": old["held_at"],
+        },
+    }
+    return completed(State, new)
+
+
+def _inputs_1(old: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return what was sent and is not settled, or owes its receipt."""
+    if (message := old["pending"]) is not None:
+        yield {
+            "command_id": message["command_id"],
+            "kind": "message",
+            "content": message["content"],
+            "taken": message["settled"],
+        }
+    for command_id in old["doubts"]:
+        yield {"command_id": command_id, "kind": "answer"}
+    answer = None if old["interaction"] is None else old["answer"]
+    if answer is not None and not answer["settled"]:
+        kind = "interrupt" if answer.get("interrupt") else "answer"
+        yield {"command_id": answer["command_id"], "kind": kind}
+
+
+def _ask_1(old: dict[str, Any]) -> dict[str, Any]:
+    answer, given = old["answer"], None
+    if answer is not None:
+        given = {
+            "command_id": answer["command_id"],
+            "outcome": answer["outcome"],
+            "answer": answer.get("answer"),
+            "scope": "once" if answer["outcome"] == "approved" else None,
+            "claims": not answer.get("interrupt", False),
+        }
+    return {"kind": old["interaction_kind"], "call_id": old["interaction_call"], "given": given}

@@ -1,0 +1,287 @@
+"""The Engine face: `/execute`, `/execute/replay`, `/hitl/…` and `/health` below a base URL.
+
+A turn never depends on who reads it: the body of its `/execute` is one reader of the session's
+frames, a replay is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from adapters.base import Response
+from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.engine import requests, wire
+from adapters.engine.requests import Execute, Respond
+from adapters.engine.server import TASK_OPTION, EngineEncoder
+from adapters.errors import DragomanError, ErrorCode, NotSupported
+from adapters.faces import (
+    Action,
+    Backend,
+    Body,
+    Chosen,
+    Done,
+    Example,
+    Face,
+    Failure,
+    Follow,
+    Incoming,
+    Newest,
+    Open,
+    Opening,
+    Place,
+    Reading,
+    Route,
+    Say,
+    Seen,
+    Target,
+    Tell,
+    That,
+    TurnBody,
+    Waiting,
+)
+
+__all__ = ["FACE"]
+
+HEARTBEAT_SECONDS = 10.0
+"""How long a stream is silent at most; the page advises 15 s or so (engine page, section 17)."""
+
+ACTIVE_MS = 3 * 3_600_000
+"""How far back a replay reaches: CHANNEL_STATE_TTL_ACTIVE (section 11.1)."""
+
+PAUSED_MS = 72 * 3_600_000
+"""The same for a task that waits for an answer: CHANNEL_STATE_TTL_HITL (section 10.4)."""
+
+TASK = "task"
+"""The word for errors of routes that are about a task: what is not found there is one."""
+
+_OF_AN_ENGINE = ("/rpc", "/assets", "/memory", "/skills", "/admin")
+"""Routes of a real Engine that are none of the conversation (sections 5 and 16)."""
+
+_Seen = Seen[EngineEncoder]
+
+
+def _refuse(failure: Failure) -> Response:
+    task = failure.entered and failure.route.errors == TASK
+    return requests.refusal(failure.error, task=task, error_id=failure.error_id)
+
+
+# POST /execute: run a turn, and stream it (section 6).
+
+
+def _parse_execute(body: bytes, _: Incoming) -> Execute:
+    return requests.parse_execute(body)
+
+
+def _task_of(_: Incoming, wanted: Execute) -> Target:
+    return Chosen(wanted.task_id)
+
+
+def _check(message: SendMessage, backends: Sequence[Backend]) -> None:
+    """Refuse what a backend would ignore that is no Engine.
+
+    Raises:
+        NotSupported: one is none.
+    """
+    named = requests.for_engine_only(message)
+    for backend in backends:
+        if named and backend.dialect != wire.DIALECT:
+            raise NotSupported(
+                f"`{named[0]}` is not carried to backend `{backend.name}` of dialect "
+                f"`{backend.dialect}`: only an Engine knows it."
+            )
+
+
+def _open(_: Incoming, wanted: Execute, place: Place) -> Opening:
+    # What the backend cannot carry leaves no empty task behind.
+    _check(wanted.message, place.backends)
+    return Opening([wanted.message], wanted.blobs, options={TASK_OPTION: wanted.task_id})
+
+
+def _message(_: Incoming, seen: _Seen, wanted: Execute) -> Sequence[AnyCommand]:
+    _check(wanted.message, [seen.backend])
+    return [wanted.message]
+
+
+def _turn_of(seen: _Seen, command_id: str) -> Reading | None:
+    turn = seen.encoder.turn_of(command_id)
+    return None if turn is None else _reading(turn[1], turn=turn[0])
+
+
+def _reading(position: int, *, turn: str | None = None, stop: int | None = None) -> Reading:
+    return Reading(
+        position=position,
+        heartbeat=wire.heartbeat,
+        heartbeat_seconds=HEARTBEAT_SECONDS,
+        headers=requests.stream_headers(),
+        turn=turn,
+        stop=stop,
+    )
+
+
+# GET /execute/replay: what is buffered after a stamp, then the running turn (section 11).
+
+
+def _replayed(incoming: Incoming) -> Target:
+    task_id = requests.parse_replay(incoming.query).task_id
+    return Newest() if task_id is None else Chosen(task_id)
+
+
+def _replay(incoming: Incoming, seen: _Seen) -> Reading:
+    encoder = seen.encoder
+    after = max(requests.parse_replay(incoming.query).after, _horizon(seen))
+    position = min(after + 1, encoder.next_cursor)
+    if encoder.running is not None:
+        return _reading(position, turn=encoder.running)
+    return _reading(position, stop=encoder.next_cursor)
+
+
+def _horizon(seen: _Seen) -> int:
+    """Return the stamp up to which the buffer has expired; a turn that runs is kept whole."""
+    expired = seen.now - (PAUSED_MS if seen.state.interactions else ACTIVE_MS)
+    if seen.encoder.running is not None:
+        return min(expired, seen.encoder.turn_start - 1)
+    return expired
+
+
+# POST /hitl/respond: answer what a task waits for (section 10.1).
+
+
+def _parse_respond(body: bytes, _: Incoming) -> Respond:
+    return requests.parse_respond(body)
+
+
+def _asking(_: Incoming, given: Respond) -> Target:
+    if given.task_id is not None:
+        return Chosen(given.task_id)
+
+    def shows_it(seen: _Seen) -> bool:
+        shown = seen.encoder.request
+        return shown is not None and shown.request_id == given.request_id
+
+    return That(shows_it)
+
+
+def _answer(_: Incoming, seen: _Seen, given: Respond) -> Sequence[AnyCommand]:
+    shown = seen.encoder.request
+    if shown is None or given.request_id not in (None, shown.request_id):
+        raise DragomanError(
+            "This task does not wait for such an answer.", code=ErrorCode.UNKNOWN_INTERACTION
+        )
+    return [requests.to_command(given, shown)]
+
+
+def _resumed(_: Incoming, __: _Seen, given: Respond, done: Done) -> Response:
+    answered = given.request_id
+    for command in done.commands:
+        assert isinstance(command, AnswerInteraction)
+        answered = command.request_id
+    if answered is None:
+        answered = next((said.request_id for said in done.recalled if said.request_id), "")
+    return requests.json_response(200, requests.resumed_body(answered))
+
+
+def _blobs(said: Execute | Respond) -> Mapping[str, bytes]:
+    return said.blobs
+
+
+# GET /hitl/pending: what all tasks of this key on this route wait for (section 10.3).
+
+
+def _pending(_: Incoming, waiting: Sequence[_Seen]) -> Response:
+    records = [record for seen in waiting if (record := seen.encoder.pending) is not None]
+    records.sort(key=lambda record: record["created_at"])
+    return requests.json_response(200, requests.pending_body(records))
+
+
+# The rest.
+
+
+def _health(_: Incoming, place: Place) -> Response:
+    """Answer `GET /health`, which is about us (section 16)."""
+    if place.stopping:
+        raise DragomanError("The server is stopping.", code=ErrorCode.STOPPING)
+    return requests.json_response(200, requests.health_body(place.uptime_seconds))
+
+
+def _nothing(incoming: Incoming, _: Place) -> Response:
+    """Answer an unknown path or a wrong method, to those with a key (sections 3, 4.1 and 16)."""
+    path = "/" + incoming.names["tail"]
+    methods = {route.path: route.method for route in FACE.routes if route.method != "*"}
+    if (method := methods.get(path)) is not None:
+        raise DragomanError(
+            f"{path} takes {method}, not {incoming.method}.", code=ErrorCode.METHOD_NOT_ALLOWED
+        )
+    text = f"There is no {incoming.method} {path[:200]} here."
+    if path.startswith(_OF_AN_ENGINE):
+        text += " Dragoman serves the conversation; ask the Engine itself for the rest."
+    raise DragomanError(text, code=ErrorCode.NOT_FOUND)
+
+
+FACE = Face(
+    framing="sse",
+    # An Engine that drains refuses whatever it is asked (section 4.2).
+    reads_while_stopping=False,
+    noun="task",
+    refuse=_refuse,
+    routes=(
+        Route(
+            method="POST",
+            path=wire.EXECUTE,
+            needs=Action.WRITE,
+            errors=TASK,
+            example=Example({"message": "hello", "task_id": "{session}"}),
+            does=Say(
+                body=Body(_parse_execute, takes="files"),
+                where=_task_of,
+                opens=_open,
+                commands=_message,
+                blobs=_blobs,
+                answer=TurnBody(
+                    headers=requests.stream_headers,
+                    begun=_turn_of,
+                    over=lambda seen: seen.encoder.over,
+                ),
+            ),
+        ),
+        Route(
+            method="GET",
+            path=wire.REPLAY,
+            needs=Action.READ,
+            errors=TASK,
+            example=Example(query={"after": "0", "task_id": "{session}"}),
+            # Of what expired nothing is buffered any more (section 11.1).
+            does=Follow(_replayed, _replay, missing=requests.stream_headers),
+        ),
+        Route(
+            method="POST",
+            path=wire.RESPOND,
+            needs=Action.ANSWER,
+            errors=TASK,
+            example=Example({"answer": "no", "task_id": "{session}"}),
+            does=Say(
+                body=Body(_parse_respond, takes="files"),
+                where=_asking,
+                commands=_answer,
+                blobs=_blobs,
+                answer=_resumed,
+                looks_before=True,
+                # A repeat need not name the request that the first one answered.
+                recalls=True,
+            ),
+        ),
+        Route(
+            method="GET",
+            path=wire.PENDING,
+            needs=Action.READ,
+            errors=TASK,
+            does=Waiting(_pending),
+        ),
+        Route(
+            method="GET",
+            path=wire.HEALTH,
+            needs=Open("is open at every Engine (engine page, section 3)"),
+            does=Tell(_health),
+        ),
+        Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(_nothing)),
+    ),
+)

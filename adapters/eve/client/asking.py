@@ -1,0 +1,266 @@
+"""Records about requests to a person."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from adapters import events as ev
+from adapters.eve import wire
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.contents import details_of, options_of
+from adapters.eve.client.dues import Dues
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.members import Members
+from adapters.eve.client.records import SETTLED_WEIGHT, Line, Record, State
+from adapters.eve.client.reports import as_native, no_room, too_many
+from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
+from adapters.eve.client.server import Server
+from adapters.eve.client.turns import Turns
+from adapters.eve.client.values import CS_KEYS, beside_of, dump, rest_of, settlement_of
+from adapters.jsonvalue import name_of, text_of, weight_of
+
+_REQUEST_KINDS = {"tool-approval": "approval", "question": "question", "session-limit": "limit"}
+
+_OUTCOMES = {
+    "answered": "answered",
+    "approved": "approved",
+    "denied": "denied",
+    "ignored": "withdrawn",
+    "cancelled": "cancelled",
+    "invalid": "failed",
+}
+"""`outcome` of a resolution -> ours (section 9.4)."""
+
+_REQUESTED_KEYS = CS_KEYS | {"requests"}
+
+_REQUEST_KEYS = frozenset({"requestId", "kind", "prompt", "action", "allowFreeform", "options"})
+
+_RESOLVED_KEYS = CS_KEYS | {"resolutions"}
+
+_RESOLUTION_KEYS = frozenset({"requestId", "kind", "outcome", "response"})
+
+
+class Asking:
+    """What the agent asks."""
+
+    __slots__ = ("_asks", "_dues", "_holding", "_members", "_resolving", "_s", "_server", "_turns")
+
+    def __init__(
+        self,
+        state: State,
+        server: Server,
+        dues: Dues,
+        members: Members,
+        asks: Asks,
+        holding: Holding,
+        resolving: Resolving,
+        turns: Turns,
+    ) -> None:
+        self._s = state
+        self._server = server
+        self._dues = dues
+        self._members = members
+        self._asks = asks
+        self._holding = holding
+        self._resolving = resolving
+        self._turns = turns
+
+    def input_requested(self, line: Line, record: Record) -> list[ev.Event]:
+        requests = record.data.get("requests")
+        if not isinstance(requests, list):
+            return as_native(line, record)
+        out = too_many(line, len(requests), "requests")
+        for request in requests[: ev.MOST_OPEN]:
+            if isinstance(request, dict) and name_of(request.get("requestId")) is not None:
+                out += self._request(line, record, request)
+            else:
+                out += as_native(line, record)
+        return out
+
+    def _request(self, line: Line, record: Record, request: dict[str, Any]) -> list[ev.Event]:
+        s = self._s
+        request_id = request["requestId"]
+        known_request = s.requests.get(request_id)
+        if known_request is not None or request_id in s.resolved:
+            # A child's request is on its own stream and on its parent's, in any order.
+            if known_request is not None:
+                own = known_request["thread"] == line.thread
+                known_request["turn" if own else "shown_turn"] = line.native
+            return []
+        if len(s.requests) >= ev.MOST_OPEN:
+            return too_many(line, len(s.requests) + 1, "requests")
+        if request_id in line.unrelayed:
+            return []
+        action = request.get("action")
+        action = action if isinstance(action, dict) else {}
+        native_kind = request.get("kind")
+        kind = _REQUEST_KINDS.get(str(native_kind), "question")
+        asking = self._asking(line, record, action, kind)
+        call_id = name_of(action.get("callId")) if kind != "limit" else None
+        known = call_id in asking.calls
+        self._holding.decide(asking, call_id, "ask" if kind == "approval" else "allow")
+        if line.thread != ev.MAIN:
+            if s.unrelayed >= ev.MOST_OPEN:
+                return no_room(line, "request", [request_id], ev.MOST_OPEN)
+            s.unrelayed += 1
+            line.unrelayed[request_id] = None
+            return []
+        out = self._holding.released(asking) if asking is not line else []
+        if asking is not line:
+            if asking.turn is None:
+                # The parent tells it before the child's own stream does.
+                number = max(asking.sequence + 1, 0)
+                turn_id = f"{asking.thread}:turn_{number}"
+                asking.native = None
+                out.append(self._turns.begin(asking, turn_id, None, synthetic=True))
+        elif line.turn is None and not self._turns.is_over(line, record):
+            out += self._turns.in_turn(line, record)
+        details = details_of(kind, action)
+        options = options_of(request.get("options"))
+        freeform = request.get("allowFreeform") is True or (kind == "question" and not options)
+        extra = beside_of(record.data, _REQUESTED_KEYS, rest_of(request, _REQUEST_KEYS)) or {}
+        if str(native_kind) not in _REQUEST_KINDS:
+            extra["kind"] = native_kind
+        # Section 10: whoever asks, it appears on the session's own stream and is answered there.
+        shown_on = ev.MAIN if asking.thread != ev.MAIN else None
+        dumped = [dump(option) for option in options or ()]
+        weighed = [request.get("prompt"), details, dumped]
+        opened: dict[str, Any] = {
+            "thread": asking.thread,
+            "shown_on": shown_on,
+            "kind": kind,
+            "call": call_id,
+            "options": dumped,
+            "freeform": freeform,
+            "turn": asking.native,
+            "shown_turn": line.native if asking is not line else None,
+            "name": None,
+            "size": weight_of(weighed, ev.OPEN_BYTES),
+        }
+        if not self._asks.open_request(request_id, opened):
+            return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
+        out.append(
+            ev.InteractionRequested(
+                thread_id=asking.thread,
+                turn_id=self._turns.current(asking, record),
+                request_id=request_id,
+                shown_on=shown_on,
+                kind=cast(ev.InteractionKind, kind),
+                prompt=str(request.get("prompt") or ""),
+                options=options,
+                freeform=freeform,
+                call_id=call_id if known or kind == "approval" else None,
+                details=details or None,
+                native=record.native,
+                extra=extra or None,
+            )
+        )
+        if request_id in asking.unrelayed:
+            del asking.unrelayed[request_id]
+            s.unrelayed -= 1
+            if asking.paused == "input":
+                out.append(
+                    ev.TurnPaused(
+                        thread_id=asking.thread, turn_id=asking.turn, on="input", synthetic=True
+                    )
+                )
+        return out
+
+    def _asking(self, line: Line, record: Record, action: dict[str, Any], kind: str) -> Line:
+        """Return the thread that asks: a child's request is relayed on its parent (section 10)."""
+        s = self._s
+        task = record.data.get("taskId")
+        if isinstance(task, str) and task in s.tasks:
+            return s.lines[s.tasks[task]]
+        call_id = text_of(action.get("callId"))
+        if call_id in line.calls or kind == "limit":
+            return line
+        children = self._members.children.get(line.thread, {})
+        for thread in self._holding.callers.get(call_id or "", ()):
+            if thread in children:
+                return s.lines[thread]
+        # T names no task: while its own model does not work, the one that asks is the child.
+        if children and self._server.folds and not line.step_open:
+            return s.lines[next(reversed(children))]
+        return line
+
+    def input_resolved(self, line: Line, record: Record) -> list[ev.Event]:
+        resolutions = record.data.get("resolutions")
+        if not isinstance(resolutions, list):
+            return as_native(line, record)
+        out: list[ev.Event] = []
+        settled, line.settled = line.settled, None
+        if settled is not None and settled["data"].get("requestId") not in [
+            item.get("requestId") for item in resolutions if isinstance(item, dict)
+        ]:
+            out += self._resolving.settle(line, settled)
+            settled = None
+        for item in resolutions:
+            if not isinstance(item, dict) or not isinstance(item.get("requestId"), str):
+                continue
+            request = self._s.requests.get(item["requestId"])
+            if request is None:
+                continue
+            response = item.get("response")
+            answer = None
+            option_id = None
+            if isinstance(response, dict):
+                option_id = response.get("optionId")
+                words = response.get("text")
+                words = words if isinstance(words, str) else None
+                decides = request["kind"] in ("approval", "limit")
+                answer = ev.Answer(
+                    option_ids=(option_id,) if isinstance(option_id, str) else (),
+                    text=None if decides else words,
+                    reason=words if decides else None,
+                )
+            outcome = _OUTCOMES.get(str(item.get("outcome")), "unknown")
+            if request["kind"] in ("approval", "limit") and outcome == "answered":
+                # Of an approval it is our own face that says so, in the closed form.
+                outcome = self._asks.decided(request, option_id)
+            known = self._s.answers.get(item["requestId"])
+            if outcome == "answered" and known is not None and known["outcome"] == "skipped":
+                outcome = "skipped"
+            extra = beside_of(record.data, _RESOLVED_KEYS, rest_of(item, _RESOLUTION_KEYS)) or {}
+            native, by = record.native, None
+            if settled is not None and settled["data"]["requestId"] == item["requestId"]:
+                native = ev.NativeRef(**settled["native"])
+                if outcome == "answered":
+                    outcome = settlement_of(settled["data"])
+                by = text_of(settled["data"].get("responderPrincipalId"))
+                if rest := rest_of(settled["data"], SETTLED_KEYS):
+                    extra[wire.SETTLED] = rest
+            out += self._resolving.resolve(
+                item["requestId"], outcome, native, answer=answer, by=by, extra=extra or None
+            )
+        return out
+
+    def approval_settled(self, line: Line, record: Record) -> list[ev.Event]:
+        if not isinstance(record.data.get("requestId"), str):
+            return as_native(line, record)
+        settled = {"data": record.data, "native": dump(record.native)}
+        request = self._s.requests.get(record.data["requestId"])
+        if request is None or request["thread"] != line.thread:
+            # A child works on at once, on a stream of its own.
+            return self._resolving.settle(line, settled)
+        if weight_of(record.data, SETTLED_WEIGHT) > SETTLED_WEIGHT:
+            return self._resolving.settle(line, settled)
+        # What was answered follows at once with `input.resolved` (section 8.2).
+        line.settled, line.settled_at = settled, record.now
+        self._dues.wait_for(line)
+        return []
+
+    def approval_candidate(self, line: Line, record: Record) -> list[ev.Event]:
+        request_id = record.data.get("requestId")
+        request = self._s.requests.get(request_id) if isinstance(request_id, str) else None
+        if request is None:
+            return as_native(line, record)
+        return [
+            ev.InteractionUpdated(
+                thread_id=request["thread"],
+                turn_id=self._s.lines[request["thread"]].turn,
+                request_id=cast(str, request_id),
+                details=rest_of(record.data, CS_KEYS | {"requestId"}) or {},
+                native=record.native,
+            )
+        ]

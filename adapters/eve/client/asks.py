@@ -1,0 +1,269 @@
+"""Open requests to a person, their options, and the answers to them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeVar
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.errors import NotSupported
+from adapters.eve.client.records import RECENT_IDS, Line, State
+from adapters.eve.client.values import dump
+from adapters.interactions import decision_of, option_for
+
+STRAYS = 8
+"""Answers without a request that are remembered until the next turn is over. Ours."""
+
+K = TypeVar("K")
+
+
+class Asks:
+    """Open requests and answers, indexed."""
+
+    __slots__ = ("_s", "in_thread", "of_call")
+
+    def __init__(self, state: State) -> None:
+        self._s = state
+        # The requests that a thread waits for, and those about a call.
+        self.in_thread: dict[str, dict[str, None]] = {}
+        self.of_call: dict[tuple[str, str | None], dict[str, None]] = {}
+
+    def check_answer(self, command: cmd.AnswerInteraction) -> None:
+        """Refuse what answers no request of an eve."""
+        if command.system is not None:
+            raise NotSupported("eve: `system` is impossible: no field carries it (5)")
+        if any(not isinstance(block, ev.Text) for block in command.content or ()):
+            raise NotSupported("eve: only words and options answer a request (5)")
+        request = self._s.requests.get(command.request_id)
+        if request is None:
+            return
+        if request["kind"] == "authorization":
+            if command.decision != "allow" and self._s.generation == "T":
+                raise NotSupported("eve: 0.30 and older cannot cancel a sign-in (8.2)")
+            return
+        skips = command.skip and request["kind"] == "question"
+        if skips and self._option(request, "deny") is None:
+            raise NotSupported(
+                "eve: this question cannot be skipped: it has no option that declines (9.4)"
+            )
+        if len(command.option_ids) > 1:
+            raise NotSupported("eve: a request takes one option (5)")
+
+    def kind_of(self, command: cmd.AnswerInteraction) -> str:
+        """Return the kind of the request that is answered."""
+        request = self._s.requests.get(command.request_id)
+        return "question" if request is None else str(request["kind"])
+
+    def response(
+        self, command_id: str, command: cmd.AnswerInteraction, *, step: str
+    ) -> dict[str, Any]:
+        """Return an answer as it is posted, and remember it; `step` names the first of those that
+        are posted together."""
+        request = self._s.requests.get(command.request_id)
+        kind = self.kind_of(command)
+        response: dict[str, Any] = {"requestId": command.request_id}
+        option_id = self._option_id(command, request)
+        words = command.text if command.text is not None else command.reason
+        if command.content:
+            words = ev.text_of(command.content)
+        if option_id is not None:
+            response["optionId"] = option_id
+        if words:
+            response["text"] = words
+        if kind in ("approval", "limit"):
+            outcome = "approved" if command.decision == "allow" else "denied"
+        else:
+            outcome = "skipped" if command.skip else "answered"
+        self.remember_answer(command_id, command, outcome, option_id, step=step)
+        return response
+
+    def remember_answer(
+        self,
+        command_id: str,
+        command: cmd.AnswerInteraction,
+        outcome: str,
+        option_id: str | None = None,
+        *,
+        step: str | None = None,
+    ) -> None:
+        """Remember an answer that is posted."""
+        answer = ev.Answer(
+            option_ids=command.option_ids or (() if option_id is None else (option_id,)),
+            text=command.text,
+            content=command.content,
+            reason=command.reason,
+        )
+        self._s.answers[command.request_id] = {
+            "command_id": command_id,
+            "outcome": outcome,
+            "answer": dump(answer),
+            "settled": False,
+            "step": command_id if step is None else step,
+        }
+
+    def _option_id(
+        self, command: cmd.AnswerInteraction, request: dict[str, Any] | None
+    ) -> str | None:
+        """Return the request's own option for an answer (section 9.4: never fixed ids)."""
+        offered = [] if request is None else [option["id"] for option in request["options"]]
+        for option_id in command.option_ids:
+            if option_id in offered or not offered:
+                return option_id
+        decision = command.decision
+        if decision is None and command.skip:
+            decision = "deny"
+        if request is None or decision is None:
+            return None
+        own = self._option(request, decision)
+        if own is not None or request["kind"] == "question":
+            return own
+        if decision == "allow":
+            return "continue" if request["kind"] == "limit" else "approve"
+        if request["kind"] == "limit":
+            return "stop"
+        return "deny" if self._s.generation == "T" else "cancel"
+
+    def _option(self, request: dict[str, Any], decision: Literal["allow", "deny"]) -> str | None:
+        options = tuple(ev.Option(**option) for option in request["options"])
+        asked = ev.InteractionRequested(
+            thread_id=ev.MAIN, request_id="", kind="approval", prompt="", options=options
+        )
+        own = option_for(asked, decision)
+        return None if own is None else own.id
+
+    def on_their_way(self) -> bool:
+        """Say whether answers are posted of which nothing is heard yet, and nothing is wrong."""
+        s = self._s
+        return any(
+            not answer["settled"] and answer["command_id"] not in s.doubtful
+            for request_id, answer in s.answers.items()
+            if request_id in s.requests and s.requests[request_id]["kind"] != "authorization"
+        )
+
+    def is_answered(self, request_id: str) -> bool:
+        """Say whether an answer to a request is on its way or there, as far as is known."""
+        answer = self._s.answers.get(request_id)
+        return answer is not None and answer["command_id"] not in self._s.doubtful
+
+    def negative(self, request_id: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return an answer that lets a request end, and remember it."""
+        response = {"requestId": request_id}
+        approval = request["kind"] == "approval"
+        option_id = self.refusal(request) if approval else self._option(request, "deny")
+        if option_id is None and request["options"] and not request["freeform"]:
+            option_id = request["options"][-1]["id"]
+        if option_id is None:
+            response["text"] = "Cancelled."
+        else:
+            response["optionId"] = option_id
+        self._s.answers.setdefault(
+            request_id,
+            {"command_id": None, "outcome": "cancelled", "answer": None, "settled": True},
+        )
+        return response
+
+    def refusal(self, request: dict[str, Any]) -> str:
+        """Return the option that refuses an approval."""
+        default = "deny" if self._s.generation == "T" else "cancel"
+        return self._option(request, "deny") or default
+
+    def index(self) -> None:
+        """Find again what asks, and about what."""
+        self.in_thread, self.of_call = {}, {}
+        for request_id, request in self._s.requests.items():
+            self._note_request(request_id, request)
+
+    def _note_request(self, request_id: str, request: dict[str, Any]) -> None:
+        for thread in {request["thread"], request["shown_on"]} - {None}:
+            self.in_thread.setdefault(thread, {})[request_id] = None
+        of_call = request["thread"], request["call"]
+        self.of_call.setdefault(of_call, {})[request_id] = None
+
+    def close_request(self, request_id: str) -> dict[str, Any] | None:
+        """Return a request, which is over."""
+        s = self._s
+        request = s.requests.pop(request_id, None)
+        if request is None:
+            return None
+        for thread in {request["thread"], request["shown_on"]} - {None}:
+            _drop(self.in_thread, thread, request_id)
+        _drop(self.of_call, (request["thread"], request["call"]), request_id)
+        s.asks -= request["size"]
+        s.resolved[request_id] = None
+        if len(s.resolved) > RECENT_IDS:
+            del s.resolved[next(iter(s.resolved))]
+        return request
+
+    def open_request(self, request_id: str, request: dict[str, Any]) -> bool:
+        """Remember a request; say whether there is room for it. One alone may ask as much as a
+        frame has."""
+        s = self._s
+        full = s.asks and s.asks + request["size"] > ev.OPEN_BYTES
+        if len(s.requests) >= ev.MOST_OPEN or full:
+            return False
+        s.requests[request_id] = request
+        s.asks += request["size"]
+        self._note_request(request_id, request)
+        return True
+
+    def close_requests(self, line: Line) -> None:
+        """Forget the requests of a thread: the normalizer settles them with what they are in."""
+        for request_id in list(self.in_thread.get(line.thread, ())):
+            if (request := self._s.requests[request_id])["thread"] == line.thread:
+                self.stray(request_id, request)
+                self.close_request(request_id)
+                self._s.answers.pop(request_id, None)
+
+    def stray(self, request_id: str, request: dict[str, Any]) -> None:
+        """Remember an answer whose request is over without it: it may become words of the user
+        (section 5), which nobody is to be shown a second time."""
+        known = self._s.answers.get(request_id)
+        answer = None if known is None else known["answer"]
+        if known is None or answer is None or known["command_id"] is None:
+            return
+        chosen = answer.get("option_ids") or ()
+        labels = [o.get("label") for o in request["options"] if o["id"] in chosen]
+        words = [answer.get("text"), answer.get("reason"), *chosen, *labels]
+        main = self._s.lines[ev.MAIN]
+        turn = main.turn or main.last
+        stray = {"command_id": known["command_id"], "turn": turn, "words": words}
+        self._s.strays = [*self._s.strays, stray][-STRAYS:]
+
+    def said_as_answer(self, line: Line, text: str) -> str | None:
+        """Return the command of the answer that a message was, if any."""
+        strays = self._s.strays if line.thread == ev.MAIN else []
+        stray = next((stray for stray in strays if text in stray["words"]), None)
+        if stray is None:
+            return None
+        strays.remove(stray)
+        return str(stray["command_id"])
+
+    def asked(self, line: Line) -> list[str]:
+        """Return the requests that a thread waits for."""
+        return list(self.in_thread.get(line.thread, ()))
+
+    def decided(self, request: dict[str, Any], option_id: object) -> str:
+        """Return what the choice of an option decides."""
+        for option in request["options"]:
+            if option["id"] == option_id:
+                decision, _ = decision_of(ev.Option(**option))
+                return {"allow": "approved", "deny": "denied"}.get(decision or "", "answered")
+        return "answered"
+
+    @staticmethod
+    def asked_now(line: Line, request: dict[str, Any]) -> bool:
+        """Say whether a request was asked in the eve turn that a thread is in, or nobody knows."""
+        asked_in = request["turn" if request["thread"] == line.thread else "shown_turn"]
+        return asked_in is None or asked_in == line.native
+
+    def webhook(self, request_id: str) -> str | None:
+        request = self._s.requests.get(request_id)
+        hook = None if request is None else request.get("webhook")
+        return hook if isinstance(hook, str) else None
+
+
+def _drop(index: dict[K, dict[str, None]], key: K, name: str) -> None:
+    """Take a name out of an index."""
+    del index[key][name]
+    if not index[key]:
+        del index[key]

@@ -1,0 +1,147 @@
+"""Text, reasoning and results."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from adapters import events as ev
+from adapters import raw
+from adapters.eve.client.places import Places, block_id, message_id
+from adapters.eve.client.records import Line, Place, Record
+from adapters.eve.client.reports import as_native
+from adapters.eve.client.turns import Turns
+from adapters.eve.client.values import CS_KEYS, rest_of
+
+APPENDED_KEYS = CS_KEYS | {
+    "messageDelta",
+    "messageSoFar",
+    "messageOffset",
+    "reasoningDelta",
+    "reasoningSoFar",
+    "reasoningOffset",
+}
+
+_COMPLETED_KEYS = CS_KEYS | {"message", "finishReason"}
+
+_REASONING_KEYS = CS_KEYS | {"reasoning"}
+
+_RESULT_KEYS = CS_KEYS | {"result"}
+
+
+class Blocks:
+    """What the agent says."""
+
+    __slots__ = ("_places", "_turns")
+
+    def __init__(self, places: Places, turns: Turns) -> None:
+        self._places = places
+        self._turns = turns
+
+    def end_blocks(self, line: Line, status: Literal["partial", "discarded"]) -> list[ev.Event]:
+        """End the blocks that are open."""
+        out: list[ev.Event] = []
+        place = self._places.of(line.thread)
+        kinds: tuple[Literal["reasoning", "text"], ...] = ("reasoning", "text")
+        for kind in kinds:
+            if getattr(place, kind):
+                setattr(place, kind, False)
+                out.append(
+                    raw.BlockEnded(
+                        thread_id=line.thread,
+                        turn_id=line.turn,
+                        block=kind,
+                        status=status,
+                        synthetic=True,
+                    )
+                )
+        return out
+
+    def _open_block(self, line: Line, kind: Literal["reasoning", "text"]) -> Place:
+        place = self._places.of(line.thread)
+        if not getattr(place, kind):
+            setattr(place, kind, True)
+            place.blocks += 1
+        return place
+
+    def appended(self, line: Line, record: Record) -> list[ev.Event]:
+        is_text = record.type == "message.appended"
+        piece = record.data.get("messageDelta" if is_text else "reasoningDelta")
+        if not isinstance(piece, str):
+            return as_native(line, record)
+        out = self._turns.in_turn(line, record)
+        place = self._open_block(line, "text" if is_text else "reasoning")
+        make = ev.TextDelta if is_text else ev.ReasoningDelta
+        out.append(
+            make(
+                thread_id=line.thread,
+                turn_id=self._turns.current(line, record),
+                block_id=block_id(line, place),
+                message_id=message_id(line, place),
+                text=piece,
+                native=record.native,
+                extra=rest_of(record.data, APPENDED_KEYS),
+            )
+        )
+        return out
+
+    def message_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        text, reason = data.get("message"), data.get("finishReason")
+        out = self._turns.in_turn(line, record)
+        extra = rest_of(data, _COMPLETED_KEYS) or {}
+        fields: dict[str, Any] = {
+            "thread_id": line.thread,
+            "turn_id": self._turns.current(line, record),
+            "finish_reason": reason if isinstance(reason, str) else None,
+            "native": record.native,
+        }
+        if not isinstance(text, str):
+            extra["message"] = None
+            place = self._places.of(line.thread)
+            if place.text:
+                # T may leave the whole out (section 9.2): what was streamed is the text.
+                place.text = False
+                return [*out, raw.BlockEnded(block="text", extra=extra, **fields)]
+            text = ""
+        place = self._open_block(line, "text")
+        place.text = False
+        return [
+            *out,
+            ev.TextCompleted(
+                block_id=block_id(line, place),
+                message_id=message_id(line, place),
+                text=text,
+                extra=extra or None,
+                **fields,
+            ),
+        ]
+
+    def reasoning_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        text = record.data.get("reasoning")
+        out = self._turns.in_turn(line, record)
+        place = self._open_block(line, "reasoning")
+        place.reasoning = False
+        return [
+            *out,
+            ev.ReasoningCompleted(
+                thread_id=line.thread,
+                turn_id=self._turns.current(line, record),
+                block_id=block_id(line, place),
+                message_id=message_id(line, place),
+                text=text if isinstance(text, str) else "",
+                native=record.native,
+                extra=rest_of(record.data, _REASONING_KEYS),
+            ),
+        ]
+
+    def result_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        return [
+            *self._turns.in_turn(line, record),
+            ev.ResultProduced(
+                thread_id=line.thread,
+                turn_id=self._turns.current(line, record),
+                value=record.data.get("result"),
+                native=record.native,
+                extra=rest_of(record.data, _RESULT_KEYS),
+            ),
+        ]

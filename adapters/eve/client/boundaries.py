@@ -1,0 +1,201 @@
+"""Records about turns."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from adapters import events as ev
+from adapters import raw
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.dues import Dues
+from adapters.eve.client.ends import Ends
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.resolving import Resolving
+from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.turns import Turns
+from adapters.eve.client.values import (
+    C_KEYS,
+    FAILURE_KEYS,
+    dump,
+    error_of,
+    rest_of,
+    sequence_of,
+    usage_of,
+)
+from adapters.jsonvalue import text_of
+
+_LIMIT_CODES = frozenset({"SESSION_TOKEN_LIMIT_REACHED", "SESSION_TOKEN_COST_LIMIT_REACHED"})
+
+_WAITING_KEYS = C_KEYS | {"on", "usage"}
+
+
+class Boundaries:
+    """Where turns begin, wait and end."""
+
+    __slots__ = (
+        "_asks",
+        "_dues",
+        "_ends",
+        "_holding",
+        "_inputs",
+        "_resolving",
+        "_s",
+        "_stopping",
+        "_turns",
+    )
+
+    def __init__(
+        self,
+        state: State,
+        dues: Dues,
+        asks: Asks,
+        holding: Holding,
+        inputs: Inputs,
+        stopping: Stopping,
+        resolving: Resolving,
+        turns: Turns,
+        ends: Ends,
+    ) -> None:
+        self._s = state
+        self._dues = dues
+        self._asks = asks
+        self._holding = holding
+        self._inputs = inputs
+        self._stopping = stopping
+        self._resolving = resolving
+        self._turns = turns
+        self._ends = ends
+
+    def turn_started(self, line: Line, record: Record) -> list[ev.Event]:
+        native_id = text_of(record.data.get("turnId"))
+        extra = rest_of(record.data, C_KEYS)
+        out: list[ev.Event] = []
+        if line.turn is not None:
+            resumes = line.closed
+            if not resumes and line.native in (None, native_id):
+                # The same turn, said again (a retried step) or announced before by us.
+                line.native = native_id
+                line.sequence = sequence_of(record, line.sequence)
+                return []
+            if not resumes:
+                # The normalizer writes the end that this one does not have.
+                out += self._holding.decide_and_release(line, "unknown") + self._ends.turn_over(
+                    line
+                )
+            else:
+                line.native, line.sequence = native_id, sequence_of(record, line.sequence)
+                line.closed, line.paused, line.empty, line.heard = False, None, True, None
+                line.said = {}
+                # A child that resumes says its own turn again, and counts on.
+                same = line.step_turn == native_id
+                line.step_base = line.step_base if same else line.step_top + 1
+                if line.thread == ev.MAIN:
+                    out += self._stopping.turn_goes_on(native_id)
+                return [
+                    *out,
+                    ev.TurnResumed(
+                        thread_id=line.thread, turn_id=line.turn, native=record.native, extra=extra
+                    ),
+                ]
+        out += self._holding.decide_and_release(line, "unknown")
+        for item in self._s.pending:
+            # Inputs are settled before the turn that they own, so that faces can name them in it.
+            mine = item["delivery"] in record.deliveries if item["delivery"] else item["creates"]
+            if line.thread == ev.MAIN and mine and not item["settled"]:
+                item["settled"] = True
+                out.append(raw.settled(item["command_id"], "taken"))
+        turn_id = self._turns.turn_id(line, record)
+        line.native, line.sequence = native_id, sequence_of(record, line.sequence)
+        out.append(self._turns.begin(line, turn_id, record.native, extra=extra))
+        return out
+
+    def turn_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        return self._end(line, record, {"outcome": "completed"}, C_KEYS)
+
+    def turn_cancelled(self, line: Line, record: Record) -> list[ev.Event]:
+        if line.turn is None and line.thread == ev.MAIN and self._turns.is_over(line, record):
+            return self._taken_back(line, record)
+        out = self._resolving.infer_answered(line, record.native)
+        if line.thread == ev.MAIN:
+            self._stopping.turn_cancelled()
+        return out + self._end(line, record, {"outcome": "interrupted"}, C_KEYS)
+
+    def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
+        """Hear that the backend cancels a turn that has ended: the next boundary is of no turn."""
+        line.taken_back = True
+        self._stopping.turn_taken_back()
+        return [
+            ev.ErrorReported(
+                thread_id=line.thread,
+                turn_id=line.last,
+                code="turn_taken_back",
+                message="eve: a cancel came as the turn ended; the agent has forgotten the turn.",
+                native=record.native,
+            )
+        ]
+
+    def turn_failed(self, line: Line, record: Record) -> list[ev.Event]:
+        error = error_of(record.data)
+        over = error.code in _LIMIT_CODES
+        ending = {"outcome": "over_budget" if over else "failed", "error": dump(error)}
+        return self._end(line, record, ending, FAILURE_KEYS)
+
+    def _end(
+        self, line: Line, record: Record, ending: dict[str, Any], known: frozenset[str]
+    ) -> list[ev.Event]:
+        """Hold the end of a turn: the boundary after it tells the usage."""
+        self._holding.decide_all(line, "unknown")
+        out: list[ev.Event] = []
+        if line.turn is None:
+            if self._turns.is_over(line, record):
+                return []
+            out += self._turns.in_turn(line, record)
+            line.empty = True
+        if line.thread == ev.MAIN:
+            # A message that was taken as an answer joins the turn, and S2 does not report it.
+            said = [p for p in self._s.pending if p["delivery"] in record.deliveries]
+            for item in said:
+                self._s.pending.remove(item)
+                if not item["settled"]:
+                    out.append(raw.settled(item["command_id"], "taken"))
+                out += self._inputs.receipt(item, line.turn, record.native, synthetic=True)
+        line.ending = {
+            **ending,
+            "native": dump(record.native),
+            "extra": rest_of(record.data, known),
+        }
+        line.ending_at = record.now
+        self._dues.wait_for(line)
+        return out
+
+    def turn_waiting(self, line: Line, record: Record) -> list[ev.Event]:
+        on = "tasks" if record.data.get("on") == "tasks" else "input"
+        self._holding.decide_all(line, "allow" if on == "tasks" else "unknown")
+        if line.turn is None:
+            if self._turns.is_over(line, record):
+                return []
+            out = self._turns.in_turn(line, record)
+        else:
+            out = []
+        asked = self._asks.asked(line)
+        if on == line.paused == "input" and asked and set(asked) < set(line.named):
+            # Said again after one of several answers; that it still waits is in the log already.
+            line.named = asked
+            return out
+        line.paused, line.step_open, line.named = on, False, asked
+        if on == "input" and line.unrelayed:
+            # The pause is told with the request.
+            return out
+        out.append(
+            ev.TurnPaused(
+                thread_id=line.thread,
+                turn_id=line.turn,
+                on=cast(Literal["input", "tasks"], on),
+                usage=usage_of(record.data.get("usage")),
+                native=record.native,
+                extra=rest_of(record.data, _WAITING_KEYS),
+            )
+        )
+        return out

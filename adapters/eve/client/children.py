@@ -1,0 +1,209 @@
+"""Records about children."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters.eve.client.dues import Dues
+from adapters.eve.client.ends import Ends
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.members import Members
+from adapters.eve.client.places import Places
+from adapters.eve.client.records import SETTLED_WEIGHT, Line, Record, State
+from adapters.eve.client.reports import as_native, no_room
+from adapters.eve.client.values import C_KEYS, dump, rest_of
+from adapters.jsonvalue import name_of, weight_of
+from adapters.paths import is_segment
+
+_CALLED_KEYS = C_KEYS | {"callId", "childSessionId", "sessionId", "name", "childStreamPath"}
+
+_TASK_KEYS = C_KEYS | {"callId", "taskId", "name", "kind"}
+
+_AGENT_KEYS = C_KEYS | {"callId", "taskId", "name", "sessionId", "streamPath"}
+
+_TASK_SETTLED_KEYS = _TASK_KEYS | {"status", "output", "error"}
+
+
+class Children:
+    """Whom the agent has called."""
+
+    __slots__ = ("_dues", "_ends", "_holding", "_members", "_places", "_reads_children", "_s")
+
+    def __init__(
+        self,
+        state: State,
+        places: Places,
+        dues: Dues,
+        members: Members,
+        holding: Holding,
+        ends: Ends,
+        reads_children: bool,
+    ) -> None:
+        self._s = state
+        self._places = places
+        self._dues = dues
+        self._members = members
+        self._holding = holding
+        self._ends = ends
+        self._reads_children = reads_children
+
+    def _child(
+        self, line: Line, record: Record, thread: str, **fields: Any
+    ) -> tuple[Line, list[ev.Event]]:
+        """Return the line of a child, and what opens it; one that goes on is opened again. Of one
+        that there is no room for it is the parent's, with the report."""
+        child = self._s.lines.get(thread)
+        if (child is None or child.done) and self._members.open >= ev.MOST_CHILDREN:
+            return line, no_room(line, "child", [thread], ev.MOST_CHILDREN)
+        if child is not None:
+            child.done, child.outcome, child.closed_stream = False, None, False
+            # It is the newest one again.
+            self._s.lines[thread] = self._s.lines.pop(thread)
+            self._members.note(child)
+            return child, []
+        child = self._s.lines[thread] = Line(thread, parent=line.thread, name=fields.get("name"))
+        self._places.of(thread)
+        self._members.note(child)
+        return child, [
+            ev.ThreadStarted(thread_id=thread, parent=line.thread, native=record.native, **fields)
+        ]
+
+    def subagent_called(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        session = name_of(data.get("childSessionId"))
+        if session is None or not is_segment(session):
+            return as_native(line, record)
+        call_id, name, path = map(name_of, map(data.get, ("callId", "name", "childStreamPath")))
+        self._holding.decide(line, call_id, "allow")
+        child, out = self._child(
+            line,
+            record,
+            session,
+            name=name,
+            kind="remote" if isinstance(data.get("remote"), dict) else "agent",
+            call_id=call_id,
+            native_id=session,
+            path=path,
+            extra=rest_of(data, _CALLED_KEYS),
+        )
+        if child is line:
+            return out
+        child.session, child.path = session, path
+        self._members.note(child)
+        if call_id is not None:
+            self._members.know_as(child, f"call:{call_id}")
+        return out
+
+    def subagent_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        thread = self._s.tasks.get(f"call:{record.data.get('callId')}")
+        if thread is None:
+            return as_native(line, record)
+        return self._child_over(
+            self._s.lines[thread],
+            record,
+            {"status": "completed", "output": record.data.get("output")},
+            rest_of(record.data, frozenset({"callId", "subagentName", "output"})),
+        )
+
+    def task_started(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        task = name_of(data.get("taskId"))
+        if task is None:
+            return as_native(line, record)
+        call_id, name = name_of(data.get("callId")), name_of(data.get("name"))
+        self._holding.decide(line, call_id, "allow")
+        # Task ids are short and count in their session only; threads are found across sessions.
+        thread = self._s.tasks.get(task) or (
+            task if self._s.session is None else f"{self._s.session}-{task}"
+        )
+        child, out = self._child(
+            line,
+            record,
+            thread,
+            name=name,
+            kind="tool" if data.get("kind") == "tool" else "agent",
+            call_id=call_id,
+            task_id=task,
+            extra=rest_of(data, _TASK_KEYS),
+        )
+        if child is not line:
+            self._members.know_as(child, task)
+        return out
+
+    def agent_started(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        session, path, task = map(name_of, map(data.get, ("sessionId", "streamPath", "taskId")))
+        if session is None or not is_segment(session):
+            return as_native(line, record)
+        path = path if path is not None and path.startswith("/") else None
+        remote = isinstance(data.get("remote"), dict)
+        extra = rest_of(data, _AGENT_KEYS)
+        name = name_of(data.get("name"))
+        thread = self._s.tasks.get(task) if task is not None else None
+        if thread is None:
+            child, out = self._child(
+                line,
+                record,
+                session,
+                name=name,
+                kind="remote" if remote else "agent",
+                call_id=name_of(data.get("callId")),
+                task_id=task,
+                native_id=session,
+                path=path,
+                extra=extra,
+            )
+            if child is line:
+                return out
+            if task is not None:
+                self._members.know_as(child, task)
+            child.session, child.path = session, path
+            self._members.note(child)
+            return out
+        child = self._s.lines[thread]
+        child.session, child.path = session, path
+        self._members.note(child)
+        return [
+            ev.ThreadUpdated(
+                thread_id=thread,
+                native_id=session,
+                path=path,
+                name=name,
+                kind="remote" if remote else "agent",
+                native=record.native,
+                extra=extra,
+            )
+        ]
+
+    def task_settled(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        task = data.get("taskId")
+        thread = self._s.tasks.get(task) if isinstance(task, str) else None
+        if thread is None:
+            return as_native(line, record)
+        status = data.get("status")
+        error = data.get("error")
+        outcome: dict[str, Any] = {
+            "status": status if status in ("completed", "failed", "cancelled") else "completed",
+            "output": data.get("output"),
+        }
+        if isinstance(error, dict):
+            outcome["error"] = {"code": "task_failed", "message": str(error.get("message") or "")}
+        return self._child_over(
+            self._s.lines[thread], record, outcome, rest_of(data, _TASK_SETTLED_KEYS)
+        )
+
+    def _child_over(
+        self, child: Line, record: Record, outcome: dict[str, Any], extra: dict[str, Any] | None
+    ) -> list[ev.Event]:
+        """Hear that a child is over: its end waits until its own stream has told how."""
+        child.outcome = {**outcome, "native": dump(record.native), "extra": extra}
+        child.outcome_at = record.now
+        self._dues.wait_for(child)
+        unread = child.session is not None and not child.closed_stream and self._reads_children
+        # The output is in every snapshot while it waits.
+        unread = unread and weight_of(outcome, SETTLED_WEIGHT) <= SETTLED_WEIGHT
+        if unread and (child.turn is not None or child.turns == 0 or child.ending is not None):
+            return []
+        return self._ends.end_child(child)

@@ -1,0 +1,388 @@
+"""The contract: what a session asks of the codec, handed on to the rooms that it concerns.
+
+It takes frames apart, and knows the hot path: the next piece of an open text goes by all rooms.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import zlib
+from collections.abc import Mapping
+from typing import Any, Literal, cast
+
+import orjson
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
+from adapters.errors import DragomanError
+from adapters.eve import wire
+from adapters.eve.client.alarms import Alarms
+from adapters.eve.client.asking import Asking
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.blocks import APPENDED_KEYS, Blocks
+from adapters.eve.client.boundaries import Boundaries
+from adapters.eve.client.children import Children
+from adapters.eve.client.commands import Commands
+from adapters.eve.client.dues import Dues
+from adapters.eve.client.ends import Ends
+from adapters.eve.client.first import First
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.members import Members
+from adapters.eve.client.messages import Messages
+from adapters.eve.client.older import place_and_state
+from adapters.eve.client.places import Places, block_id, message_id
+from adapters.eve.client.posts import Posts
+from adapters.eve.client.reading import Reading
+from adapters.eve.client.records import (
+    RECENT_IDS,
+    RECORDS,
+    Generation,
+    Line,
+    Live,
+    Place,
+    State,
+    become,
+)
+from adapters.eve.client.replies import Replies
+from adapters.eve.client.resolving import Resolving
+from adapters.eve.client.retries import Retries
+from adapters.eve.client.server import Server
+from adapters.eve.client.sessions import Sessions
+from adapters.eve.client.sign_ins import SignIns
+from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.streams import Streams
+from adapters.eve.client.turns import Turns
+from adapters.eve.client.values import rest_of
+from adapters.eve.client.work import Work
+from adapters.framing.sse import SseFrame
+from adapters.jsonvalue import JsonError, format_json, name_of, parse_json
+from adapters.stored import Kept, fill, newest
+
+_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
+
+
+class EveClient(ClientCodec):
+    """The client codec. `settings` may have the `session_id` of a session that exists, and
+    `single_stream` where the streams of children are not read.
+    """
+
+    dialect = wire.DIALECT
+    framing: Literal["sse", "ndjson"] = "ndjson"
+    state_version = 2
+    records = RECORDS
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._s = s = State()
+        s.lines[ev.MAIN] = Line(ev.MAIN)
+        s.session = settings.get("session_id")
+        # A recorded body is one stream: nothing else is read.
+        reads_children = not settings.get("single_stream", False)
+        self._kept = Kept(EveClient, "the state of an eve's session")
+        # The token of the last snapshot: no position has one.
+        self._stored_token: str | None = None
+        self._recent: collections.OrderedDict[str, int] = collections.OrderedDict()
+        self._live = live = Live()
+        self._server = server = Server(s)
+        posts = Posts(s)
+        self._places = places = Places()
+        self._dues = dues = Dues(s)
+        self._members = members = Members(s)
+        self._asks = asks = Asks(s)
+        self._holding = holding = Holding(s, dues)
+        retries = Retries(s, server, posts)
+        self._inputs = inputs = Inputs(s, live)
+        self._stopping = stopping = Stopping(s, live, posts, asks)
+        first = First(s, server, posts, inputs)
+        resolving = Resolving(s, server, asks, inputs, stopping)
+        turns = Turns(s, places, holding)
+        ends = Ends(
+            s, live, server, places, dues, members, asks, holding, inputs, stopping, resolving
+        )
+        self._commands = Commands(s, server, posts, asks, retries, inputs, stopping, first)
+        blocks = Blocks(places, turns)
+        self._reading = Reading(
+            s,
+            holding,
+            resolving,
+            ends,
+            blocks,
+            Messages(s, places, asks, holding, inputs, turns),
+            Work(asks, holding, stopping, resolving, turns, blocks),
+            Asking(s, server, dues, members, asks, holding, resolving, turns),
+            SignIns(s, server, asks, holding, resolving, turns),
+            Children(s, places, dues, members, holding, ends, reads_children),
+            Boundaries(s, dues, asks, holding, inputs, stopping, resolving, turns, ends),
+            Sessions(s, server, dues, members, holding, stopping, ends),
+        )
+        self._replies = Replies(
+            s, live, server, places, members, retries, inputs, stopping, first, ends
+        )
+        self._streams = Streams(s, live, server, places, members, holding, inputs, resolving, ends)
+        self._alarms = Alarms(s, dues, members, holding, retries, inputs, stopping, resolving, ends)
+        self._index()
+        self.wake_at = None
+
+    def _index(self) -> None:
+        """Find again what is looked for with each record: nothing looks through all threads or all
+        requests for it."""
+        for room in (self._members, self._holding, self._asks, self._dues):
+            room.index()
+
+    def _set_alarm(self) -> None:
+        self.wake_at = self._alarms.next()
+
+    # What it is.
+
+    @property
+    def abilities(self) -> Mapping[str, Ability]:  # type: ignore[override]
+        return self._server.abilities
+
+    @property
+    def native_id(self) -> str | None:
+        return self._s.session
+
+    @property
+    def generation(self) -> Generation | None:
+        """Return the generation of the server, once it is known."""
+        return cast(Generation | None, self._s.generation)
+
+    # Commands.
+
+    def check(self, command: cmd.AnyCommand) -> None:
+        self._commands.check(command)
+
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        self._kept.touched = True
+        return self._commands.submit(command_id, command)
+
+    def submit_answers(
+        self,
+        answers: Mapping[str, cmd.AnswerInteraction],
+        beside: tuple[str, cmd.SendMessage] | None = None,
+    ) -> Call | None:
+        self._kept.touched = True
+        return self._commands.submit_answers(answers, beside)
+
+    def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
+        self._kept.touched = True
+        return self._commands.recover(command_id, command)
+
+    def take_calls(self) -> list[Call]:
+        calls = self._commands.take_calls()
+        self._kept.touched = self._kept.touched or bool(calls)
+        return calls
+
+    def webhook(self, request_id: str) -> str | None:
+        return self._asks.webhook(request_id)
+
+    # What came of calls.
+
+    def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        try:
+            return self._replies.respond(call, response, now)
+        finally:
+            self._set_alarm()
+
+    def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        try:
+            return self._replies.failed(call, error, sent=sent, now=now)
+        finally:
+            self._set_alarm()
+
+    # Streams.
+
+    def streams(self) -> tuple[Call, ...]:
+        return self._streams.streams()
+
+    def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
+        out = self._streams.opened(call, head, now)
+        self._kept.touched = True
+        self._set_alarm()
+        return out
+
+    def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        out = self._streams.closed(call, reason, now)
+        self._set_alarm()
+        return out
+
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
+        self._kept.touched = True
+        out = self._streams.give_up(error, now, thread_id=thread_id)
+        self._set_alarm()
+        return out
+
+    @property
+    def patience(self) -> int:  # type: ignore[override]
+        return self._streams.patience
+
+    def tick(self, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        out = self._alarms.tick(now)
+        self._set_alarm()
+        return out
+
+    # The state.
+
+    @property
+    def frames(self) -> int:
+        return self._places.frames
+
+    @property
+    def position(self) -> bytes:
+        return self._kept.position(self._places.stored(self._places.moved), self._state)
+
+    def snapshot(self) -> bytes:
+        self._stored_token = self._s.token
+        places = self._places.stored(self._places.by_thread)
+        self._places.moved.clear()
+        return self._kept.snapshot(places, self._state(), orjson.dumps(self._stored_token))
+
+    @property
+    def changed(self) -> bool:
+        return self._kept.changed(self._state) or self._s.token != self._stored_token
+
+    def _state(self) -> bytes:
+        """Return the state without the token, which changes with the state."""
+        s = self._s
+        held = {t: line.held for t, line in s.lines.items() if line.held}
+        token = s.token
+        try:
+            for thread, events in held.items():
+                s.lines[thread].held = [raw.dump(event) for event in events]
+            s.token = None
+            return _state_json(s)
+        finally:
+            s.token = token
+            for thread, events in held.items():
+                s.lines[thread].held = events
+
+    @classmethod
+    def upgrade(cls, version: int, state: Any) -> Any:
+        match version:
+            case 1:
+                return place_and_state(state)
+            case _:
+                return super().upgrade(version, state)
+
+    def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
+        s, at = self._s, self._places
+        first, later = self._kept.restore(snapshot, position)
+        for part in (first, later):
+            if part:
+                at.frames, places = part[0]
+                for thread, place in places.items():
+                    known = dataclasses.astuple(at.of(thread))
+                    fields = zip(_PLACE_FIELDS, newest([*known], place), strict=True)
+                    at.by_thread[thread] = fill(Place, dict(fields))
+        if len(stored := newest(first, later)) > 1:
+            become(s, fill(State, stored[1]))
+            # Of a position the token is that of the snapshot before.
+            self._stored_token = s.token = stored[2] if len(stored) > 2 else None
+            for line in s.lines.values():
+                line.held = [raw.load(item) for item in line.held]
+        at.by_thread = {thread: p for thread, p in at.by_thread.items() if thread in s.lines}
+        at.moved.intersection_update(s.lines)
+        self._index()
+        self._members.calls_of.clear()
+        self._recent.clear()
+        self._live.refused = set()
+        self._live.opened_at = None
+        if s.generation is not None:
+            self._server.set_abilities()
+        self._set_alarm()
+
+    # Frames.
+
+    def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[ev.Event]:
+        assert isinstance(frame, bytes)
+        thread = call.thread_id
+        try:
+            value = parse_json(frame)
+        except JsonError as error:
+            return self.garbage(call, frame, str(error), now)
+        if type(value) is not dict or not isinstance(value.get("type"), str):
+            if type(value) is dict and "$eve" in value:
+                # A control record is no event and is not counted (section 7.4).
+                return []
+            return self.garbage(call, frame, "a line is no event", now)
+        s, places = self._s, self._places
+        places.frames += 1
+        line = s.lines.get(thread)
+        if line is None:
+            # A child that is over for so long that it is forgotten.
+            return []
+        if thread == ev.MAIN and (s.mistrusted or s.gone_at is not None):
+            self._stopping.heard(now)
+        type_: str = value["type"]  # type: ignore[assignment]
+        data: Any = value.get("data")
+        meta: Any = value.get("meta")
+        if type(data) is not dict:
+            data = {}
+        if type(meta) is not dict:
+            meta = {}
+        id_, at = name_of(meta.get("id")), meta.get("at")
+        if id_ is not None:
+            key = f"{thread}/{id_}"
+            check = zlib.crc32(frame)
+            if self._recent.get(key) == check:
+                # Not counted: a place too early brings it once more, one too late loses a record.
+                return []
+            self._recent[key] = check
+            if len(self._recent) > RECENT_IDS:
+                self._recent.popitem(last=False)
+        place = places.of(thread)
+        place.count += 1
+        native = ev.NativeRef(
+            dialect="eve",
+            id=id_,
+            type=type_,
+            at=name_of(at),
+            frame=places.frames,
+        )
+        # The hot path: the next piece of the open block.
+        if (
+            place.text
+            and type_ == "message.appended"
+            and not line.held
+            and line.ending is None
+            and line.settled is None
+            and line.paused is None
+        ):
+            piece = data.get("messageDelta")
+            if type(piece) is str:
+                return [
+                    ev.TextDelta(
+                        thread_id=thread,
+                        turn_id=line.turn,
+                        block_id=block_id(line, place),
+                        message_id=message_id(line, place),
+                        text=piece,
+                        native=native,
+                        extra=rest_of(data, APPENDED_KEYS),
+                    )
+                ]
+        self._kept.touched = True
+        out = self._reading.read(call, line, frame, data, meta.get("deliveryIds"), native, now)
+        if self._dues.heap or self.wake_at is not None or self._alarms.is_waiting():
+            self._set_alarm()
+        return out
+
+    def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        return self._reading.garbage(call, offending, reason, now)
+
+
+def _state_json(state: State) -> bytes:
+    try:
+        return orjson.dumps(state)
+    except orjson.JSONEncodeError:
+        # It holds an integer beyond 64 bits, as held events may.
+        return format_json(dataclasses.asdict(state))

@@ -1,0 +1,240 @@
+"""Commands become requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import Call, Request, Support
+from adapters.errors import NotSupported
+from adapters.eve import wire
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.first import First
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.posts import CREATE_OPTIONS, FOLLOW_UP_OPTIONS, Posts, follow_up_options
+from adapters.eve.client.records import State
+from adapters.eve.client.retries import Retries, is_about, is_waiting
+from adapters.eve.client.server import STEER_FROM, Server
+from adapters.eve.client.stopping import Stopping
+
+
+class Commands:
+    """The way from a command to a call."""
+
+    __slots__ = ("_asks", "_first", "_inputs", "_posts", "_retries", "_s", "_server", "_stopping")
+
+    def __init__(
+        self,
+        state: State,
+        server: Server,
+        posts: Posts,
+        asks: Asks,
+        retries: Retries,
+        inputs: Inputs,
+        stopping: Stopping,
+        first: First,
+    ) -> None:
+        self._s = state
+        self._server = server
+        self._posts = posts
+        self._asks = asks
+        self._retries = retries
+        self._inputs = inputs
+        self._stopping = stopping
+        self._first = first
+
+    def check(self, command: cmd.AnyCommand) -> None:
+        """Refuse what no eve does."""
+        ability = self._server.abilities[command.TYPE]
+        if ability.support is Support.IMPOSSIBLE:
+            raise NotSupported(f"eve: `{command.TYPE}` is impossible: {ability.how}")
+        # Requests of a child are shown on the parent and answered there (section 10).
+        answers = isinstance(command, cmd.AnswerInteraction)
+        if command.thread_id not in (None, ev.MAIN) and not answers:
+            raise NotSupported(
+                f"eve: `{command.TYPE}` for thread `{command.thread_id}` is impossible: "
+                "a child takes no input (10)"
+            )
+        match command:
+            case cmd.SendMessage():
+                self._check_message(command)
+            case cmd.Steer() if self._s.requests:
+                raise NotSupported(
+                    "eve: `steer` is impossible while a request is open: "
+                    "it would withdraw the request (5.1)"
+                )
+            case cmd.AnswerInteraction():
+                self._asks.check_answer(command)
+            case cmd.UpdateSession() if command.agent is not None:
+                raise NotSupported(
+                    "eve: `agent` is impossible: no route changes an agent (section 3)"
+                )
+            case cmd.CreateSession() if command.environment_id is not None:
+                raise NotSupported("eve: `environment_id` is impossible: no field carries it (4.1)")
+            case cmd.Compact() | cmd.Clear() if self._s.session is None:
+                raise NotSupported(f"eve: `{command.TYPE}` needs a session: send a message first")
+
+    def _check_message(self, command: cmd.SendMessage) -> None:
+        if command.system is not None:
+            raise NotSupported("eve: `system` is impossible: no field carries it (4.1)")
+        if command.edit_of is not None or command.retry_of is not None:
+            raise NotSupported(
+                "eve: `edit_of` and `retry_of` are impossible: history is not rewritten (5)"
+            )
+        if not any(not isinstance(b, ev.Text) or b.text for b in command.content):
+            raise NotSupported("eve: an empty message is impossible (4.1)")
+        for block in command.content:
+            if isinstance(block, ev.File) and isinstance(block.ref, ev.FileId):
+                raise NotSupported(
+                    f"eve: file `{block.ref.id}` is known to a {block.ref.dialect} backend only; "
+                    "send its bytes or a URL"
+                )
+            url = getattr(getattr(block, "ref", None), "url", "")
+            if url.startswith(wire.INTERNAL_SCHEMES):
+                raise NotSupported("eve: URLs of the framework's own schemes are refused (4.2)")
+            if not isinstance(block, ev.Text | ev.File | ev.SearchResult):
+                raise NotSupported(
+                    f"eve: a `{block.type}` block is impossible: no part carries it (4.2)"
+                )
+
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        """Return the request of a command."""
+        match command:
+            case cmd.SendMessage():
+                return self._send(command_id, command)
+            case cmd.Steer():
+                self.check(command)
+                content = (ev.Text(text=command.text),)
+                message = cmd.SendMessage(content=content, policy="steer")
+                return self._send(command_id, message, kind="steer")
+            case cmd.CreateSession() if self._s.session is None:
+                return Call("create", Request("POST", wire.SESSION_PATH), command_id=command_id)
+            case cmd.AnswerInteraction():
+                return self._answer(command_id, command)
+            case cmd.Interrupt():
+                return self._stopping.interrupt(command_id, command)
+            case cmd.Compact() | cmd.Clear() | cmd.Reset():
+                return self._control(command_id, command)
+            case _:
+                raise NotSupported(f"eve: nothing carries `{command.TYPE}` now")
+
+    def submit_answers(
+        self,
+        answers: Mapping[str, cmd.AnswerInteraction],
+        beside: tuple[str, cmd.SendMessage] | None = None,
+    ) -> Call | None:
+        """Section 8.2: one request with several answers is one turn, without a boundary in it; the
+        token generation takes a message in it too (section 5)."""
+        if any(self._asks.kind_of(command) == "authorization" for command in answers.values()):
+            # Nothing on the wire answers a sign-in.
+            return None
+        if beside is not None and not self._takes_beside(answers):
+            beside = None
+        if len(answers) == 1 and beside is None:
+            return None
+        first, *others = answers
+        body: dict[str, Any] = {"inputResponses": []}
+        for command_id, command in answers.items():
+            body["inputResponses"].append(self._asks.response(command_id, command, step=first))
+            body |= follow_up_options(command)
+        if beside is not None:
+            command_id, message = beside
+            body |= self._posts.said(message, FOLLOW_UP_OPTIONS)
+            self._inputs.expect(command_id, message.content, "message", step=first)
+            others.append(command_id)
+        return dataclasses.replace(self._posts.responses("answer", body, first), also=tuple(others))
+
+    def _takes_beside(self, answers: Mapping[str, cmd.AnswerInteraction]) -> bool:
+        """Say whether the backend takes a message with these answers and does both in one turn: T
+        does, once nothing else is asked. It puts the message aside while something is, and does it
+        in a turn of its own after the answer to a child's request; after a limit it may be lost."""
+        s = self._s
+        asked = {command.request_id for command in answers.values()}
+        for request_id, request in s.requests.items():
+            if request_id in asked:
+                asked.remove(request_id)
+                if request["thread"] != ev.MAIN or request["kind"] not in ("approval", "question"):
+                    return False
+            elif not s.answers.get(request_id, {}).get("settled"):
+                return False
+        return s.generation == "T" and not asked and not s.unsaid
+
+    def _send(self, command_id: str, command: cmd.SendMessage, *, kind: str = "message") -> Call:
+        s = self._s
+        creates = s.session is None
+        body = self._posts.said(command, CREATE_OPTIONS if creates else FOLLOW_UP_OPTIONS)
+        self._inputs.expect(command_id, command.content, kind, creates=creates)
+        if creates:
+            return self._first.create(command_id, command, body)
+        if s.generation == "T":
+            # First, where it is found again.
+            body = {"continuationToken": s.token, **body}
+            if s.unsaid:
+                # Approvals that a cancel has opened again would hold the message back for ever; a
+                # refusal of one that is not open would join the words of the message (section 8.2).
+                body["inputResponses"] = list(s.unsaid)
+        elif self._server.at_least(STEER_FROM):
+            body["turnPolicy"] = "steer" if command.policy in ("steer", "withdraw") else "queue"
+        return self._posts.post("message", self._posts.path(), body, command_id)
+
+    def _answer(self, command_id: str, command: cmd.AnswerInteraction) -> Call:
+        if self._asks.kind_of(command) == "authorization":
+            # Nothing on the wire answers a sign-in: it is cancelled with its turn, or left alone.
+            if command.decision == "allow" or not (
+                command.decision or command.option_ids or command.skip
+            ):
+                self._asks.remember_answer(command_id, command, "approved")
+                return Call("nothing", Request("GET", wire.HEALTH_PATH), command_id=command_id)
+            self._asks.remember_answer(command_id, command, "denied")
+            return self._stopping.cancel_call("answer", command_id, None)
+        response = self._asks.response(command_id, command, step=command_id)
+        body: dict[str, Any] = {"inputResponses": [response], **follow_up_options(command)}
+        return self._posts.responses("answer", body, command_id)
+
+    def _control(self, command_id: str, command: cmd.Compact | cmd.Clear | cmd.Reset) -> Call:
+        name = command.TYPE
+        if self._s.session is None:
+            raise NotSupported(f"eve: `{name}` needs a session: send a message first")
+        if self._s.generation == "T":
+            body = {"continuationToken": self._s.token}
+            return self._posts.post(name, f"{wire.SESSION_PATH}/{name}", body, command_id)
+        reason = command.reason if isinstance(command, cmd.Reset) else None
+        return self._posts.post(
+            name, self._posts.path(name), {"reason": reason} if reason else None, command_id
+        )
+
+    def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
+        """Look for a command in the stream: nothing else of an eve tells (section 5)."""
+        s = self._s
+        if s.first is not None and s.first["command_id"] == command_id:
+            # Nothing was said yet: a session that was perhaps made is empty, and another is made.
+            return None if s.first["next"] else self._first.prewarm(command_id)
+        if any(is_about(retry, command_id) and is_waiting(retry) for retry in s.retries):
+            # Refused for now, and so not taken: waiting goes on.
+            return None
+        if s.session is None:
+            # A create without an answer leaves no name to look under.
+            s.pending = [item for item in s.pending if item["command_id"] != command_id]
+            return None
+        if isinstance(command, cmd.SendMessage):
+            self._inputs.expect(command_id, command.content, "message")
+        elif isinstance(command, cmd.Steer):
+            self._inputs.expect(command_id, (ev.Text(text=command.text),), "steer")
+        elif isinstance(command, cmd.AnswerInteraction) and command.request_id in s.requests:
+            decided = {"allow": "approved", "deny": "denied"}.get(command.decision or "")
+            if command.request_id not in s.answers:
+                self._asks.remember_answer(command_id, command, decided or "answered")
+        self._inputs.doubt(command_id)
+        return None
+
+    def take_calls(self) -> list[Call]:
+        """Return what is to be sent now."""
+        s = self._s
+        calls: list[Call] = []
+        if s.first is not None and s.first["next"]:
+            calls.append(self._first.post_first(s.first))
+        calls += self._retries.take()
+        return calls + self._stopping.take()

@@ -1,0 +1,300 @@
+"""The ends of turns, of children and of the session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.dues import CHILD_HOLD_MS, Dues
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.members import Members
+from adapters.eve.client.places import Places
+from adapters.eve.client.records import Line, Live, State
+from adapters.eve.client.resolving import Resolving
+from adapters.eve.client.server import Server
+from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.values import dump
+
+OVER_MOST = 64
+"""Children that are over and remembered, since they may go on: the newest. One that goes on after
+so many others is another child, and what it says is not shown before it is announced."""
+
+SESSION_LOST = "backend_session_lost"
+
+TURN_LOST = "turn_end_missing"
+"""The error code of a turn that the backend has no more, while it keeps the session."""
+
+_HELD_BACK = {
+    "code": "message_held_back",
+    "message": "eve: the server holds the message back: a cancel made it forget that a request was "
+    "answered, and it waits for the answer again.",
+}
+
+
+class Ends:
+    """What ends, and what ends with it."""
+
+    __slots__ = (
+        "_asks",
+        "_dues",
+        "_holding",
+        "_inputs",
+        "_live",
+        "_members",
+        "_places",
+        "_resolving",
+        "_s",
+        "_server",
+        "_stopping",
+    )
+
+    def __init__(
+        self,
+        state: State,
+        live: Live,
+        server: Server,
+        places: Places,
+        dues: Dues,
+        members: Members,
+        asks: Asks,
+        holding: Holding,
+        inputs: Inputs,
+        stopping: Stopping,
+        resolving: Resolving,
+    ) -> None:
+        self._s = state
+        self._live = live
+        self._server = server
+        self._places = places
+        self._dues = dues
+        self._members = members
+        self._asks = asks
+        self._holding = holding
+        self._inputs = inputs
+        self._stopping = stopping
+        self._resolving = resolving
+
+    def lost(self, error: ev.ErrorInfo) -> list[ev.Event]:
+        """End what runs as failed: the session does not show any more."""
+        s = self._s
+        error = ev.ErrorInfo(code=SESSION_LOST, message=error.message, details=error.details)
+        taken = [item["command_id"] for item in s.pending if item["settled"]]
+        out = self._close_inputs(error)
+        if taken and s.lines[ev.MAIN].turn is None:
+            # Nothing came of what was taken, and whoever said it waits for an end.
+            turn_id = f"lost_{taken[0]}"
+            begin = ev.TurnStarted(
+                thread_id=ev.MAIN, turn_id=turn_id, cause="message", synthetic=True
+            )
+            end = ev.TurnEnded(
+                thread_id=ev.MAIN, turn_id=turn_id, outcome="failed", error=error, synthetic=True
+            )
+            out = [begin, *out, end]
+        for line in list(s.lines.values()):
+            out += self._holding.decide_and_release(line, "unknown")
+            if line.turn is not None:
+                line.ending = {"outcome": "failed", "error": dump(error)}
+                out += self.flush(line)
+            if line.thread != ev.MAIN:
+                self._members.close_stream(line)
+        s.control, s.reset_at = 0, None
+        s.answers.clear()
+        return out
+
+    def _close_inputs(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
+        """Settle what will not show any more; a message that was taken gets its receipt (law 7)."""
+        s = self._s
+        out: list[ev.Event] = []
+        for item in s.pending:
+            if item["settled"]:
+                out += self._inputs.receipt(item, None, None, synthetic=True)
+            else:
+                out.append(raw.settled(item["command_id"], "unknown", error))
+            s.doubtful.pop(item["command_id"], None)
+        out += self._stopping.close()
+        for command_id in s.doubtful:
+            out.append(raw.settled(command_id, "unknown", error))
+        s.pending, s.doubtful, s.retries = [], {}, []
+        return out
+
+    def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:
+        """End a turn as failed that the backend does not have any more, and not the session."""
+        out = self._holding.decide_and_release(line, "unknown")
+        error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
+        line.ending = {"outcome": "failed", "error": dump(error)}
+        return out + self.flush(line, usage)
+
+    def _forget_children(self) -> list[ev.Event]:
+        """Forget those of the children that are over which are not among the newest."""
+        s = self._s
+        out: list[ev.Event] = []
+        while len(self._members.over) > OVER_MOST:
+            thread = next(iter(self._members.over))
+            del self._members.over[thread]
+            line = s.lines[thread]
+            # What its stream has said since.
+            out += self._holding.decide_and_release(line, "unknown")
+            self._holding.forget_turn(line)
+            self._asks.close_requests(line)
+            del s.lines[thread]
+            for name in line.names:
+                del s.tasks[name]
+            self._places.by_thread.pop(thread, None)
+            self._places.moved.discard(thread)
+            self._live.refused.discard(thread)
+        return out
+
+    def flush(self, line: Line, usage: ev.Usage | None = None) -> list[ev.Event]:
+        """Write the end of a turn that was held: an end, or in the closed form a pause."""
+        ending, line.ending = line.ending, None
+        if ending is None:
+            return []
+        if "control" in ending:
+            return [raw.load(ending["control"])]
+        line.owed = not ending.get("bounded")
+        if line.turn is None:
+            return []
+        native = ev.NativeRef(**ending["native"]) if ending.get("native") else None
+        outcome = ending["outcome"]
+        out: list[ev.Event] = []
+        rests = False
+        if outcome == "completed" and self._server.folds:
+            out += self._resolving.infer_at_end(line, native)
+            if line.unrelayed or self._asks.asked(line):
+                line.closed, line.paused, line.step_open = True, "input", False
+            rests = line.closed
+        line.aside = self._put_aside(line, outcome, rests=rests)
+        if rests and not line.unrelayed:
+            out.append(
+                ev.TurnPaused(
+                    thread_id=line.thread,
+                    turn_id=line.turn,
+                    on="input",
+                    usage=usage,
+                    native=native,
+                    extra=ending.get("extra"),
+                )
+            )
+        if rests:
+            # Where a child has asked, the pause is told with the request.
+            return out
+        error = ending.get("error")
+        held_back = line.empty and line.heard is not None and self._s.generation == "T"
+        if outcome == "completed" and held_back:
+            # Section 8.2: T holds a message back while it waits for an answer, but none is asked.
+            outcome, error = "failed", _HELD_BACK
+            self._stopping.turn_taken_back()
+        out.append(
+            ev.TurnEnded(
+                thread_id=line.thread,
+                turn_id=line.turn,
+                outcome=outcome,
+                error=None if error is None else ev.ErrorInfo(**error),
+                usage=usage,
+                native=native,
+                extra=ending.get("extra"),
+            )
+        )
+        return out + self.turn_over(line)
+
+    def _put_aside(self, line: Line, outcome: str, *, rests: bool) -> str:
+        """Return what T was told in an eve turn that is over and will say again in the next: it is
+        for the step after that with the results of what was asked (section 8.2)."""
+        if self._s.generation != "T" or line.heard is None:
+            return ""
+        steps = line.steps - line.heard_at
+        if steps and not line.step_base:
+            # Nothing was asked before it.
+            return ""
+        if outcome == "interrupted":
+            return line.heard if steps > 1 else ""
+        return line.heard if steps == 0 or (rests and steps == 1) else ""
+
+    def turn_over(self, line: Line) -> list[ev.Event]:
+        """Hear that a turn is over, and close what it has open."""
+        s = self._s
+        line.last, line.turn = line.turn, None
+        line.closed, line.paused, line.step_open = False, None, False
+        place = self._places.of(line.thread)
+        place.text = place.reasoning = False
+        self._holding.forget_turn(line)
+        self._asks.close_requests(line)
+        out: list[ev.Event] = []
+        if line.thread == ev.MAIN:
+            out += self._stopping.turn_over()
+            s.strays = [stray for stray in s.strays if stray["turn"] == line.last]
+            if self._members.open:
+                s.orphans_at = line.ending_at + CHILD_HOLD_MS
+        elif line.outcome is not None:
+            out += self.end_child(line)
+        return out
+
+    def end_session(
+        self,
+        outcome: Any,
+        error: ev.ErrorInfo | None,
+        native: ev.NativeRef | None = None,
+        extra: dict[str, Any] | None = None,
+    ) -> list[ev.Event]:
+        """End the session, and all that is open in it."""
+        s = self._s
+        if s.ended:
+            return []
+        out: list[ev.Event] = []
+        for line in list(s.lines.values()):
+            out += self._holding.decide_and_release(line, "unknown")
+            out += self.flush(line)
+        out += self._close_inputs(error)
+        s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
+        s.requests, s.answers, s.asks = {}, {}, 0
+        for line in s.lines.values():
+            line.outcome = None
+        for room in (self._members, self._holding, self._asks, self._dues):
+            room.index()
+        out.append(
+            ev.SessionEnded(
+                thread_id=ev.MAIN,
+                outcome=outcome,
+                error=error,
+                native=native,
+                synthetic=native is None,
+                extra=extra,
+            )
+        )
+        return out
+
+    def end_child(self, line: Line) -> list[ev.Event]:
+        """End a child, as far as is known how."""
+        outcome, line.outcome = line.outcome, None
+        out = self._holding.decide_and_release(line, "unknown")
+        if outcome is None:
+            if line.done:
+                return out
+            outcome = {"status": "failed", "synthetic": True}
+        if line.ending is not None:
+            out += self.flush(line)
+        line.done = True
+        if line.turn is not None:
+            line.last, line.turn = line.turn, None
+            line.paused, line.closed = None, False
+        self._holding.forget_turn(line)
+        self._asks.close_requests(line)
+        self._members.note(line)
+        out += self._forget_children()
+        error = outcome.get("error")
+        native = outcome.get("native")
+        out.append(
+            ev.ThreadEnded(
+                thread_id=line.thread,
+                status=outcome["status"],
+                output=outcome.get("output"),
+                error=None if error is None else ev.ErrorInfo(**error),
+                native=None if native is None else ev.NativeRef(**native),
+                extra=outcome.get("extra"),
+                synthetic=outcome.get("synthetic", False),
+            )
+        )
+        return out

@@ -1,0 +1,101 @@
+"""The first message of a session, which is made for it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import Call, Response
+from adapters.body import body_of
+from adapters.errors import ErrorCode
+from adapters.eve import wire
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.posts import Posts
+from adapters.eve.client.records import State
+from adapters.eve.client.server import Server
+from adapters.eve.client.values import refusal
+from adapters.jsonvalue import parse_json
+
+FIRST_MOST = 262_144
+"""Bytes of a first message that are kept while its session is made; larger ones go with the create.
+Ours."""
+
+_CREATE_ONLY = frozenset({"mode", "capabilities"})
+
+_WITH_MESSAGE = frozenset({"callback", "protocolVersion"})
+"""Of these: what makes a session, and what a session is made with only beside a message."""
+
+
+class First:
+    """The session is made first, then the message is posted into it."""
+
+    __slots__ = ("_inputs", "_posts", "_s", "_server")
+
+    def __init__(self, state: State, server: Server, posts: Posts, inputs: Inputs) -> None:
+        self._s = state
+        self._server = server
+        self._posts = posts
+        self._inputs = inputs
+
+    def create(self, command_id: str, command: cmd.SendMessage, body: dict[str, Any]) -> Call:
+        """Make the session without its first message, so that no lost answer hides where it went; a
+        server that makes no session without one (before 0.59, section 4.1) says so."""
+        create = self._posts.post("create", wire.SESSION_PATH, body, command_id)
+        assert create.request.body is not None
+        if _WITH_MESSAGE & body.keys() or len(create.request.body) > FIRST_MOST:
+            return create
+        follow_up = {name: body[name] for name in body if name not in _CREATE_ONLY}
+        follow_up["turnPolicy"] = "queue"
+        self._s.first = {
+            "next": None,
+            "command_id": command_id,
+            "create": create.request.body.decode(),
+            "message": body_of(follow_up).decode(),
+        }
+        return self.prewarm(command_id)
+
+    def prewarm(self, command_id: str) -> Call:
+        """Return the call that makes a session without a message."""
+        first: dict[str, Any] = {}
+        if self._s.first is not None:
+            # Without the marks of its files it is JSON.
+            whole = cast(dict[str, Any], parse_json(self._s.first["create"].replace("\0", "")))
+            first = {name: whole[name] for name in _CREATE_ONLY & whole.keys()}
+        return self._posts.post("prewarm", wire.SESSION_PATH, first or None, command_id)
+
+    def prewarmed(
+        self, call: Call, response: Response, ok: bool, body: dict[str, Any]
+    ) -> list[ev.Event]:
+        """Post the first message into its session, or with the create where that needs it."""
+        s = self._s
+        command_id = call.command_id
+        assert command_id is not None
+        first = s.first
+        if first is None:
+            return []
+        if ok:
+            self._server.learn(response, body)
+        if ok and s.session is not None:
+            first["next"] = "message"
+        elif response.status == 400:
+            first["next"] = "create"
+        else:
+            s.first = None
+            error = refusal(response)
+            if ok:
+                error = ev.ErrorInfo(
+                    code=str(ErrorCode.BACKEND_PROTOCOL),
+                    message="eve: a create answer without usable session id",
+                )
+            return self._inputs.not_sent(command_id, error)
+        return []
+
+    def post_first(self, first: dict[str, Any]) -> Call:
+        """Return the call that carries the first message."""
+        command_id: str = first["command_id"]
+        self._s.first = None
+        if first["next"] == "create":
+            return self._posts.raw_post("create", wire.SESSION_PATH, first["create"], command_id)
+        message = self._posts.with_token(first["message"])
+        return self._posts.raw_post("message", self._posts.path(), message, command_id)

@@ -1,0 +1,124 @@
+"""Messages that the server has received: those of ours, and those of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.contents import content_of
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.places import Places
+from adapters.eve.client.records import SAID_MOST, Line, Record, State
+from adapters.eve.client.turns import Turns
+from adapters.eve.client.values import C_KEYS, digest_of, rest_of
+from adapters.jsonvalue import text_of
+
+CHILD_HEARD = 4_096
+"""Characters of a message to a child that are remembered. A T says it again after a pause in which
+it had put it aside; one that is longer is shown a second time then."""
+
+_RECEIVED_KEYS = C_KEYS | {"message", "parts"}
+
+
+class Messages:
+    """What is said to the agent."""
+
+    __slots__ = ("_asks", "_holding", "_inputs", "_places", "_s", "_turns")
+
+    def __init__(
+        self,
+        state: State,
+        places: Places,
+        asks: Asks,
+        holding: Holding,
+        inputs: Inputs,
+        turns: Turns,
+    ) -> None:
+        self._s = state
+        self._places = places
+        self._asks = asks
+        self._holding = holding
+        self._inputs = inputs
+        self._turns = turns
+
+    def message_received(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        text = data.get("message")
+        whole = text = text if isinstance(text, str) else ""
+        native_turn = text_of(data.get("turnId"))
+        new = record.deliveries.keys() - line.deliveries
+        if line.aside and all(item["flat"] != text for item in self._s.pending):
+            if text == line.aside:
+                line.heard, line.heard_at = text, line.steps
+                return []
+            text = text.removeprefix(f"{line.aside}\n\n")
+        item = self._matching(line, record, text)
+        said = digest_of(native_turn, text)
+        if item is None and said in line.said and not new:
+            # A retried step repeats it under the same coordinates (section 8.1).
+            return []
+        line.deliveries = list(record.deliveries) or line.deliveries
+        line.said[said] = None
+        if len(line.said) > SAID_MOST:
+            del line.said[next(iter(line.said))]
+        line.heard, line.heard_at = self._to_remember(line, whole), line.steps
+        self._holding.decide_all(line, "unknown")
+        out: list[ev.Event] = []
+        if line.turn is None or line.paused is not None:
+            was_empty = line.empty
+            out += self._turns.in_turn(line, record)
+            line.empty = was_empty or line.turns == 0
+        if item is None:
+            answer = self._asks.said_as_answer(line, text)
+            out.append(
+                ev.MessageReceived(
+                    thread_id=line.thread,
+                    turn_id=self._turns.current(line, record),
+                    message_id=answer or record.native.id or f"message-{self._places.frames}",
+                    command_id=answer,
+                    content=content_of(data, text),
+                    native=record.native,
+                    extra=rest_of(data, _RECEIVED_KEYS),
+                )
+            )
+            return out
+        self._s.pending.remove(item)
+        if item["step"] is not None:
+            out += self._inputs.arrived(item)
+        else:
+            self._s.doubtful.pop(item["command_id"], None)
+            self._s.retries = [r for r in self._s.retries if r["command_id"] != item["command_id"]]
+            if not item["settled"]:
+                out.append(raw.settled(item["command_id"], "taken"))
+        return out + self._inputs.receipt(
+            item,
+            self._turns.current(line, record),
+            record.native,
+            extra=rest_of(data, _RECEIVED_KEYS),
+        )
+
+    def _to_remember(self, line: Line, text: str) -> str:
+        """Return what is remembered of a message: only a T says or takes it again."""
+        short = line.thread == ev.MAIN or len(text) <= CHILD_HEARD
+        return text if short and self._s.generation in (None, "T") else ""
+
+    def _matching(self, line: Line, record: Record, text: str) -> dict[str, Any] | None:
+        """Return the message of ours that a record reports: by its delivery, else by its words."""
+        if line.thread != ev.MAIN:
+            return None
+        pending = self._s.pending
+        for item in pending:
+            mine = item["delivery"] is not None and item["delivery"] in record.deliveries
+            if mine and (item["delivery"] not in line.deliveries or item["flat"] == text):
+                return item
+        loose = [p for p in pending if p["delivery"] is None or not record.deliveries]
+        for item in loose:
+            if item["flat"] == text or item["creates"]:
+                return item
+        # T names no deliveries: one message is on its way, and one message came.
+        if self._s.generation == "T" and len(loose) == 1 and loose[0]["settled"]:
+            return loose[0]
+        return None

@@ -1,0 +1,51 @@
+"""What earlier releases stored."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from adapters.eve.client.records import RECENT_IDS, SAID_MOST
+from adapters.eve.client.values import digest_of
+from adapters.jsonvalue import compact, format_json, parse_json
+
+
+def place_and_state(stored: dict[str, Any]) -> list[Any]:
+    """Return what version 1 stored as version 2 has it: the blocks were in the lines, the token in
+    the state, a position without the state had counts only, and nothing was sent beside answers."""
+    places = {thread: [count] for thread, count in stored["n"].items()}
+    place = [stored["f"], places]
+    if "s" not in stored:
+        return [place]
+    state = stored["s"]
+    for thread, line in state["lines"].items():
+        blocks = [line.pop(name) for name in ("text", "reasoning", "blocks")]
+        places[thread] = [*places.get(thread, [0]), *blocks]
+        line |= {"aside": "", "heard_at": 0, "held_bytes": 0, "names": [], "undecided": {}}
+        line["unrelayed"] = dict.fromkeys(line["unrelayed"])
+        line["said"] = {digest_of(*said): None for said in line["said"][-SAID_MOST:]}
+        for call_id, call in line["calls"].items():
+            call |= {"returned": False, "size": 0}
+            if call["permission"] is None:
+                line["undecided"][call_id] = None
+    for item in state["pending"]:
+        item["step"] = None
+    for retry in state["retries"]:
+        if retry["body"] is not None:
+            body = cast(dict[str, Any], parse_json(retry["body"].encode()))
+            body.pop("continuationToken", None)
+            retry["body"] = compact(format_json(body)).decode()
+        retry["due"] = False
+        retry.setdefault("also", [])
+    if state["first"] is not None:
+        state["first"]["next"] = None
+    state["stop"] = None
+    for name, thread in state["tasks"].items():
+        state["lines"][thread]["names"].append(name)
+    for request in state["requests"].values():
+        request["size"] = 0
+    state["resolved"] = dict.fromkeys(state["resolved"][-RECENT_IDS:])
+    state |= {"strays": [], "inputs": 0, "returned": {}, "held_bytes": 0, "asks": 0}
+    state["unrelayed"] = sum(len(line["unrelayed"]) for line in state["lines"].values())
+    token, state["token"] = state["token"], None
+    # Of two tokens the one of the snapshot holds: a position had none.
+    return [place, state] if token is None else [place, state, token]

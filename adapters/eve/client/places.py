@@ -1,0 +1,51 @@
+"""How far each stream was read, and the blocks that it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import orjson
+
+from adapters import events as ev
+from adapters.eve.client.records import Line, Place
+
+
+class Places:
+    """The places of all threads, and the count of frames."""
+
+    __slots__ = ("by_thread", "frames", "moved")
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self.by_thread: dict[str, Place] = {ev.MAIN: Place()}
+        # The threads whose place is another one than in the last snapshot.
+        self.moved: set[str] = set()
+
+    def of(self, thread: str) -> Place:
+        """Return the place of a thread, which is about to move."""
+        self.moved.add(thread)
+        place = self.by_thread.get(thread)
+        if place is None:
+            place = self.by_thread[thread] = Place()
+        return place
+
+    def stored(self, threads: Iterable[str]) -> bytes:
+        """Return the places of threads as they are stored."""
+        places = {}
+        for thread in threads:
+            place = self.by_thread[thread]
+            places[thread] = (place.count, place.text, place.reasoning, place.blocks)
+        return orjson.dumps((self.frames, places))
+
+
+def block_id(line: Line, place: Place) -> str:
+    """Return the name of the block that a thread is in."""
+    number = place.blocks
+    return f"b{number}" if line.thread == ev.MAIN else f"{line.thread}:b{number}"
+
+
+def message_id(line: Line, place: Place) -> str:
+    """Return the name of the message that a thread is in."""
+    # In eve every block is a message of its own.
+    number = place.blocks
+    return f"m{number}" if line.thread == ev.MAIN else f"{line.thread}:m{number}"

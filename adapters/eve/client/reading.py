@@ -1,0 +1,152 @@
+"""From a record to the room that it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Call
+from adapters.eve import wire
+from adapters.eve.client.asking import Asking
+from adapters.eve.client.blocks import Blocks
+from adapters.eve.client.boundaries import Boundaries
+from adapters.eve.client.children import Children
+from adapters.eve.client.ends import Ends
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.messages import Messages
+from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.reports import as_native, too_many
+from adapters.eve.client.resolving import Resolving
+from adapters.eve.client.sessions import Sessions
+from adapters.eve.client.sign_ins import SignIns
+from adapters.eve.client.work import Work
+from adapters.jsonvalue import count_of, name_of
+
+DELIVERIES_MOST = 256
+"""Deliveries that a record may name: a turn owns the messages that waited for it. None of a child
+is ours, of these `CHILD_DELIVERIES` are enough to tell two messages apart."""
+
+CHILD_DELIVERIES = 8
+
+_COUNTS = ("sequence", "stepIndex")
+"""Members of a record's data that we count by."""
+
+
+class Reading:
+    """Takes a record, and hands it on."""
+
+    __slots__ = ("_ends", "_handlers", "_holding", "_resolving", "_s")
+
+    def __init__(
+        self,
+        state: State,
+        holding: Holding,
+        resolving: Resolving,
+        ends: Ends,
+        blocks: Blocks,
+        messages: Messages,
+        work: Work,
+        asking: Asking,
+        sign_ins: SignIns,
+        children: Children,
+        boundaries: Boundaries,
+        sessions: Sessions,
+    ) -> None:
+        self._s = state
+        self._holding = holding
+        self._resolving = resolving
+        self._ends = ends
+        self._handlers: dict[str, Callable[[Line, Record], list[ev.Event]]] = {
+            "session.started": sessions.session_started,
+            "session.waiting": sessions.session_waiting,
+            "session.completed": sessions.session_completed,
+            "session.failed": sessions.session_failed,
+            "turn.started": boundaries.turn_started,
+            "turn.completed": boundaries.turn_completed,
+            "turn.cancelled": boundaries.turn_cancelled,
+            "turn.failed": boundaries.turn_failed,
+            "turn.waiting": boundaries.turn_waiting,
+            "message.received": messages.message_received,
+            "context.cleared": sessions.context_cleared,
+            "compaction.requested": sessions.compaction,
+            "compaction.completed": sessions.compaction,
+            "step.started": work.step_started,
+            "step.completed": work.step_completed,
+            "step.failed": work.step_failed,
+            "reasoning.appended": blocks.appended,
+            "reasoning.completed": blocks.reasoning_completed,
+            "message.appended": blocks.appended,
+            "message.completed": blocks.message_completed,
+            "result.completed": blocks.result_completed,
+            "action.input.appended": work.input_appended,
+            "actions.requested": work.actions_requested,
+            "action.partial": work.action_partial,
+            "action.result": work.action_result,
+            "input.requested": asking.input_requested,
+            "input.resolved": asking.input_resolved,
+            "approval.settled": asking.approval_settled,
+            "approval.candidate": asking.approval_candidate,
+            "authorization.required": sign_ins.authorization_required,
+            "authorization.completed": sign_ins.authorization_completed,
+            "subagent.called": children.subagent_called,
+            "subagent.completed": children.subagent_completed,
+            "task.started": children.task_started,
+            "agent.started": children.agent_started,
+            "task.settled": children.task_settled,
+        }
+
+    def read(
+        self,
+        call: Call,
+        line: Line,
+        frame: bytes,
+        data: dict[str, Any],
+        deliveries: object,
+        native: ev.NativeRef,
+        now: int,
+    ) -> list[ev.Event]:
+        """Return what a record says, and what waited for it or gives way to it."""
+        type_ = native.type
+        assert type_ is not None
+        out = self._miscounted(call, frame, data, now)
+        ids = list(filter(name_of, deliveries)) if isinstance(deliveries, list) else []
+        out += too_many(line, len(ids), "deliveries", DELIVERIES_MOST)
+        most = DELIVERIES_MOST if line.thread == ev.MAIN else CHILD_DELIVERIES
+        record = Record(type_, data, dict.fromkeys(ids[:most]), native, now)
+        out += self._overtaken(line, type_)
+        handler = self._handlers.get(type_)
+        out += as_native(line, record) if handler is None else handler(line, record)
+        return self._holding.hold(line, out, len(frame), now)
+
+    def _miscounted(
+        self, call: Call, frame: bytes, data: dict[str, Any], now: int
+    ) -> list[ev.Event]:
+        """Report numbers that count nothing, and take them out: the record is good without."""
+        out: list[ev.Event] = []
+        for name in _COUNTS:
+            if type(data.get(name)) in (int, float) and count_of(data[name]) is None:
+                del data[name]
+                out += self.garbage(call, frame, f"`{name}` is not a number from 0 to 2^53", now)
+        return out
+
+    def _overtaken(self, line: Line, type_: str) -> list[ev.Event]:
+        """Return what waited for a record that has not come: another one has."""
+        out: list[ev.Event] = []
+        if line.settled is not None and type_ != "input.resolved":
+            out += self._resolving.settle(line, line.settled)
+        if line.ending is not None and type_ != "session.waiting":
+            if type_ in ("session.completed", "session.failed"):
+                # The session ends with the turn: nothing says that it waits.
+                line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: False}
+            out += self._ends.flush(line)
+        return out
+
+    def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        """Return the report of a line that cannot be read."""
+        line = self._s.lines.get(call.thread_id)
+        turn_id = None if line is None else line.turn
+        return [
+            raw.garbled(wire.DIALECT, reason, offending, thread_id=call.thread_id, turn_id=turn_id)
+        ]

@@ -1,0 +1,188 @@
+"""What must survive a restart, and what a lost connection makes anew. The rooms share it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from adapters import events as ev
+
+RECENT_IDS = 256
+"""Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
+step that is tried again may name, and requests that are over, which another stream may show."""
+
+SAID_MOST = 64
+"""Messages of a turn that are remembered to know those of a step that is tried again."""
+
+SETTLED_WEIGHT = 64 * 1024
+"""Weight of an approval's settlement, and of a child's end, that can wait for what follows; what is
+larger is told at once."""
+
+Generation = Literal["T", "S1", "S2"]
+
+
+@dataclasses.dataclass(slots=True)
+class _Place:
+    """How far the stream of a thread was read, and the blocks that it is in: what deltas change."""
+
+    count: int = 0
+    text: bool = False
+    reasoning: bool = False
+    blocks: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class _Line:
+    """One thread: where its stream is, and what is open in it; deltas of an open block leave it."""
+
+    thread: str
+    parent: str | None = None
+    session: str | None = None
+    path: str | None = None
+    name: str | None = None
+    # The canonical turn, the eve turn in it, and the last canonical one that is over.
+    turn: str | None = None
+    native: str | None = None
+    sequence: int = -1
+    last: str | None = None
+    # It has ended, and was cancelled afterwards: the boundary of that is still to come.
+    taken_back: bool = False
+    # It was written before the boundary that follows it had come.
+    owed: bool = False
+    turns: int = 0
+    # `closed`: eve ended its turn at a pause, ours is open. `empty`: this eve turn has not worked.
+    # `named`: the requests that were open when eve last said that it waits. `unrelayed`: those of a
+    # child that its parent does not show yet: it would take no answer.
+    closed: bool = False
+    paused: str | None = None
+    named: list[str] = dataclasses.field(default_factory=list)
+    unrelayed: dict[str, None] = dataclasses.field(default_factory=dict)
+    empty: bool = True
+    heard: str | None = None
+    # What T has put aside and says again in its next turn; how many steps there were before it was
+    # heard in this one.
+    aside: str = ""
+    heard_at: int = 0
+    step: int | None = None
+    step_turn: str | None = None
+    steps: int = 0
+    # Steps of the eve turns that are folded into this one: theirs begin at 0 again.
+    step_base: int = 0
+    step_top: int = -1
+    step_open: bool = False
+    step_done: bool = True
+    # Those calls of a turn that have not returned, and some that have; whose permission is open;
+    # digests of the messages of the eve turn.
+    calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    undecided: dict[str, None] = dataclasses.field(default_factory=dict)
+    said: dict[str, None] = dataclasses.field(default_factory=dict)
+    deliveries: list[str] = dataclasses.field(default_factory=list)
+    agent: dict[str, Any] | None = None
+    ending: dict[str, Any] | None = None
+    ending_at: int = 0
+    # An approval of which only `approval.settled` has come.
+    settled: dict[str, Any] | None = None
+    settled_at: int = 0
+    held: list[Any] = dataclasses.field(default_factory=list)
+    held_at: int = 0
+    held_bytes: int = 0
+    # What `State.tasks` knows a child by.
+    names: list[str] = dataclasses.field(default_factory=list)
+    # A child that is over: `outcome` waits for its own stream, then it is `done`.
+    outcome: dict[str, Any] | None = None
+    outcome_at: int = 0
+    done: bool = False
+    closed_stream: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class _State:
+    """What must survive a restart, besides the places."""
+
+    session: str | None = None
+    token: str | None = None
+    generation: str | None = None
+    version: list[int] | None = None
+    model: str | None = None
+    ended: bool = False
+    lines: dict[str, _Line] = dataclasses.field(default_factory=dict)
+    tasks: dict[str, str] = dataclasses.field(default_factory=dict)
+    pending: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    resolved: dict[str, None] = dataclasses.field(default_factory=dict)
+    # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
+    # of what is held, how many requests wait for their parents to show them.
+    inputs: int = 0
+    returned: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    held_bytes: int = 0
+    unrelayed: int = 0
+    # The weight of what is asked.
+    asks: int = 0
+    answers: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    # Answers whose requests were over without them in the newest turn that has ended, or since.
+    strays: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    # The message that a session is being made for: its command, the bodies of the create with it
+    # and of the follow-up, and which of them is to be posted now.
+    first: dict[str, Any] | None = None
+    retries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    cancel: dict[str, Any] | None = None
+    # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
+    # these approvals; whether that turn was told to stop; the refusals of the turn before, which it
+    # may still take back; and what it has made unsaid, as a `turn.cancelled` shows.
+    answered: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    stopping: bool = False
+    lapsed: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    unsaid: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    reset_at: int | None = None
+    orphans_at: int | None = None
+    # A turn was cancelled: when it is over if nothing more of it comes, and after what silence.
+    gone_at: int | None = None
+    gone_after: int = 0
+    # A reset has failed, and nothing has come since.
+    mistrusted: bool = False
+    # The server has not known the turn that is to be cancelled: when it is told again.
+    cancel_at: int | None = None
+    # A cancel that is to be sent now, of a turn or of whatever runs; it may be that of a command.
+    stop: dict[str, str | None] | None = None
+    control: int = 0
+
+
+# The shape of version 2, which a test holds, has the names of these classes.
+Place = _Place
+Line = _Line
+State = _State
+
+RECORDS: tuple[type, ...] = (Place, Line, State)
+
+
+class Record(NamedTuple):
+    """One event of a stream, taken apart."""
+
+    type: str
+    data: dict[str, Any]
+    deliveries: dict[str, None]
+    native: ev.NativeRef
+    now: int
+
+
+@dataclasses.dataclass(slots=True)
+class Live:
+    """What a restart makes anew, of the connection."""
+
+    # When the main stream was opened, if it is, and how many frames there were; how often in a row
+    # it has ended at once.
+    opened_at: int | None = None
+    opened_frames: int = 0
+    ended_at_once: int = 0
+    # The threads whose streams were refused.
+    refused: set[str] = dataclasses.field(default_factory=set)
+
+
+T = TypeVar("T")
+
+
+def become(record: T, other: T) -> None:
+    """Give a record the fields of another one: the rooms hold it."""
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        setattr(record, field.name, getattr(other, field.name))

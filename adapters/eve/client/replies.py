@@ -1,0 +1,289 @@
+"""What came of requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Call, Response
+from adapters.errors import DragomanError, ErrorCode
+from adapters.eve import wire
+from adapters.eve.client.dues import END_HOLD_MS
+from adapters.eve.client.ends import Ends
+from adapters.eve.client.first import First
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.members import Members
+from adapters.eve.client.places import Places
+from adapters.eve.client.records import Live, State
+from adapters.eve.client.retries import Retries
+from adapters.eve.client.server import Server
+from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.values import json_body, refusal
+
+NOT_READY = "backend_not_ready"
+"""The `kind` of the notice that says that a request is tried again."""
+
+_DROPPED = ev.ErrorInfo(code="dropped", message="eve: the message was dropped by a hook of the app")
+
+
+class Replies:
+    """Answers to requests, and failures."""
+
+    __slots__ = (
+        "_ends",
+        "_first",
+        "_inputs",
+        "_live",
+        "_members",
+        "_places",
+        "_retries",
+        "_s",
+        "_server",
+        "_stopping",
+    )
+
+    def __init__(
+        self,
+        state: State,
+        live: Live,
+        server: Server,
+        places: Places,
+        members: Members,
+        retries: Retries,
+        inputs: Inputs,
+        stopping: Stopping,
+        first: First,
+        ends: Ends,
+    ) -> None:
+        self._s = state
+        self._live = live
+        self._server = server
+        self._places = places
+        self._members = members
+        self._retries = retries
+        self._inputs = inputs
+        self._stopping = stopping
+        self._first = first
+        self._ends = ends
+
+    def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
+        """Hear the answer to a request."""
+        ok = 200 <= response.status < 300
+        body = json_body(response)
+        left = self._inputs.not_shown(call)
+        if left is None:
+            if ok:
+                self._server.learn(response, body)
+            self._stopping.go_on()
+            return []
+        call = left
+        if response.status == 400 and self._retries.without_token(call, response, now):
+            return []
+        match call.name:
+            case "stream":
+                return self._no_stream(call, response)
+            case "nothing":
+                return self._acknowledged(call)
+            case "held":
+                self._stopping.wait(now)
+                return []
+            case "prewarm":
+                return self._first.prewarmed(call, response, ok, body)
+            case "create" | "message":
+                return self._sent(call, response, ok, body, now)
+            case "answer" | "negative":
+                out = self._answered(call, response, ok, body, now)
+                self._stopping.go_on()
+                return out
+            case _:
+                return self._controlled(call, response, ok, body, now)
+
+    def _sent(
+        self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
+    ) -> list[ev.Event]:
+        s = self._s
+        command_id = call.command_id
+        assert command_id is not None
+        item = next((p for p in s.pending if p["command_id"] == command_id), None)
+        if response.status == 204:
+            return self._inputs.not_sent(command_id, _DROPPED)
+        if ok:
+            self._server.learn(response, body)
+            if s.session is None:
+                error = ev.ErrorInfo(
+                    code=str(ErrorCode.BACKEND_PROTOCOL),
+                    message="eve: a create answer without usable session id",
+                )
+                return self._inputs.not_sent(command_id, error)
+            delivery = body.get("deliveryId")
+            if item is None:
+                # A create without message, or the stream was faster than this answer.
+                return [] if call.name == "message" else [raw.settled(command_id, "taken")]
+            if isinstance(delivery, str):
+                item["delivery"] = delivery
+            if item["settled"]:
+                return []
+            item["settled"] = True
+            s.doubtful.pop(command_id, None)
+            self._stopping.taken(now)
+            return [raw.settled(command_id, "taken")]
+        if item is None and call.name == "create" and response.status == 400:
+            # Section 1: T has no create without a message; the session begins with its first one.
+            self._server.know("T")
+            return [raw.settled(command_id, "taken")]
+        if item is not None and item["settled"]:
+            return []
+        code = body.get("code")
+        if code == wire.SESSION_NOT_READY and self._retries.again(call, now):
+            return [_retried("The session is not ready yet; the message will be sent again.")]
+        if response.status >= 500 and call.name == "message":
+            return self._inputs.in_doubt(command_id, refusal(response), now)
+        if response.status >= 500:
+            # A create that failed may have made a session, but nobody knows its name.
+            s.pending = [p for p in s.pending if p["command_id"] != command_id]
+            return [raw.settled(command_id, "unknown", refusal(response))]
+        error = refusal(response)
+        return self._inputs.not_sent(command_id, error) + self._over(code, error)
+
+    def _over(self, code: object, error: ev.ErrorInfo) -> list[ev.Event]:
+        """End our session where the backend says that its own is over for good (section 5)."""
+        if code not in (wire.SESSION_NOT_ACTIVE, wire.SESSION_STRANDED) or self._s.ended:
+            return []
+        return self._ends.end_session("failed", error)
+
+    def _acknowledged(self, call: Call) -> list[ev.Event]:
+        """Settle an answer that goes nowhere: the sign-in stays open."""
+        assert call.command_id is not None
+        return [
+            raw.settled(call.command_id, "taken"),
+            *self._inputs.release_claims(call.command_id),
+        ]
+
+    def _answered(
+        self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
+    ) -> list[ev.Event]:
+        s = self._s
+        said = [item for item in s.pending if item["command_id"] in call.command_ids]
+        if response.status == 204 and said:
+            return self._inputs.none_sent(call, _DROPPED)
+        if ok:
+            self._server.learn(response, body)
+            for name in call.command_ids:
+                s.doubtful.pop(name, None)
+            for known in (*s.answers.values(), *said):
+                if known["command_id"] in call.command_ids:
+                    known["settled"] = True
+            if call.name == "negative" and self._stopping.wait(now):
+                return []
+            return [raw.settled(name, "taken") for name in call.command_ids]
+        error = refusal(response)
+        if response.status >= 500 and "target session was not found" in error.message:
+            if self._retries.again(call, now):
+                return [_retried("The session is not ready yet; the answer will be sent again.")]
+        elif response.status >= 500 and call.name == "answer":
+            return self._inputs.all_in_doubt(call, error, now)
+        if call.name == "negative":
+            self._stopping.forget()
+            s.answers = {k: a for k, a in s.answers.items() if a["command_id"] is not None}
+        return self._inputs.none_sent(call, error) + self._over(body.get("code"), error)
+
+    def _controlled(
+        self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
+    ) -> list[ev.Event]:
+        s = self._s
+        command_id = call.command_id
+        if call.name == "cancel" and ok:
+            self._stopping.expect_end(call, body, now)
+        if call.name == "cancel" and command_id is None:
+            return []
+        assert command_id is not None
+        if not ok:
+            error = refusal(response)
+            if call.name == "reset" and response.status >= 500:
+                self._stopping.mistrust(now)
+            return [raw.settled(command_id, "refused", error), *self._over(body.get("code"), error)]
+        if body.get("status") == "no_active_session" and call.name == "reset":
+            # It is over there, and so it takes no more input here.
+            return [raw.settled(command_id, "taken"), *self._ends.end_session("terminated", None)]
+        if body.get("status") == "no_active_session":
+            error = ev.ErrorInfo(
+                code="no_active_session", message=f"eve: there is no active session to {call.name}"
+            )
+            return [raw.settled(command_id, "refused", error)]
+        out = [raw.settled(command_id, "taken")]
+        if call.name in ("compact", "clear"):
+            s.control += 1
+        if call.name == "reset":
+            if s.generation == "T":
+                # Section 6: T says nothing on the stream.
+                return out + self._ends.end_session("terminated", None)
+            s.reset_at = now + END_HOLD_MS
+        return out
+
+    def _no_stream(self, call: Call, response: Response) -> list[ev.Event]:
+        """A stream was refused: most refusals pass (7.5), some are for good (7.2)."""
+        self._live.refused.add(call.thread_id)
+        error = refusal(response)
+        code = json_body(response).get("code")
+        final = response.status in (400, 401, 403, 410) or code == wire.SESSION_STRANDED
+        if not final:
+            return []
+        line = self._s.lines.get(call.thread_id)
+        if line is None:
+            return []
+        if call.thread_id != ev.MAIN:
+            self._members.close_stream(line)
+            return self._ends.end_child(line)
+        if code == wire.SESSION_STRANDED:
+            return self._over(code, error)
+        out: list[ev.Event] = []
+        if response.status == 410:
+            count = str(self._places.of(ev.MAIN).count)
+            out.append(
+                ev.Gap(thread_id=ev.MAIN, reason=error.message, cursor_from=count, synthetic=True)
+            )
+        return out + self._ends.lost(error)
+
+    def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
+        """Hear that a request has no answer."""
+        info = ev.ErrorInfo(code=str(error.code), message=error.message)
+        left = self._inputs.not_shown(call)
+        if left is None:
+            self._stopping.go_on()
+            return []
+        call = left
+        if call.name == "stream":
+            self._live.refused.add(call.thread_id)
+            if call.thread_id == ev.MAIN:
+                self._live.opened_at = None
+            return []
+        command_id = call.command_id
+        if command_id is None:
+            return []
+        if call.name == "nothing":
+            return self._acknowledged(call)
+        if call.name == "held":
+            self._stopping.wait(now)
+            return []
+        if call.name == "negative" and not sent:
+            self._stopping.forget()
+        if call.name == "prewarm":
+            self._s.first = None
+            return self._inputs.not_sent(command_id, info)
+        if not sent or (call.name in ("message", "answer") and self._s.session is not None):
+            inputs = self._inputs
+            out = inputs.all_in_doubt(call, info, now) if sent else inputs.none_sent(call, info)
+            self._stopping.go_on()
+            return out
+        self._s.pending = [p for p in self._s.pending if p["command_id"] != command_id]
+        self._s.doubtful.pop(command_id, None)
+        if call.name == "negative":
+            self._stopping.forget()
+        return [raw.settled(command_id, "unknown", info)]
+
+
+def _retried(text: str) -> ev.Event:
+    return ev.Notice(
+        thread_id=ev.MAIN, level="debug", text=f"eve: {text}", kind=NOT_READY, synthetic=True
+    )

@@ -1,0 +1,165 @@
+"""How a request ended: as the server says, or by evidence where it says nothing (8.2)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from adapters import events as ev
+from adapters.eve import wire
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.records import Line, State
+from adapters.eve.client.server import Server
+from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.values import CS_KEYS, rest_of, settlement_of
+from adapters.jsonvalue import text_of
+
+_PASSED_OVER = frozenset({"withdrawn", "cancelled", "expired"})
+"""Outcomes that say nothing of an answer: the request was over without it."""
+
+SETTLED_KEYS = CS_KEYS | {"requestId", "outcome", "responderPrincipalId"}
+
+
+class Resolving:
+    """Requests that are over."""
+
+    __slots__ = ("_asks", "_inputs", "_s", "_server", "_stopping")
+
+    def __init__(
+        self, state: State, server: Server, asks: Asks, inputs: Inputs, stopping: Stopping
+    ) -> None:
+        self._s = state
+        self._server = server
+        self._asks = asks
+        self._inputs = inputs
+        self._stopping = stopping
+
+    def resolve(
+        self,
+        request_id: str,
+        outcome: str,
+        native: ev.NativeRef | None,
+        *,
+        answer: ev.Answer | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+        extra: dict[str, Any] | None = None,
+        synthetic: bool = False,
+    ) -> list[ev.Event]:
+        """Close a request, and settle its answer."""
+        s = self._s
+        request = self._asks.close_request(request_id)
+        if request is None:
+            return []
+        if s.generation == "T" and request["kind"] == "approval" and request["thread"] == ev.MAIN:
+            self._stopping.approved(request_id, self._asks.refusal(request))
+        if outcome in _PASSED_OVER:
+            self._asks.stray(request_id, request)
+        known = s.answers.pop(request_id, None)
+        if answer is None and known is not None and known["answer"] is not None:
+            answer = ev.Answer(**known["answer"])
+        out: list[ev.Event] = []
+        if known is not None and outcome not in _PASSED_OVER:
+            out += self._inputs.arrived(known)
+        asking = s.lines[request["thread"]]
+        out.append(
+            ev.InteractionResolved(
+                thread_id=asking.thread,
+                turn_id=asking.turn,
+                request_id=request_id,
+                outcome=cast(ev.InteractionOutcome, outcome),
+                answer=answer,
+                scope="once" if outcome == "approved" and request["kind"] == "approval" else None,
+                by=by,
+                reason=reason if reason is not None else (answer.reason if answer else None),
+                native=native,
+                extra=extra,
+                synthetic=synthetic,
+            )
+        )
+        shown = s.lines.get(request["shown_on"] or "")
+        held = shown is not None and shown.paused == "input" and not shown.closed
+        if shown is not None and held and not self._asks.asked(shown):
+            # It waits for its child again, and says nothing about it (section 8.2).
+            shown.paused = "tasks"
+            out.append(
+                ev.TurnPaused(
+                    thread_id=shown.thread, turn_id=shown.turn, on="tasks", synthetic=True
+                )
+            )
+        return out
+
+    def settle(self, line: Line, settled: dict[str, Any]) -> list[ev.Event]:
+        """Resolve an approval by `approval.settled` alone."""
+        line.settled = None
+        data = settled["data"]
+        rest = rest_of(data, SETTLED_KEYS)
+        return self.resolve(
+            data["requestId"],
+            settlement_of(data),
+            ev.NativeRef(**settled["native"]),
+            by=text_of(data.get("responderPrincipalId")),
+            extra=None if rest is None else {wire.SETTLED: rest},
+        )
+
+    def infer_from_result(
+        self, line: Line, call_id: str, status: str, output: object, native: ev.NativeRef
+    ) -> list[ev.Event]:
+        """Take the result of a call as the proof that its approval was answered."""
+        for request_id in self._asks.of_call.get((line.thread, call_id), ()):
+            if self._s.requests[request_id]["kind"] != "approval":
+                continue
+            outcome = "approved"
+            if status == "rejected":
+                approval = output.get("approval") if isinstance(output, dict) else None
+                said = approval.get("status") if isinstance(approval, dict) else None
+                outcome = "withdrawn" if said == "ignored" else "denied"
+            return self.resolve(request_id, outcome, native, synthetic=True)
+        return []
+
+    def infer_answered(self, line: Line, native: ev.NativeRef) -> list[ev.Event]:
+        """Take work after an answer as its proof; in T a turn works only when all was answered."""
+        if self._server.explicit:
+            return []
+        out: list[ev.Event] = []
+        for request_id in self._asks.asked(line):
+            request = self._s.requests[request_id]
+            known = self._s.answers.get(request_id)
+            if self._asks.asked_now(line, request) or request["kind"] == "authorization":
+                # Asked in this very turn: its work proves nothing.
+                continue
+            if known is not None:
+                out += self.resolve(request_id, known["outcome"], native, synthetic=True)
+            elif request["kind"] == "question" and self._s.generation == "T":
+                heard = ev.Answer(text=line.heard) if line.heard else None
+                out += self.resolve(request_id, "answered", native, answer=heard, synthetic=True)
+        return out
+
+    def infer_at_end(self, line: Line, native: ev.NativeRef | None) -> list[ev.Event]:
+        """Take the end of a turn as the proof of an answer: an empty one follows one of two."""
+        if self._server.explicit:
+            return []
+        out: list[ev.Event] = []
+        for request_id in self._asks.asked(line):
+            request = self._s.requests[request_id]
+            if self._asks.asked_now(line, request) or request["kind"] == "authorization":
+                continue
+            known = self._s.answers.get(request_id)
+            if line.empty and line.heard is None and known is not None:
+                return self._infer_step(known, native)
+            if not line.empty and self._s.generation == "T":
+                out += self.resolve(request_id, "unknown", native, synthetic=True)
+        return out
+
+    def _infer_step(self, known: dict[str, Any], native: ev.NativeRef | None) -> list[ev.Event]:
+        """Take an answer and those that were posted with it as arrived."""
+        step = known.get("step")
+        together = [
+            (name, answer["outcome"])
+            for name, answer in self._s.answers.items()
+            if answer is known or (step is not None and answer.get("step") == step)
+        ]
+        out: list[ev.Event] = []
+        for request_id, outcome in together:
+            out += self.resolve(request_id, outcome, native, synthetic=True)
+        return out

@@ -1,0 +1,121 @@
+"""Requests that were refused for now, and are sent again."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from adapters.base import Call, Response
+from adapters.eve.client.posts import Posts
+from adapters.eve.client.records import State
+from adapters.eve.client.server import Server
+
+READY_FIRST_MS = 250
+
+READY_MOST_MS = 2_000
+
+READY_TOTAL_MS = 20_000
+"""Section 7.5: `session_not_ready` is tried again after 250 ms doubling to 2 s, for 20 s."""
+
+TARGET_TRIES = 10
+
+TARGET_WAIT_MS = 200
+"""Section 7.5: T tries answers again, 200 ms apart, while the target session is not found."""
+
+_TOKEN = re.compile(rb'\{"continuationToken":"(?:[^"\\]|\\.)*",')
+"""The begin of a body with a token."""
+
+
+class Retries:
+    """What is to be sent again, and when."""
+
+    __slots__ = ("_posts", "_s", "_server")
+
+    def __init__(self, state: State, server: Server, posts: Posts) -> None:
+        self._s = state
+        self._server = server
+        self._posts = posts
+
+    def without_token(self, call: Call, response: Response, now: int) -> bool:
+        """Send a request again without its token, where an S has come in the place of a T: it takes
+        none (section 5), and has done nothing with the request."""
+        posts = call.name in ("message", "answer", "negative")
+        if not posts or b"continuationToken" not in response.body:
+            return False
+        if _TOKEN.match(call.request.body or b"") is None:
+            return False
+        self._server.know("S1", sure=True)
+        self._retry_of(call, now)["due"] = True
+        return True
+
+    def _retry_of(self, call: Call, now: int) -> dict[str, Any]:
+        """Return what is kept of a call that is to be sent again, without its token: it is sent
+        when its time (`at`) has come, or now (`due`)."""
+        retries = self._s.retries
+        known = next((r for r in retries if r["command_id"] == call.command_id), None)
+        if known is None:
+            body = call.request.body
+            if body is not None and (token := _TOKEN.match(body)) is not None:
+                body = b"{" + body[token.end() :]
+            known = {
+                "command_id": call.command_id,
+                "also": list(call.also),
+                "name": call.name,
+                "path": call.request.path,
+                "body": None if body is None else body.decode(),
+                "since": now,
+                "tries": 0,
+                "at": None,
+                "due": False,
+            }
+            retries.append(known)
+        return known
+
+    def again(self, call: Call, now: int) -> bool:
+        """Plan a refused request once more, as the clients do; False when its time is over."""
+        retries, known = self._s.retries, self._retry_of(call, now)
+        answers = call.name != "message"
+        over = known["tries"] >= TARGET_TRIES if answers else now - known["since"] >= READY_TOTAL_MS
+        if over:
+            retries.remove(known)
+            return False
+        wait = TARGET_WAIT_MS if answers else min(READY_MOST_MS, READY_FIRST_MS << known["tries"])
+        known["tries"] += 1
+        known["at"] = now + wait
+        return True
+
+    def tick(self, now: int) -> None:
+        """Make those due whose time has come."""
+        for retry in self._s.retries:
+            if retry["at"] is not None and now >= retry["at"]:
+                retry["at"], retry["due"] = None, True
+
+    def due(self) -> list[int]:
+        """Return their times."""
+        return [retry["at"] for retry in self._s.retries if retry["at"] is not None]
+
+    def take(self) -> list[Call]:
+        """Return those that are to be sent now."""
+        return [self._retry(retry) for retry in self._s.retries if retry["due"]]
+
+    def _retry(self, retry: dict[str, Any]) -> Call:
+        retry["due"] = False
+        name, path, body = retry["name"], retry["path"], retry["body"]
+        if body is None:
+            call = self._posts.post(name, path, None, retry["command_id"])
+        else:
+            call = self._posts.raw_post(
+                name, path, self._posts.with_token(body), retry["command_id"]
+            )
+        return dataclasses.replace(call, also=tuple(retry["also"]))
+
+
+def is_about(retry: dict[str, Any], command_id: str) -> bool:
+    """Say whether a command is in a request."""
+    return command_id == retry["command_id"] or command_id in retry["also"]
+
+
+def is_waiting(retry: dict[str, Any]) -> bool:
+    """Say whether a request is to be sent again."""
+    return retry["at"] is not None or retry["due"]

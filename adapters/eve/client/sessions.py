@@ -1,0 +1,211 @@
+"""Records about the session and its context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.eve import wire
+from adapters.eve.client.dues import END_HOLD_MS, Dues
+from adapters.eve.client.ends import Ends
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.members import Members
+from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.reports import as_native
+from adapters.eve.client.server import Server
+from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.values import CS_KEYS, dump, error_of, rest_of, usage_of
+from adapters.jsonvalue import name_of, number_of
+
+TAKEN_BACK_MS = 1_000
+"""How long the end of a turn waits that resumed from approvals and was told to stop: a real 0.30.8
+has taken such a turn back within a second of its end (section 8.2)."""
+
+_BOUNDARY_KEYS = frozenset({"wait", "usage"})
+
+_SESSION_FAILED_KEYS = frozenset({"code", "message", "details", "sessionId", "usage"})
+
+_COMPACTION_KEYS = CS_KEYS | {"modelId", "sessionId", "usageInputTokens"}
+
+_CLEARED_KEYS = CS_KEYS | {"sessionId"}
+
+
+class Sessions:
+    """What is said of the session as a whole."""
+
+    __slots__ = ("_dues", "_ends", "_holding", "_members", "_s", "_server", "_stopping")
+
+    def __init__(
+        self,
+        state: State,
+        server: Server,
+        dues: Dues,
+        members: Members,
+        holding: Holding,
+        stopping: Stopping,
+        ends: Ends,
+    ) -> None:
+        self._s = state
+        self._server = server
+        self._dues = dues
+        self._members = members
+        self._holding = holding
+        self._stopping = stopping
+        self._ends = ends
+
+    def session_started(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        runtime = data.get("runtime") if isinstance(data.get("runtime"), dict) else {}
+        assert isinstance(runtime, dict)
+        agent = {
+            ours: runtime[theirs]
+            for ours, theirs in (("id", "agentId"), ("name", "agentName"), ("model", "modelId"))
+            if name_of(runtime.get(theirs)) is not None
+        }
+        if line.agent is not None and line.agent == agent:
+            # A retried first step says it again (section 8.1).
+            return []
+        line.agent = agent
+        extra = rest_of(data, frozenset({"runtime", "predecessor"})) or {}
+        rest = rest_of(runtime, frozenset({"agentId", "agentName", "modelId"}))
+        if rest:
+            extra["runtime"] = rest
+        if line.thread != ev.MAIN:
+            return [
+                ev.ThreadUpdated(
+                    thread_id=line.thread,
+                    agent=agent or None,
+                    native=record.native,
+                    extra=extra or None,
+                )
+            ]
+        if isinstance(runtime.get("modelId"), str):
+            self._s.model = runtime["modelId"]
+        self._server.know_version(runtime.get("eveVersion"))
+        predecessor = data.get("predecessor")
+        before = predecessor.get("sessionId") if isinstance(predecessor, dict) else None
+        return [
+            ev.SessionUpdated(
+                thread_id=ev.MAIN,
+                agent=agent or None,
+                predecessor=before if isinstance(before, str) else None,
+                native=record.native,
+                extra=extra or None,
+            )
+        ]
+
+    def session_waiting(self, line: Line, record: Record) -> list[ev.Event]:
+        s = self._s
+        usage = usage_of(record.data.get("usage"))
+        self._holding.decide_all(line, "unknown")
+        out = self._holding.released(line)
+        alone = line.ending is None and s.control == 0
+        owed, line.owed = line.owed, False
+        if line.thread == ev.MAIN:
+            token = record.data.get("continuationToken")
+            if isinstance(token, str) and token and s.generation in (None, "T"):
+                s.token = token
+            if line.taken_back:
+                line.taken_back = False
+                return out
+            if line.ending is None or "control" in line.ending:
+                s.control = max(0, s.control - 1)
+        if line.ending is not None and "control" not in line.ending:
+            if rest := rest_of(record.data, _BOUNDARY_KEYS):
+                line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: rest}
+            late = line.thread == ev.MAIN and self._stopping.may_be_taken_back
+            if late and not line.closed:
+                # It has ended before its cancel came, and may be taken back all the same; what is
+                # said next must know whether its approvals are open again.
+                line.ending_at = record.now - END_HOLD_MS + TAKEN_BACK_MS
+                line.ending["bounded"] = True
+                self._dues.wait_for(line)
+                return out
+            out += self._ends.flush(line, usage)
+            line.owed = False
+            return out
+        if alone and line.thread == ev.MAIN and line.turn is not None and line.paused != "input":
+            # Section 8.1: a boundary follows the end of its turn. This one has forgotten it.
+            line.ending_at = record.now
+            return out + self._ends.gone(line, "the session waits, and its turn has no end", usage)
+        if line.thread != ev.MAIN and line.outcome is not None and line.turn is None:
+            out += self._ends.end_child(line)
+        if usage is not None:
+            out.append(
+                ev.UsageReported(
+                    thread_id=line.thread,
+                    turn_id=line.turn,
+                    usage=usage,
+                    scope="session",
+                    native=record.native,
+                )
+            )
+        if line.ending is None and not owed:
+            # It says that an input, or a control, came to nothing.
+            out += as_native(line, record)
+        # What has changed the context outside of turns comes after the usage that it led to.
+        return out + self._ends.flush(line)
+
+    def session_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        reset = self._s.reset_at is not None
+        return self._session_over(line, record, "terminated" if reset else "completed", None)
+
+    def session_failed(self, line: Line, record: Record) -> list[ev.Event]:
+        return self._session_over(line, record, "failed", error_of(record.data))
+
+    def _session_over(
+        self, line: Line, record: Record, outcome: Any, error: ev.ErrorInfo | None
+    ) -> list[ev.Event]:
+        out = self._holding.decide_and_release(line, "unknown")
+        usage = usage_of(record.data.get("usage"))
+        if usage is not None:
+            out.append(
+                ev.UsageReported(
+                    thread_id=line.thread, usage=usage, scope="session", native=record.native
+                )
+            )
+        if line.turn is not None and error is not None:
+            native = dump(record.native)
+            line.ending = {"outcome": "failed", "error": dump(error), "native": native}
+            out += self._ends.flush(line)
+        if line.thread != ev.MAIN:
+            self._members.close_stream(line)
+            if line.outcome is not None:
+                out += self._ends.end_child(line)
+            return out
+        return out + self._ends.end_session(
+            outcome, error, record.native, rest_of(record.data, _SESSION_FAILED_KEYS)
+        )
+
+    def compaction(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        model = data.get("modelId")
+        compacted = ev.ContextCompacted(
+            thread_id=line.thread,
+            # Its coordinates name the next turn when none is open (section 6).
+            turn_id=line.turn,
+            phase="started" if record.type == "compaction.requested" else "completed",
+            before_tokens=number_of(data.get("usageInputTokens")),
+            model=model if isinstance(model, str) else None,
+            native=record.native,
+            extra=rest_of(data, _COMPACTION_KEYS),
+        )
+        return self._controls(line, record, compacted)
+
+    def _controls(self, line: Line, record: Record, event: ev.Event) -> list[ev.Event]:
+        """Hold a change outside of turns until its boundary tells the usage."""
+        if line.turn is not None or record.type == "compaction.requested":
+            return [event]
+        line.ending, line.ending_at = {"control": raw.dump(event)}, record.now
+        self._dues.wait_for(line)
+        return []
+
+    def context_cleared(self, line: Line, record: Record) -> list[ev.Event]:
+        cleared = ev.ContextCleared(
+            thread_id=line.thread,
+            turn_id=line.turn,
+            native=record.native,
+            extra=rest_of(record.data, _CLEARED_KEYS),
+        )
+        return self._controls(line, record, cleared)

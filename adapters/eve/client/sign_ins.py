@@ -1,0 +1,183 @@
+"""Records about sign-ins."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from adapters import events as ev
+from adapters.errors import CODE_LIMIT, cut
+from adapters.eve import wire
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.reports import no_room
+from adapters.eve.client.resolving import Resolving
+from adapters.eve.client.server import Server
+from adapters.eve.client.turns import Turns
+from adapters.eve.client.values import CS_KEYS, rest_of
+from adapters.jsonvalue import name_of, weight_of
+
+_SIGN_IN_OUTCOMES = {
+    "authorized": "approved",
+    "declined": "denied",
+    "failed": "failed",
+    "timed-out": "expired",
+}
+
+_SIGN_IN_KEYS = {
+    "url": "url",
+    "userCode": "user_code",
+    "instructions": "instructions",
+    "displayName": "display_name",
+    "expiresAt": "expires_at",
+}
+
+_REQUIRED_KEYS = CS_KEYS | {"name", "description", "authorization", "attemptId", "taskId"}
+
+_AUTHORIZED_KEYS = CS_KEYS | {"name", "outcome", "reason", "attemptId", "principalId", "taskId"}
+
+
+class SignIns:
+    """Where the agent needs somebody to sign in."""
+
+    __slots__ = ("_asks", "_holding", "_resolving", "_s", "_server", "_turns")
+
+    def __init__(
+        self,
+        state: State,
+        server: Server,
+        asks: Asks,
+        holding: Holding,
+        resolving: Resolving,
+        turns: Turns,
+    ) -> None:
+        self._s = state
+        self._server = server
+        self._asks = asks
+        self._holding = holding
+        self._resolving = resolving
+        self._turns = turns
+
+    def _sign_in_id(self, line: Line, data: dict[str, Any]) -> str:
+        attempt = name_of(data.get("attemptId"))
+        if attempt is not None:
+            return attempt
+        name, turn = (cut(str(data.get(field)), CODE_LIMIT) for field in ("name", "turnId"))
+        return f"sign-in:{name}:{turn}:{data.get('stepIndex')}"
+
+    def authorization_required(self, line: Line, record: Record) -> list[ev.Event]:
+        s = self._s
+        data = record.data
+        request_id = self._sign_in_id(line, data)
+        if request_id in s.requests:
+            return []
+        number = 2
+        while request_id in s.resolved:
+            # T has no ids: the same step may ask again.
+            request_id = f"{self._sign_in_id(line, data)}:{number}"
+            number += 1
+        asking = line
+        task = data.get("taskId")
+        if isinstance(task, str) and task in s.tasks:
+            asking = s.lines[s.tasks[task]]
+        self._holding.decide_all(asking, "allow")
+        out: list[ev.Event] = []
+        if asking.turn is None and asking is not line:
+            turn_id = f"{asking.thread}:turn_{max(asking.sequence + 1, 0)}"
+            asking.native = None
+            out.append(self._turns.begin(asking, turn_id, None, synthetic=True))
+        elif line.turn is None and not self._turns.is_over(line, record):
+            out += self._turns.in_turn(line, record)
+        told = data.get("authorization")
+        told = told if isinstance(told, dict) else {}
+        details = {"service": data.get("name")} if isinstance(data.get("name"), str) else {}
+        for theirs, ours in _SIGN_IN_KEYS.items():
+            if theirs in told:
+                details[ours] = told[theirs]
+        extra = rest_of(data, _REQUIRED_KEYS) or {}
+        hook = data.get("webhookUrl")
+        if isinstance(hook, str):
+            extra[wire.WEBHOOK] = True
+        rest = rest_of(told, frozenset(_SIGN_IN_KEYS))
+        if rest:
+            extra["authorization"] = rest
+        opened: dict[str, Any] = {
+            "thread": asking.thread,
+            "shown_on": line.thread if asking is not line else None,
+            "kind": "authorization",
+            "call": None,
+            "options": [],
+            "freeform": False,
+            "turn": asking.native,
+            "shown_turn": line.native if asking is not line else None,
+            "name": data.get("name"),
+            "webhook": hook if isinstance(hook, str) else None,
+            "size": weight_of([data.get("description"), details, hook], ev.OPEN_BYTES),
+        }
+        if not self._asks.open_request(request_id, opened):
+            return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
+        out.append(
+            ev.InteractionRequested(
+                thread_id=asking.thread,
+                turn_id=self._turns.current(asking, record),
+                request_id=request_id,
+                shown_on=line.thread if asking is not line else None,
+                kind="authorization",
+                prompt=str(data.get("description") or ""),
+                details=details or None,
+                expires_at=_moment(told.get("expiresAt")),
+                native=record.native,
+                extra=extra or None,
+            )
+        )
+        if self._server.folds and line.turn is not None:
+            # T and S1 have no boundary here (section 8.2), and the agent waits all the same.
+            line.paused = "input"
+            out.append(
+                ev.TurnPaused(
+                    thread_id=line.thread,
+                    turn_id=line.turn,
+                    on="input",
+                    native=record.native,
+                    synthetic=True,
+                )
+            )
+        return out
+
+    def authorization_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        data = record.data
+        request_id = data.get("attemptId")
+        if request_id not in self._s.requests:
+            request_id = next(
+                (
+                    key
+                    for key, request in self._s.requests.items()
+                    if request["kind"] == "authorization" and request["name"] == data.get("name")
+                ),
+                None,
+            )
+        if not isinstance(request_id, str):
+            return []
+        by, reason = data.get("principalId"), data.get("reason")
+        return self._resolving.resolve(
+            request_id,
+            _SIGN_IN_OUTCOMES.get(str(data.get("outcome")), "unknown"),
+            record.native,
+            by=by if isinstance(by, str) else None,
+            reason=reason if isinstance(reason, str) else None,
+            extra=rest_of(data, _AUTHORIZED_KEYS),
+        )
+
+
+def _moment(value: object) -> int | None:
+    """Return an ISO time as Unix milliseconds, or None where it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return round(moment.timestamp() * 1000)

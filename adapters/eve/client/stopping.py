@@ -1,0 +1,273 @@
+"""Stops of a turn: eve's cancel, and what it makes unsaid.
+
+**The interrupt** (`State.cancel`). A pause that eve has closed has no turn that could be cancelled,
+and answers on their way are not to be overtaken: then the interrupt waits (section 8.2).
+
+| state | what is heard | state then | what follows |
+|---|---|---|---|
+| none | an interrupt | none | the cancel of the turn |
+| none | an interrupt in a closed pause | waits | negative answers, to what has none |
+| none | an interrupt while answers are on their way | waits | nothing is posted |
+| waits | the reply, or that nothing was to be posted | waits `CANCEL_MS` at most | |
+| waits | no answer is on its way, no pause is closed | none | the cancel; its reply settles |
+| waits | the turn that the answers open | none | settled; the cancel of that turn |
+| waits | the time is over | none | settled; the cancel of whatever runs |
+| waits | the turn or the session is over | none | settled: nothing is left to stop |
+| waits | the negative answers are refused or lost | none | their reply settles it |
+
+**The end of the turn** (`gone_at`, `gone_after`, `cancel_at`, `mistrusted`). A cancel that is
+accepted may show nothing, and a reset that has failed may have taken the session.
+
+| state | what is heard | state then | what follows |
+|---|---|---|---|
+| none | a cancel is accepted | expects, `CANCELLED_MS` long | |
+| none | a cancel finds no active turn | expects, `CATCH_UP_MS` long | soon the cancel again |
+| none | a reset has failed | mistrusts, `CANCELLED_MS` long if something runs | |
+| mistrusts | a message is taken | mistrusts, the time begins | |
+| mistrusts | a record | none | |
+| mistrusts | the time is over | mistrusts | the session is lost |
+| expects | a record | expects, the time begins anew | |
+| expects | the turn is over | none | |
+| expects | the time is over | none | the turn has failed |
+
+**What T makes unsaid** (`answered`, `lapsed`, `unsaid`). Where a cancel stops the turn that answers
+to approvals have just resumed, T forgets these answers; they are refused with the next message.
+
+| what is heard | what follows |
+|---|---|
+| an approval is over | its refusal is in `answered` |
+| another step of the same turn begins | `answered` is empty: T keeps these answers |
+| the first step of a turn begins | `unsaid` is `answered`: its message refused them |
+| the turn is cancelled | `answered` is `unsaid` |
+| the turn is over | `answered` is `lapsed`, and what has lapsed before is forgotten |
+| T has taken back a turn that was over | `lapsed` is `unsaid` |
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Call, Request
+from adapters.eve import wire
+from adapters.eve.client.asks import Asks
+from adapters.eve.client.inputs import CATCH_UP_MS
+from adapters.eve.client.posts import Posts
+from adapters.eve.client.records import Live, State
+from adapters.jsonvalue import parse_json
+
+CANCEL_MS = 5_000
+"""How long a cancel waits for the turn that the negative answers open (section 8.2); ours."""
+
+CANCEL_AGAIN_MS = 250
+"""After what time a turn is cancelled again that a server does not know yet: one that has just
+begun it says `no_active_turn`, and goes on. Ours."""
+
+CANCELLED_MS = 60_000
+"""How long a cancel that was accepted may show nothing, neither its end nor any work, until the
+turn counts as forgotten: an idle session accepts it too and does nothing (section 6). Ours."""
+
+
+class Stopping:
+    """What is to be stopped, and what a stop makes unsaid."""
+
+    __slots__ = ("_asks", "_live", "_posts", "_s")
+
+    def __init__(self, state: State, live: Live, posts: Posts, asks: Asks) -> None:
+        self._s = state
+        self._live = live
+        self._posts = posts
+        self._asks = asks
+
+    # The interrupt.
+
+    def interrupt(self, command_id: str, command: cmd.Interrupt) -> Call:
+        """Return what stops a turn, or lets it be stopped later."""
+        s = self._s
+        line = s.lines[ev.MAIN]
+        asked = [name for name, r in s.requests.items() if r["kind"] != "authorization"]
+        wanted = command.turn_id
+        if line.closed and asked and wanted in (None, line.turn):
+            # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
+            s.cancel = {"command_id": command_id, "at": None}
+            open_ = [name for name in asked if not self._asks.is_answered(name)]
+            if not open_:
+                # Another answer would be told to the model as words of the user (section 5).
+                return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
+            negative = [self._asks.negative(name, s.requests[name]) for name in open_]
+            return self._posts.responses("negative", {"inputResponses": negative}, command_id)
+        if self._asks.on_their_way() and wanted in (None, line.turn):
+            # One that the cancel overtakes would be told to the model as words of the user.
+            s.cancel = {"command_id": command_id, "at": None}
+            return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
+        turn_id = wanted
+        if wanted is not None and wanted == line.turn:
+            turn_id = line.native or wanted
+        return self.cancel_call("cancel", command_id, turn_id)
+
+    def go_on(self) -> None:
+        """Stop a turn that waited for answers on their way, as soon as none is."""
+        s, line = self._s, self._s.lines[ev.MAIN]
+        if s.cancel is not None and not line.closed and not self._asks.on_their_way():
+            cancel, s.cancel = s.cancel, None
+            s.stop = {"turn": line.native, "command_id": cancel["command_id"]}
+
+    def cancel_call(self, name: str, command_id: str | None, turn_id: str | None) -> Call:
+        """Return the cancel of a turn, or of whatever runs."""
+        body = None if turn_id is None else {"turnId": turn_id}
+        self._s.stopping = self._s.lines[ev.MAIN].turn is not None
+        return self._posts.post(name, self._posts.path("cancel"), body, command_id)
+
+    def wait(self, now: int) -> bool:
+        """Give the turn that answers open time to begin: it is to be stopped. Say whether it is."""
+        if self._s.cancel is None:
+            return False
+        self._s.cancel["at"] = now + CANCEL_MS
+        return True
+
+    def turn_goes_on(self, turn_id: str | None) -> list[ev.Event]:
+        """Stop the turn that answers have opened, by its name: a late cancel must not hit the turn
+        of the next message."""
+        return [] if self._s.cancel is None else self._cancel_now(turn_id)
+
+    def close(self) -> list[ev.Event]:
+        """Settle an interrupt that has nothing left to stop."""
+        cancel, self._s.cancel = self._s.cancel, None
+        return [] if cancel is None else _done(cancel)
+
+    def forget(self) -> None:
+        """Hear that the negative answers come to nothing."""
+        self._s.cancel = None
+
+    def _cancel_now(self, turn_id: str | None) -> list[ev.Event]:
+        """Do the second step of an interrupt: the turn that it is for has begun."""
+        cancel, self._s.cancel = self._s.cancel, None
+        assert cancel is not None
+        if self._s.session is not None:
+            self._s.stop = {"turn": turn_id}
+        return _done(cancel)
+
+    def take(self) -> list[Call]:
+        """Return the cancel that is to be sent now."""
+        stop, self._s.stop = self._s.stop, None
+        if stop is None:
+            return []
+        return [self.cancel_call("cancel", stop.get("command_id"), stop["turn"])]
+
+    # The end of the turn.
+
+    def mistrust(self, now: int) -> None:
+        """Expect a sign of life: a reset that failed may have taken what runs all the same."""
+        s = self._s
+        main = s.lines[ev.MAIN]
+        waits = main.closed or main.paused == "input"
+        s.mistrusted = True
+        if (main.turn is not None and not waits) or s.pending:
+            s.gone_after, s.gone_at = CANCELLED_MS, now + CANCELLED_MS
+
+    def taken(self, now: int) -> None:
+        """Hear that a message was taken, of which something must come."""
+        if self._s.mistrusted:
+            self.mistrust(now)
+
+    def heard(self, now: int) -> None:
+        """Hear a record of the main stream."""
+        s = self._s
+        if s.mistrusted:
+            s.mistrusted, s.gone_at = False, None
+        elif s.gone_at is not None:
+            s.gone_at = now + s.gone_after
+
+    def expect_end(self, call: Call, body: dict[str, Any], now: int) -> None:
+        """Wait for the end of a turn that is cancelled. One without was forgotten, at once where
+        the server says that it has none (section 6): its end may be on the stream already."""
+        s = self._s
+        main = s.lines[ev.MAIN]
+        data = call.request.body
+        wanted = None if data is None else cast(dict[str, Any], parse_json(data)).get("turnId")
+        if main.turn is None or main.closed or wanted not in (None, main.native):
+            return
+        none = body.get("status") == "no_active_turn"
+        # A turn that has just begun is none yet for a while: then it goes on, and is to be stopped.
+        again = none and self._live.opened_at is not None
+        s.cancel_at = now + CANCEL_AGAIN_MS if again else None
+        if not (none and s.gone_after == CATCH_UP_MS and s.gone_at is not None):
+            s.gone_after = CATCH_UP_MS if none else CANCELLED_MS
+            s.gone_at = now + s.gone_after
+
+    def _gone_due(self) -> int | None:
+        """Return when a turn that is not active has had its time to show its end."""
+        if self._s.gone_at is None or self._live.opened_at is None:
+            return None
+        return max(self._s.gone_at, self._live.opened_at + CATCH_UP_MS)
+
+    def is_gone(self, now: int) -> bool:
+        """Say whether the turn has had its time to show its end, and forget the time."""
+        due = self._gone_due()
+        if due is None or now < due:
+            return False
+        self._s.gone_at = None
+        return True
+
+    # Both.
+
+    def turn_over(self) -> list[ev.Event]:
+        """Hear that the turn is over, with or without our cancel."""
+        s = self._s
+        s.gone_at = s.cancel_at = None
+        s.lapsed, s.answered, s.stopping = s.answered, [], False
+        return self.close()
+
+    def tick(self, now: int) -> list[ev.Event]:
+        """Send the cancels whose time has come."""
+        s = self._s
+        out: list[ev.Event] = []
+        if s.cancel is not None and s.cancel["at"] is not None and now >= s.cancel["at"]:
+            out += self._cancel_now(None)
+        if s.cancel_at is not None and now >= s.cancel_at:
+            s.cancel_at = None
+            s.stop = {"turn": s.lines[ev.MAIN].native}
+        return out
+
+    def due(self) -> list[int]:
+        """Return the times at which something is to be done."""
+        s = self._s
+        times = [s.cancel_at, self._gone_due(), None if s.cancel is None else s.cancel["at"]]
+        return [at for at in times if at is not None]
+
+    # What T makes unsaid.
+
+    @property
+    def may_be_taken_back(self) -> bool:
+        """Say whether a turn that ends was told to stop, and T may forget answers with it."""
+        return self._s.stopping and bool(self._s.answered)
+
+    def approved(self, request_id: str, refusal: str) -> None:
+        """Take the refusal of an approval that is over."""
+        answered = self._s.answered
+        answered.append({"requestId": request_id, "optionId": refusal})
+        del answered[: -ev.MOST_OPEN]
+
+    def step_begins(self, *, again: bool) -> None:
+        """Hear that a step begins: T keeps what was answered before the step before, if any."""
+        s = self._s
+        if again:
+            s.answered = []
+        elif s.unsaid:
+            s.answered, s.unsaid = s.unsaid, []
+
+    def turn_cancelled(self) -> None:
+        """Hear that a turn is cancelled."""
+        s = self._s
+        s.unsaid, s.answered = [*s.unsaid, *s.answered][-ev.MOST_OPEN :], []
+
+    def turn_taken_back(self) -> None:
+        """Hear that a turn is forgotten which was over."""
+        s = self._s
+        s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed][-ev.MOST_OPEN :], []
+
+
+def _done(cancel: dict[str, Any]) -> list[ev.Event]:
+    return [raw.settled(cancel["command_id"], "taken")]

@@ -1,0 +1,212 @@
+"""Streams: which are read, and what their opening and closing tell."""
+
+from __future__ import annotations
+
+import re
+
+from multidict import CIMultiDict, MultiDict
+
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Call, CloseReason, Request, Response
+from adapters.errors import DragomanError, ErrorCode
+from adapters.eve import wire
+from adapters.eve.client.ends import SESSION_LOST, Ends
+from adapters.eve.client.holding import Holding
+from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.members import Members
+from adapters.eve.client.places import Places
+from adapters.eve.client.records import Line, Live, State
+from adapters.eve.client.resolving import Resolving
+from adapters.eve.client.server import Server
+from adapters.paths import path_of, rebuilt
+
+PAUSED_PATIENCE_MS = 30 * 24 * 3_600_000
+"""Section 8.1: a session lives 30 days by default; a pause may last as long."""
+
+QUIET_PATIENCE_MS = 24 * 3_600_000
+"""Silence of a server that opens its streams is no fault: T is silent while a tool runs (7.3)."""
+
+LOST_PATIENCE_MS = 600_000
+"""How long a stream may refuse to open; the clients give up after about 45 s (section 7.5), we can
+wait longer.
+"""
+
+AT_ONCE_MS = 5_000
+
+AT_ONCE_MOST = 5
+
+AT_ONCE_PATIENCE_MS = 60_000
+"""A body ends in order when its log is closed (section 7.3). One that does so within 5 s and brings
+nothing, five times in a row (the clients' own limit, section 7.5) and for a minute, has no more to
+tell. A lease, a restart or a host's limit on the time of a request ends bodies later, or not so
+often. Times ours."""
+
+STREAMS_MOST = 64
+"""Streams of a session that are read at once, its own and its children's; the next one is opened
+when one is over. Each is a connection, and who announces thousands of children would get as many.
+Ours."""
+
+
+class Streams:
+    """The streams of the session and of its children."""
+
+    __slots__ = (
+        "_ends",
+        "_holding",
+        "_inputs",
+        "_live",
+        "_members",
+        "_places",
+        "_resolving",
+        "_s",
+        "_server",
+    )
+
+    def __init__(
+        self,
+        state: State,
+        live: Live,
+        server: Server,
+        places: Places,
+        members: Members,
+        holding: Holding,
+        inputs: Inputs,
+        resolving: Resolving,
+        ends: Ends,
+    ) -> None:
+        self._s = state
+        self._live = live
+        self._server = server
+        self._places = places
+        self._members = members
+        self._holding = holding
+        self._inputs = inputs
+        self._resolving = resolving
+        self._ends = ends
+
+    def streams(self) -> tuple[Call, ...]:
+        """Return what is to be read now."""
+        s = self._s
+        if s.session is None or s.ended:
+            return ()
+        main = s.lines[ev.MAIN]
+        busy = main.turn is not None or main.ending is not None
+        wanted = busy or s.pending or s.answers or s.doubtful or s.control or s.reset_at or s.cancel
+        calls = [self._stream(main)] if wanted else []
+        for thread in self._members.readable:
+            if len(calls) == STREAMS_MOST:
+                break
+            line = s.lines[thread]
+            # A child whose end is told is read to its end, also when its parent's turn is over.
+            over = line.outcome is not None
+            if over or (wanted and (busy or line.turn is not None)):
+                calls.append(self._stream(line))
+        return tuple(calls)
+
+    def _stream(self, line: Line) -> Call:
+        """Return the call that reads a thread on, the same one as long as nothing of it changes."""
+        place = self._places.by_thread.get(line.thread)
+        count = 0 if place is None else place.count
+        session = self._s.session if line.thread == ev.MAIN else line.session
+        known = (count, line.path, session, self._s.generation)
+        before = self._members.calls_of.get(line.thread)
+        if before is None or before[0] != known:
+            before = self._members.calls_of[line.thread] = known, self._stream_from(line, count)
+        return before[1]
+
+    def _stream_from(self, line: Line, count: int) -> Call:
+        # The backend said where it is: what is no path of segments is not asked for.
+        path = None if line.path is None else rebuilt(line.path)
+        if path is None:
+            session = self._s.session if line.thread == ev.MAIN else line.session
+            assert session is not None
+            path = path_of(wire.SESSION_PATH, session, "stream")
+        query = MultiDict({wire.START_INDEX_QUERY: str(count)})
+        # From 0.57 on this asks for heartbeats and a lease (section 7.4); others ignore it.
+        query[wire.STREAM_CONTROL_VERSION_QUERY] = wire.STREAM_CONTROL_VERSION
+        if self._s.generation == "T":
+            # Section 7.2: T shows a session that it has lost as an empty stream. S says 404, and
+            # would end the body at the tail.
+            query[wire.INCLUDE_TAIL_INDEX_QUERY] = "1"
+        headers = CIMultiDict({"Accept": "application/x-ndjson"})
+        request = Request("GET", path, query, headers)
+        return Call("stream", request, stream=True, thread_id=line.thread)
+
+    def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
+        """Hear that a stream is open."""
+        self._live.refused.discard(call.thread_id)
+        out: list[ev.Event] = []
+        text = head.headers.get(wire.STREAM_VERSION_HEADER)
+        version = int(text) if text is not None and re.fullmatch(r"[0-9]{1,4}", text) else None
+        if text is not None and (
+            version is None
+            or not wire.OLDEST_STREAM_VERSION <= version <= wire.NEWEST_STREAM_VERSION
+        ):
+            out.append(
+                ev.ErrorReported(
+                    thread_id=call.thread_id,
+                    code=str(ErrorCode.BACKEND_PROTOCOL),
+                    message=f"eve: stream version `{text[:20]}` is not known; "
+                    f"it is read as {wire.NEWEST_STREAM_VERSION}",
+                    synthetic=True,
+                )
+            )
+        if version is not None and version != 21 and self._s.version is None:
+            self._server.know("T" if version < 21 else "S1" if version < 26 else "S2")
+        if call.thread_id == ev.MAIN:
+            self._live.opened_at, self._live.opened_frames = now, self._places.frames
+            if self._inputs.opened(now):
+                # The time is stored with this: a restart goes on waiting, and does not begin again.
+                out.append(raw.in_doubt("eve: the stream will show what became of an input."))
+            out += self._check_tail(head)
+        return out
+
+    def _check_tail(self, head: Response) -> list[ev.Event]:
+        """End what runs when the log is empty that had records: the session is not there any more.
+        One that is only shorter may be a copy that lags."""
+        place = self._places.of(ev.MAIN)
+        if head.headers.get(wire.STREAM_TAIL_INDEX_HEADER) != "-1" or not place.count:
+            return []
+        place.count = 0
+        self._s.lines[ev.MAIN].sequence = -1
+        message = "eve: the session's stream is empty, and has shown records already"
+        return self._ends.lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
+
+    def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
+        """Hear that a stream has ended."""
+        line = self._s.lines.get(call.thread_id)
+        if call.thread_id == ev.MAIN:
+            at_once = self._live.opened_at is not None and now - self._live.opened_at < AT_ONCE_MS
+            silent = self._places.frames == self._live.opened_frames
+            ended = reason is CloseReason.ENDED and at_once and silent
+            self._live.ended_at_once = self._live.ended_at_once + 1 if ended else 0
+            self._live.opened_at = None
+        out: list[ev.Event] = []
+        if line is not None and reason is CloseReason.ENDED:
+            if line.settled is not None:
+                out += self._resolving.settle(line, line.settled)
+            out += self._holding.decide_and_release(line, "unknown")
+            out += self._ends.flush(line)
+        return out
+
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
+        """Hear that a stream is not to be had."""
+        line = self._s.lines.get(thread_id)
+        if thread_id != ev.MAIN and line is not None:
+            self._members.close_stream(line)
+            self._live.refused.discard(thread_id)
+            return self._ends.end_child(line)
+        out = self._ends.lost(ev.ErrorInfo(code=SESSION_LOST, message=error.message))
+        return out
+
+    @property
+    def patience(self) -> int:
+        """Return how long nothing new is borne: who opens streams may be silent for long."""
+        if self._live.refused:
+            return LOST_PATIENCE_MS
+        if self._live.ended_at_once >= AT_ONCE_MOST:
+            return AT_ONCE_PATIENCE_MS
+        return PAUSED_PATIENCE_MS if self._s.requests else QUIET_PATIENCE_MS

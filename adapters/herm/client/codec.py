@@ -1,0 +1,413 @@
+"""The contract: what a session asks of the codec, handed on to the rooms that it concerns.
+
+A session is made at the backend with the first command, then the stream is opened, then the command
+is posted, so that nothing of the first turn is missed (herm page, section 4.3).
+
+Why one room: the methods of a client codec are the contract's, most of them one call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import orjson
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
+from adapters.errors import DragomanError, NotSupported
+from adapters.framing.sse import SseFrame
+from adapters.herm import wire
+from adapters.herm.client import posts
+from adapters.herm.client.abilities import ABILITIES, check
+from adapters.herm.client.asks import SEALED_NAMES, Asks
+from adapters.herm.client.catching_up import CatchingUp
+from adapters.herm.client.doubts import Doubts
+from adapters.herm.client.inputs import Inputs, expected
+from adapters.herm.client.numbers import Numbers
+from adapters.herm.client.older import place_and_state
+from adapters.herm.client.reading import Reading
+from adapters.herm.client.records import RECORDS, First, Place, State, become
+from adapters.herm.client.sessions import Sessions
+from adapters.herm.client.texts import Texts
+from adapters.herm.client.turns import Turns
+from adapters.herm.client.work import Work
+from adapters.jsonvalue import format_json, parse_json
+from adapters.stored import Kept, fill, newest
+
+RUNNING_PATIENCE_MS = 3_600_000
+"""How long a turn may be silent on a stream that opens: a tool of an hour. The page names no
+figure."""
+
+PAUSED_PATIENCE_MS = 72 * 3_600_000
+"""How long an answer may take on a stream that opens: the longest that a dialect of ours
+promises."""
+
+SESSION_LOST = "backend_session_lost"
+
+_DELTAS = frozenset({ev.TextDelta.TYPE, ev.ReasoningDelta.TYPE})
+
+_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
+
+_ADMINISTRATION = ("archive", "reset", "delete", "update_session")
+
+
+class HermClient(ClientCodec):
+    """The client codec. `settings`: `agent` and `user_id` are what a create names, `task_id` is the
+    session's known name."""
+
+    dialect = wire.DIALECT
+    framing: Literal["sse", "ndjson"] = "sse"
+    abilities: Mapping[str, Ability] = ABILITIES
+    state_version = 2
+    records = RECORDS
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._calls: list[Call] = []
+        self._s = s = State()
+        self._at = at = Place()
+        self._kept = Kept(HermClient, "the state of a Herm's session")
+        self._sessions = Sessions(s, settings)
+        self._numbers = Numbers(s, at)
+        self._texts = Texts(s, at, self._numbers)
+        self._asks = Asks(s)
+        self._inputs = Inputs(s, self._numbers, self._asks)
+        self._turns = Turns(s, self._texts, self._asks, self._inputs)
+        self._doubts = Doubts(s, self._inputs, self._asks)
+        self._catching_up = CatchingUp(s, at, self._numbers, self._calls)
+        work = Work(s, at, self._texts, self._asks, self._turns)
+        self._reading = Reading(
+            s,
+            at,
+            self._calls,
+            self._numbers,
+            self._texts,
+            self._inputs,
+            self._turns,
+            work,
+            self._doubts,
+            self._catching_up,
+        )
+        # What a lost connection or a restart makes anew.
+        self._live = False
+        self._tried = False
+        self._opens = False
+        self.wake_at = None
+
+    def started(self, event: ev.SessionStarted) -> None:
+        self._sessions.started(event)
+
+    # Commands.
+
+    def check(self, command: cmd.AnyCommand) -> None:
+        check(command)
+
+    def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        self._kept.touched = self._s.wanted = True
+        if self._s.session is None:
+            return self._create(command_id, command)
+        return self._step(command_id, command)
+
+    def _create(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        """Make the session first; the command follows when the backend has it and the stream is
+        open."""
+        call = self._sessions.create(command_id, command)
+        if isinstance(command, cmd.SendMessage):
+            self._s.pending = expected(command_id, command)
+        value: Any = parse_json(cmd.encode_command(command))
+        self._s.first = First(command_id, value)
+        return call
+
+    def _step(self, command_id: str, command: cmd.AnyCommand) -> Call:
+        assert self._s.session is not None
+        match command:
+            case cmd.SendMessage():
+                return self._inputs.message(command_id, command)
+            case cmd.Steer():
+                payload = {"type": "user.steer", "message": command.text}
+                return self._inputs.post(payload, command_id)
+            case cmd.Interrupt():
+                payload = {"type": "user.interrupt"}
+                if command.note:
+                    payload["message"] = command.note
+                return self._inputs.post(payload, command_id)
+            case cmd.AnswerInteraction():
+                return self._inputs.post(self._asks.answer(command_id, command), command_id)
+            case cmd.Archive() | cmd.Reset() | cmd.Delete() | cmd.UpdateSession():
+                return posts.administer(self._s.session, command_id, command)
+            case _:
+                raise NotSupported(f"herm: nothing carries `{command.TYPE}`")
+
+    def submit_answers(
+        self,
+        answers: Mapping[str, cmd.AnswerInteraction],
+        beside: tuple[str, cmd.SendMessage] | None = None,
+    ) -> Call | None:
+        """No message is taken while a turn runs (section 3.1): one beside the answers waits."""
+        self._kept.touched = True
+        return self._inputs.post_answers(answers) if len(answers) > 1 else None
+
+    def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
+        """Look for the envelope of a command in the list: what is there was taken."""
+        self._kept.touched = True
+        s, inputs = self._s, self._inputs
+        if s.session is None:
+            # Nothing was said yet: a session that was perhaps made is empty, and another is made.
+            return self._create(command_id, command) if self._sessions.has_agent else None
+        if inputs.is_to_be_posted(command_id):
+            return None
+        if not isinstance(
+            command, cmd.SendMessage | cmd.Steer | cmd.Interrupt | cmd.AnswerInteraction
+        ):
+            return None
+        item = inputs.unsettled(command_id)
+        again = None if item is None else item.again
+        if again or not inputs.was_sent(command_id):
+            # A crash came before the state was stored, or before it was posted otherwise: what was
+            # sent is worked out again, and not sent as it was.
+            try:
+                call = self._step(command_id, command)
+            except NotSupported:
+                # It has become pointless, but not undone: the list may show it all the same.
+                inputs.note_lost(command_id)
+            else:
+                if again:
+                    inputs.post_otherwise(call, again)
+                    return None
+        self._doubts.go_on(command_id)
+        return self._catching_up.start()
+
+    def take_calls(self) -> list[Call]:
+        calls = [*self._calls, *self._inputs.take()]
+        self._calls.clear()
+        first = self._s.first
+        if first is not None and self._s.session is not None and (self._live or self._tried):
+            # The stream is open, or cannot be had: then the list tells what it would have.
+            self._s.first = None
+            if self._inputs.is_expected(first.command_id):
+                calls.append(self._inputs.post_message())
+            else:
+                calls.append(self._step(first.command_id, cmd.decode_command(first.command)))
+        self._kept.touched = self._kept.touched or bool(calls)
+        return calls
+
+    def streams(self) -> tuple[Call, ...]:
+        if self._live or self._s.session is None or not self._s.wanted:
+            return ()
+        return (posts.stream(self._s.session, self._at.last_id),)
+
+    @property
+    def native_id(self) -> str | None:
+        return self._s.session
+
+    # What came of calls.
+
+    def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
+        self._live = self._tried = self._opens = True
+        self._catching_up.opened()
+        self._numbers.opened()
+        joined = bool(self._at.mark or self._s.posted)
+        self._texts.opened(joined=joined)
+        if joined:
+            self._calls.append(self._catching_up.start(self._doubts.due(now)))
+        return []
+
+    def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        out = self._answered(call, response, now)
+        self._set_alarm()
+        return out
+
+    def _answered(self, call: Call, response: Response, now: int) -> list[ev.Event]:
+        match call.name:
+            case "stream":
+                self._live, self._tried, self._opens = False, True, False
+                return []
+            case "create":
+                return self._sessions.created(call, response)
+            case "events":
+                if response.status >= 500:
+                    out = self._unsure(call)
+                else:
+                    out = self._inputs.posted(call, response, now)
+                # It may tell the number that a frame waits for.
+                return out + self._reading.go_on(now)
+            case "session":
+                return self._looked(response)
+            case name if name in _ADMINISTRATION:
+                return self._sessions.administered(call, response, now)
+            case _:
+                return self._catching_up.listed(call, response, now) + self._reading.work_off(now)
+
+    def _looked(self, response: Response) -> list[ev.Event]:
+        """Hear what the session object says: whether the turn still runs, above all."""
+        out, idle = self._sessions.looked(response)
+        if idle and self._s.turn is not None and not self._s.paused:
+            # Its end is in a list that is read now, or in none.
+            self._calls.append(self._catching_up.start(look=True, ends=self._s.turn))
+        return out
+
+    def _unsure(self, call: Call) -> list[ev.Event]:
+        """Look whether commands arrived that got no sure answer; they are never posted again."""
+        self._doubts.begin(call.command_ids)
+        self._calls.append(self._catching_up.start())
+        return []
+
+    def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        info = ev.ErrorInfo(code=str(error.code), message=error.message)
+        out: list[ev.Event] = []
+        match call.name:
+            case "stream":
+                self._live, self._tried, self._opens = False, True, False
+            case "session":
+                pass
+            case "events" if sent:
+                out = self._unsure(call)
+            case name if name in ("events", "create", *_ADMINISTRATION):
+                out = self._not_done(call, info, sent)
+            case _:
+                out = self._catching_up.failed(call, info.message, now) + self._reading.work_off(
+                    now
+                )
+        self._set_alarm()
+        return out
+
+    def _not_done(self, call: Call, info: ev.ErrorInfo, sent: bool) -> list[ev.Event]:
+        assert call.command_id is not None
+        if call.name == "create":
+            self._s.first = None
+        if self._inputs.is_expected(call.command_id):
+            self._s.pending = None
+        # A session that was perhaps made is never used: what should have been said there was not.
+        if not sent or call.name == "create":
+            return self._inputs.refused(call, info)
+        return self._inputs.settle(call.command_id, "unknown", info)
+
+    def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
+        self._live = False
+        self._catching_up.drop()
+        return []
+
+    def give_up(
+        self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
+    ) -> list[ev.Event]:
+        info = ev.ErrorInfo(code=SESSION_LOST, message=error.message)
+        s = self._s
+        self._kept.touched, s.wanted = True, False
+        out: list[ev.Event] = []
+        pending = s.pending
+        waiting = self._inputs.never_posted()
+        if pending is not None and not pending.held and s.turn is None:
+            if pending.settled:
+                out += self._turns.begin(None, synthetic=True)
+            else:
+                out.append(raw.settled(pending.command_id, "unknown", info))
+        if s.turn is not None:
+            out += self._turns.end("failed", info, None)
+        for message in waiting:
+            out += self._inputs.settle(message.command_id, "refused", info)
+        s.pending, s.later = None, []
+        return out
+
+    @property
+    def patience(self) -> int:  # type: ignore[override]
+        """Return how long silence is borne on a stream that opens; a backend that is away has a
+        minute."""
+        if self._s.turn is None or not self._opens:
+            return 60_000
+        return PAUSED_PATIENCE_MS if self._s.paused else RUNNING_PATIENCE_MS
+
+    def tick(self, now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        catching_up = self._catching_up
+        if self._inputs.retry_at is not None and now >= self._inputs.retry_at:
+            self._inputs.post_held()
+        if catching_up.hole_at is not None and now >= catching_up.hole_at:
+            self._calls.append(catching_up.start(self._doubts.due(now), hole=True))
+        out = self._reading.work_off(now) if catching_up.retry(now) else []
+        due = self._doubts.due(now)
+        if catching_up.fill is None and due and self._s.session is not None:
+            self._calls.append(catching_up.start(due, look=True))
+        self._set_alarm()
+        return out
+
+    def _set_alarm(self) -> None:
+        fill = self._catching_up.fill
+        times = [self._inputs.retry_at, self._catching_up.hole_at]
+        times.append(self._doubts.due_at if fill is None else fill.retry_at)
+        self.wake_at = min((at for at in times if at is not None), default=None)
+
+    # The state.
+
+    @property
+    def frames(self) -> int:
+        return self._at.frames
+
+    @property
+    def position(self) -> bytes:
+        return self._kept.position(self._place(), self._state)
+
+    def _place(self) -> bytes:
+        at = self._at
+        return orjson.dumps(
+            [at.frames, at.mark, at.delta_mark, at.last_id, at.listed, at.blocks, at.texts]
+        )
+
+    def _state(self) -> bytes:
+        try:
+            # Without a copy of all that is open, which `asdict` makes.
+            return orjson.dumps(self._s)
+        except orjson.JSONEncodeError:
+            # It holds an integer beyond 64 bits, as what waits may.
+            return format_json(dataclasses.asdict(self._s))
+
+    def snapshot(self) -> bytes:
+        return self._kept.snapshot(self._place(), self._state())
+
+    @property
+    def changed(self) -> bool:
+        return self._kept.changed(self._state)
+
+    @classmethod
+    def upgrade(cls, version: int, state: Any) -> Any:
+        match version:
+            case 1:
+                return place_and_state(state)
+            case _:
+                return super().upgrade(version, state)
+
+    def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
+        first, later = self._kept.restore(snapshot, position)
+        if stored := newest(first, later):
+            place = newest(*(part[0] if part else [] for part in (first, later)))
+            become(self._at, fill(Place, dict(zip(_PLACE_FIELDS, place, strict=True))))
+            become(self._s, fill(State, stored[1]))
+        self._live = False
+        if self._s.session is None:
+            self._s.pending = None
+        self._set_alarm()
+
+    # Frames.
+
+    def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[ev.Event]:
+        assert isinstance(frame, SseFrame)
+        touched, self._kept.touched = self._kept.touched, True
+        waited = self._catching_up.waits
+        out = self._reading.feed(frame, now)
+        if waited or self._catching_up.waits:
+            self._set_alarm()
+        if len(out) == 1 and out[0].TYPE in _DELTAS:
+            # A delta alone has changed nothing but the place.
+            self._kept.touched = touched
+        return out
+
+    def seals(self, frame: SseFrame | bytes) -> bool:
+        data = frame.data if isinstance(frame, SseFrame) else frame
+        return any(name in data for name in SEALED_NAMES)
+
+    def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        return [raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)]

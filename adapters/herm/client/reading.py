@@ -1,0 +1,227 @@
+"""From frames and listed envelopes to what they mean.
+
+What says that an envelope is not new is in `numbers`, why one may have to wait in `catching_up`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.base import Call
+from adapters.framing.sse import SseFrame
+from adapters.herm import wire
+from adapters.herm.client import posts
+from adapters.herm.client.catching_up import CatchingUp, Fill
+from adapters.herm.client.doubts import LOOKS, Doubts
+from adapters.herm.client.envelopes import ENVELOPE_KEYS, Seen, id_of, sequence_of, text_in
+from adapters.herm.client.inputs import Inputs
+from adapters.herm.client.numbers import Numbers
+from adapters.herm.client.records import Place, State
+from adapters.herm.client.texts import Texts
+from adapters.herm.client.turns import Turns
+from adapters.herm.client.work import Work
+from adapters.jsonvalue import JsonError, format_json, name_of, parse_json, rest_of
+from adapters.paths import is_header_value
+
+__all__ = ["TURN_LOST", "Reading"]
+
+TURN_LOST = "turn_end_missing"
+"""The error code of a turn that the backend has no more, while it keeps the session."""
+
+
+class Reading:
+    """Gives each envelope to the room that knows its type."""
+
+    __slots__ = (
+        "_at",
+        "_calls",
+        "_catching_up",
+        "_doubts",
+        "_handlers",
+        "_inputs",
+        "_numbers",
+        "_s",
+        "_texts",
+        "_turns",
+        "_work",
+    )
+
+    def __init__(
+        self,
+        state: State,
+        place: Place,
+        calls: list[Call],
+        numbers: Numbers,
+        texts: Texts,
+        inputs: Inputs,
+        turns: Turns,
+        work: Work,
+        doubts: Doubts,
+        catching_up: CatchingUp,
+    ) -> None:
+        self._s = state
+        self._at = place
+        self._calls = calls
+        self._numbers = numbers
+        self._texts = texts
+        self._inputs = inputs
+        self._turns = turns
+        self._work = work
+        self._doubts = doubts
+        self._catching_up = catching_up
+        self._handlers: dict[str, Callable[[Seen], list[ev.Event]]] = {
+            "agent.message": work.text,
+            "agent.thinking": work.text,
+            "agent.tool_use": work.tool_use,
+            "agent.mcp_tool_use": work.tool_use,
+            "agent.custom_tool_use": work.tool_use,
+            "agent.tool_result": work.tool_result,
+            "agent.mcp_tool_result": work.tool_result,
+            "agent.clarify_request": work.clarify,
+            "agent.sudo_request": work.sudo,
+            "agent.secret_request": work.secret,
+            "agent.thread_message_sent": work.thread_sent,
+            "agent.thread_message_received": work.thread_received,
+            wire.STATUS_RUNNING: turns.running,
+            wire.STATUS_IDLE: turns.idle,
+            wire.TITLE_UPDATED: work.title_updated,
+            wire.GAP: work.gap,
+        }
+
+    def feed(self, frame: SseFrame, now: int) -> list[ev.Event]:
+        """Take a frame of the stream."""
+        try:
+            envelope = parse_json(frame.data)
+        except JsonError as error:
+            return self._garbage_frame(frame, str(error))
+        if not isinstance(envelope, dict):
+            return self._garbage_frame(frame, "the data is not a JSON object")
+        if not isinstance(envelope.get("type"), str):
+            payload = envelope.get("payload")
+            type_ = payload.get("type") if isinstance(payload, dict) else None
+            envelope["type"] = type_ if isinstance(type_, str) else frame.event
+        if not envelope["type"]:
+            return self._garbage_frame(frame, "the envelope has no type")
+        if "id" not in envelope and frame.id:
+            envelope["id"] = frame.id
+        at, catching_up = self._at, self._catching_up
+        if self._numbers.is_old(envelope):
+            self._texts.passed(envelope)
+            return []
+        at.frames += 1
+        if catching_up.waits or catching_up.find_hole(envelope, now):
+            return self._wait(envelope, len(frame.data), now)
+        out = self._take(envelope, at.frames)
+        id_ = name_of(frame.id)
+        if id_ is not None and is_header_value(id_):
+            at.last_id = id_
+        return out
+
+    def _wait(self, envelope: dict[str, Any], size: int, now: int) -> list[ev.Event]:
+        may_fill = self._catching_up.wait(envelope, size)
+        if self._catching_up.is_full:
+            return self._catching_up.wait_no_more() + self.work_off(now)
+        return self.go_on(now) if may_fill else []
+
+    def _take(self, envelope: dict[str, Any], frame: int) -> list[ev.Event]:
+        """Return what one envelope means, whether it was streamed or listed (`frame` 0)."""
+        type_ = envelope.get("type")
+        if not isinstance(type_, str):
+            return []
+        payload = envelope.get("payload")
+        if not isinstance(payload, dict):
+            # Lenient: an event without its envelope.
+            payload = {k: v for k, v in envelope.items() if k not in ENVELOPE_KEYS or k == "type"}
+        if type_.startswith("user."):
+            self._s.lists_inputs = self._s.lists_inputs or not frame
+            return self._inputs.shown(type_, envelope, payload)
+        if self._numbers.is_old(envelope):
+            return []
+        out = self._misnumbered(envelope)
+        self._texts.join(envelope)
+        self._numbers.count(envelope)
+        native = ev.NativeRef(
+            dialect=wire.DIALECT,
+            id=id_of(envelope) or None,
+            type=type_,
+            at=text_in(envelope, "createdAt"),
+            frame=frame or None,
+        )
+        complete = envelope.get("status") == "complete"
+        known = ENVELOPE_KEYS | {"status"} if complete else ENVELOPE_KEYS
+        rest = rest_of(envelope, known) if envelope.get("payload") is payload else None
+        seen = Seen(type_, envelope, payload, native, rest)
+        handler = self._handlers.get(type_)
+        if handler is None:
+            return [*out, self._work.unknown(seen)]
+        out += handler(seen)
+        if frame:
+            self._texts.passed(envelope)
+        return out
+
+    # The list beside the stream.
+
+    def go_on(self, now: int) -> list[ev.Event]:
+        """Process what waits, where nothing is missing before it."""
+        catching_up = self._catching_up
+        if not catching_up.is_free:
+            return []
+        if catching_up.fill is not None:
+            # The list cannot be had, and is not needed.
+            return catching_up.filled(catching_up.fill, read=False) + self.work_off(now)
+        catching_up.put_in_order()
+        return self.work_off(now)
+
+    def work_off(self, now: int) -> list[ev.Event]:
+        """Process some of what was listed and what waited, when the list is read."""
+        fill = self._catching_up.fill
+        if fill is None or not fill.works:
+            return []
+        out: list[ev.Event] = []
+        for frame, envelope in self._catching_up.some(fill, now):
+            out += self._take(envelope, frame)
+        return out + self._worked_off(fill, now) if fill.over else out
+
+    def _worked_off(self, fill: Fill, now: int) -> list[ev.Event]:
+        """Settle what a list decides, all of which is processed."""
+        s = self._s
+        self._catching_up.end(fill)
+        if fill.orders:
+            return []
+        exhausted = fill.attempts >= LOOKS
+        out = self._doubts.look(now, read=fill.read, exhausted=exhausted, decides=fill.decides)
+        if s.turn is None or s.paused or fill.told or s.session is None:
+            return out
+        if fill.ends != s.turn:
+            # The list does not say what became of the turn: the session object knows whether it
+            # still runs.
+            self._calls.append(posts.look(s.session))
+        elif fill.lists_status:
+            message = "Herm's session is idle, and its list has no end of the turn."
+            error = ev.ErrorInfo(code=TURN_LOST, message=message)
+            out += self._turns.end("failed", error, None, synthetic=True)
+        else:
+            out += self._turns.end("completed", None, None, synthetic=True)
+        return out
+
+    # What is no envelope.
+
+    def _garbage_frame(self, frame: SseFrame, reason: str) -> list[ev.Event]:
+        """Report a frame that is no envelope; the stream goes on."""
+        self._at.frames += 1
+        name = frame.event or "message"
+        return [self._garbled(frame.data, f"event `{name}`: {reason}")]
+
+    def _misnumbered(self, envelope: dict[str, Any]) -> list[ev.Event]:
+        """Report a number that is none of a sequence; the envelope is good without it."""
+        number = envelope.get("sequence")
+        if type(number) not in (int, float) or sequence_of(envelope) is not None:
+            return []
+        reason = "`sequence` is not a number from 0 to 2^53"
+        return [self._garbled(format_json({"sequence": number}), reason)]
+
+    def _garbled(self, offending: bytes, reason: str) -> ev.Event:
+        return raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)

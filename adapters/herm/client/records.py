@@ -1,0 +1,212 @@
+"""What must survive a restart: typed, and JSON as it stands."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, TypeVar
+
+from adapters import events as ev
+
+__all__ = [
+    "KEPT",
+    "KEPT_BYTES",
+    "RECORDS",
+    "Doubt",
+    "First",
+    "Foreign",
+    "Given",
+    "Message",
+    "OpenCall",
+    "OpenRequest",
+    "Place",
+    "Sent",
+    "State",
+    "become",
+]
+
+T = TypeVar("T")
+
+KEPT = 64
+"""Inputs and posted ids that are remembered until their echo is seen."""
+
+KEPT_BYTES = 256 * 1024
+"""What is remembered of the inputs of open calls, of texts that are held back, and of messages of
+others: as much as a model writes in one answer."""
+
+
+@dataclasses.dataclass(slots=True)
+class Message:
+    """A message that its turn has not shown yet.
+
+    `held`: it is not posted now, for a turn must end first, or since it was refused for now, which
+    was so the first time at `since`; then it is tried again `at` some time. `due`: it is to be
+    posted now. `sequence` is the number that the backend gave it.
+    """
+
+    command_id: str
+    content: list[Any]
+    blocks: list[dict[str, str]]
+    policy: str
+    settled: bool = False
+    sequence: int | None = None
+    held: bool = False
+    since: int | None = None
+    at: int | None = None
+    due: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Sent:
+    """An input that was posted; `key` tells its echo.
+
+    `message` is what it becomes where it was to steer a turn that is over, or what follows where it
+    is to interrupt one. `step`: it was taken, and another input of the same command follows.
+    `again`: it was surely not taken, and is to be posted otherwise: as a lone object, or as the
+    other kind of sealed answer.
+    """
+
+    command_id: str
+    key: str
+    settled: bool = False
+    message: Message | None = None
+    step: bool = False
+    again: Literal["single", "other"] | None = None
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether it interrupts for a message, which is to follow it."""
+        return self.key.startswith("user.interrupt") and self.message is not None
+
+
+@dataclasses.dataclass(slots=True)
+class Doubt:
+    """An input whose answer was lost: when the list decides, and how often it was asked."""
+
+    at: int | None = None
+    looks: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class First:
+    """The command that a session is made for, as JSON."""
+
+    command_id: str
+    command: dict[str, Any]
+
+
+@dataclasses.dataclass(slots=True)
+class Foreign:
+    """A message of somebody else before its turn."""
+
+    id: str
+    text: str
+
+
+@dataclasses.dataclass(slots=True)
+class Given:
+    """The answer of a request, by a command of ours or by somebody else; `answer` as JSON of `size`
+    bytes, None where it was too long to remember."""
+
+    command_id: str | None
+    outcome: ev.InteractionOutcome
+    scope: Literal["once", "session", "always"] | None
+    answer: dict[str, Any] | None
+    size: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class OpenRequest:
+    """Something that is asked; `native` is the backend's name of it, `envelope` the id of what
+    showed it, `labels` are those of its options, `size` is the weight of what is asked."""
+
+    native: str
+    kind: ev.InteractionKind
+    call: str | None = None
+    envelope: str | None = None
+    answer: Given | None = None
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    size: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class OpenCall:
+    """A tool's call that has not returned; `asked` and `denied` are of its permission. Its input
+    has `size` bytes, and is not `kept` where it was too long to remember."""
+
+    tool: str
+    input: Any = None
+    preview: str | None = None
+    envelope: str | None = None
+    asked: bool = False
+    denied: bool = False
+    size: int = 0
+    kept: bool = True
+
+
+@dataclasses.dataclass(slots=True)
+class Place:
+    """How far the stream was read, and the blocks that it is in: what deltas change."""
+
+    # Frames fed.
+    frames: int = 0
+    # The highest numbers of stored envelopes and of deltas, the newest id of the stream.
+    mark: int = 0
+    delta_mark: int = 0
+    last_id: str = ""
+    # Up to here every number was listed, or came on the stream without a hole.
+    listed: int = 0
+    blocks: int = 0
+    # The open blocks, by the kind of text.
+    texts: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(slots=True)
+class State:
+    """The rest, each part in the room that writes it. A delta does not change it, unless it is held
+    back."""
+
+    session: str | None = None
+    form: Literal["events", "single"] | None = None
+    posted: bool = False
+    wanted: bool = False
+    title: str | None = None
+    # Turns.
+    turn: str | None = None
+    turns: int = 0
+    paused: bool = False
+    interrupting: bool = False
+    # Deltas that are held back, by the kind of text.
+    withheld: dict[str, str] = dataclasses.field(default_factory=dict)
+    # Tools, what is asked, threads.
+    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    requests: dict[str, OpenRequest] = dataclasses.field(default_factory=dict)
+    asked: list[str] = dataclasses.field(default_factory=list)
+    threads: list[str] = dataclasses.field(default_factory=list)
+    ended_threads: list[str] = dataclasses.field(default_factory=list)
+    unnamed_threads: int = 0
+    # Inputs.
+    pending: Message | None = None
+    later: list[Message] = dataclasses.field(default_factory=list)
+    doubts: dict[str, Doubt] = dataclasses.field(default_factory=dict)
+    first: First | None = None
+    inbox: list[Foreign] = dataclasses.field(default_factory=list)
+    sent: list[Sent] = dataclasses.field(default_factory=list)
+    ids: dict[str, str] = dataclasses.field(default_factory=dict)
+    inputs_mark: int = 0
+    lists_inputs: bool = False
+    # Stored envelopes without a number that can be used: their ids alone say that they are known.
+    unnumbered: list[str] = dataclasses.field(default_factory=list)
+    # Numbers that inputs have: a stream need not show them.
+    inputs: list[int] = dataclasses.field(default_factory=list)
+
+
+RECORDS = (
+    Place, State, Message, Sent, Doubt, First, Foreign, Given, OpenRequest, OpenCall
+)  # fmt: skip
+"""All that is stored of a session."""
+
+
+def become(record: T, other: T) -> None:
+    """Give a record the fields of another one: the rooms hold it."""
+    for field in dataclasses.fields(record):  # type: ignore[arg-type]
+        setattr(record, field.name, getattr(other, field.name))

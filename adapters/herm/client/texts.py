@@ -1,0 +1,127 @@
+"""Open runs of text and reasoning.
+
+No list has deltas (section 4.4). Where some are missing, those after them are held back until the
+whole text comes: not every frontend can put right what it was shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters import raw
+from adapters.herm import wire
+from adapters.herm.client.envelopes import STATUS, Seen, is_delta, sequence_of
+from adapters.herm.client.numbers import Numbers
+from adapters.herm.client.records import KEPT_BYTES, Place, State
+
+__all__ = ["KINDS", "Texts"]
+
+KINDS = {"agent.message": "text", "agent.thinking": "reasoning"}
+"""Types of envelopes that have texts, and what these are."""
+
+_TEXT_KEYS = frozenset({"content", "delta"})
+
+
+class Texts:
+    """The runs of deltas that are open, at most one of each kind."""
+
+    __slots__ = ("_at", "_joined", "_numbers", "_s")
+
+    def __init__(self, state: State, place: Place, numbers: Numbers) -> None:
+        self._s = state
+        self._at = place
+        self._numbers = numbers
+        # Until the first frames of a stream tell whether deltas were missed before them.
+        self._joined = False
+
+    def opened(self, *, joined: bool) -> None:
+        """Hear that a stream begins, and whether it does so after something was missed."""
+        self._joined = joined
+
+    def join(self, envelope: dict[str, Any]) -> None:
+        """Begin to hold back where deltas may be missing before one: a stream may begin in the
+        middle of a text."""
+        kind = KINDS.get(envelope["type"])
+        if kind is None or not is_delta(envelope):
+            return
+        number, before = sequence_of(envelope), self._numbers.before_new()
+        torn = self._numbers.is_early(envelope)
+        if self._joined:
+            torn = torn or number is None or before is None or number <= before
+        self._joined = False
+        if torn:
+            self._s.withheld.setdefault(kind, "")
+
+    def passed(self, envelope: dict[str, Any]) -> None:
+        """Hear from the stream what ends a run of deltas: those before it are not needed, and those
+        after it are another run."""
+        type_ = envelope["type"]
+        if is_delta(envelope) or not type_.startswith(("agent.", STATUS)):
+            return
+        self._joined = False
+        if type_ in KINDS:
+            self._s.withheld.pop(KINDS[type_], None)
+        else:
+            self._s.withheld.clear()
+
+    def take(self, seen: Seen) -> list[ev.Event]:
+        """Return what a piece of a text, or a whole one, means in the turn that is open."""
+        s, payload, kind = self._s, seen.payload, KINDS[seen.type]
+        text = wire.text_of_blocks(payload.get("content"))
+        delta = payload.get("delta") is True
+        if delta and s.withheld:
+            text = s.withheld.get(kind, "") + text
+            if len(text) <= KEPT_BYTES:
+                s.withheld[kind] = text
+                return []
+            # Too much to wait for the whole text.
+            s.withheld.pop(kind, None)
+        fields = {**self._block(kind), "text": text, "native": seen.native}
+        if delta:
+            make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
+            return [make_delta(**fields, extra=seen.extra(_TEXT_KEYS))]
+        self._at.texts.pop(kind, None)
+        s.withheld.pop(kind, None)
+        # `status` is how a Dragoman says that a text was cut or taken back.
+        told = payload.get("status")
+        status: ev.BlockStatus = "complete"
+        if told in ("partial", "discarded"):
+            status = "partial" if told == "partial" else "discarded"
+        make = ev.TextCompleted if kind == "text" else ev.ReasoningCompleted
+        known = _TEXT_KEYS | ({"status"} if status != "complete" else set())
+        return [make(**fields, status=status, extra=seen.extra(known))]
+
+    def close(self, status: ev.BlockStatus, native: ev.NativeRef | None) -> list[ev.Event]:
+        """Close open runs of deltas: a tool or an idle ends them (section 4.4), and then no whole
+        text comes for what is held back."""
+        out: list[ev.Event] = []
+        held_back, self._s.withheld = self._s.withheld, {}
+        for kind, text in held_back.items():
+            make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
+            out.append(make_delta(**self._block(kind), text=text, native=native))
+        open_, self._at.texts = self._at.texts, {}
+        return out + [
+            raw.BlockEnded(
+                thread_id=ev.MAIN,
+                turn_id=self._s.turn,
+                block="text" if kind == "text" else "reasoning",
+                status=status,
+                synthetic=True,
+            )
+            for kind in open_
+        ]
+
+    def _block(self, kind: str) -> dict[str, Any]:
+        """Return what an event of the open run of a kind has, opened where none is."""
+        at = self._at
+        block = at.texts.get(kind)
+        if block is None:
+            at.blocks += 1
+            block = at.texts[kind] = f"b{at.blocks}"
+        return {
+            "thread_id": ev.MAIN,
+            "turn_id": self._s.turn,
+            "block_id": block,
+            "message_id": block,
+        }

@@ -1,0 +1,250 @@
+"""Tiny: a whole dialect for frontends, the example of `docs/adding-a-dialect.md`.
+
+`POST /say {"chat", "text"}` streams a turn as lines of JSON, `POST /answer {"chat", "ask", "text"}`
+answers what the agent waits for, `GET /chats/{chat}?after=N` reads the lines after line N.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from multidict import CIMultiDict
+
+from adapters import events as ev
+from adapters import faces
+from adapters.base import Encoder, EncoderContext, Frame, Response, fields_of, shape_of
+from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.dialect import Dialect
+from adapters.errors import ClientProtocolError
+from adapters.interactions import polarity
+from adapters.jsonvalue import JsonError, format_json, parse_json
+
+TURNS_KEPT = 100
+"""Messages whose body can still be asked for: a snapshot stays small however long a chat gets."""
+
+
+# server.py: the log becomes frames.
+
+
+@dataclasses.dataclass(slots=True)
+class TinyState:
+    lines: int = 0
+    begun: dict[str, int] = dataclasses.field(default_factory=dict)  # message -> its first line
+    running: str | None = None  # the message whose turn is open
+    ended: bool = False
+
+
+class TinyEncoder(Encoder):
+    """Shows the main thread, and what any thread asks, line by line."""
+
+    dialect = "tiny"
+    version = 1
+    shape = shape_of(1, TinyState)
+
+    def __init__(self, context: EncoderContext) -> None:
+        self.state = TinyState()
+
+    def feed(self, entry: ev.Entry) -> list[Frame]:
+        s, event = self.state, entry.event
+        match event:
+            case ev.InputAccepted(kind="message"):
+                s.begun[event.command_id] = s.lines
+                if len(s.begun) > TURNS_KEPT:
+                    del s.begun[next(iter(s.begun))]
+            case ev.InputSettled() if event.outcome != "taken" and event.command_id in s.begun:
+                # Its body is open and gets no turn.
+                line = self._line("over", outcome=event.outcome)
+                return [line._replace(end="turn", turn_id=event.command_id)]
+            case ev.InteractionRequested():
+                labels = [option.label for option in event.options or ()]
+                asked = {"ask": event.request_id, "kind": event.kind, "text": event.prompt}
+                return [self._line("ask", **asked, options=labels)]
+            case ev.InteractionResolved():
+                return [self._line("answered", ask=event.request_id, outcome=event.outcome)]
+            case ev.SessionEnded():
+                s.ended = True
+                return [self._line("closed", outcome=event.outcome)._replace(end="session")]
+            case _ if event.thread_id == ev.MAIN:
+                return self._main(event)
+        return []
+
+    def _main(self, event: ev.Event) -> list[Frame]:
+        match event:
+            case ev.MessageReceived():
+                self.state.running = event.command_id
+                return [self._line("said", text=ev.text_of(event.content))]
+            case ev.GuidanceReceived():
+                return [self._line("said", text=event.text)]
+            case ev.TextDelta():
+                return [self._line("text", text=event.text)]
+            case ev.ToolCalled():
+                return [self._line("tool", call=event.call_id, name=event.name, input=event.input)]
+            case ev.ToolReturned():
+                output = event.output if event.content is None else ev.text_of(event.content)
+                result = {"call": event.call_id, "output": output, "failed": event.is_error}
+                return [self._line("result", **result)]
+            case ev.ResultProduced():
+                return [self._line("value", value=event.value)]
+            case ev.TurnEnded():
+                turn, self.state.running = self.state.running, None
+                line = self._line("over", outcome=event.outcome)
+                return [line._replace(end="turn", turn_id=turn)]
+        return []
+
+    def _line(self, type_: str, **members: Any) -> Frame:
+        cursor = self.state.lines
+        self.next_cursor = self.state.lines = cursor + 1
+        return Frame(cursor, format_json({"n": cursor, "type": type_, **members}) + b"\n")
+
+    def snapshot(self) -> bytes:
+        return format_json(fields_of(self.state))
+
+    def restore(self, snapshot: bytes) -> None:
+        value: Any = parse_json(snapshot)
+        self.state = TinyState(**value)
+        self.next_cursor = self.state.lines
+
+
+# requests.py: requests become commands, errors become answers.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Said:
+    """What the body of a request says: a message, or the answer to `ask`."""
+
+    chat: str
+    text: str
+    ask: str = ""
+
+
+def parse_said(body: bytes, _: faces.Incoming) -> Said:
+    try:
+        value: Any = parse_json(body)
+        given = [value["chat"], value["text"], value.get("ask", "")]
+    except (JsonError, KeyError, TypeError, AttributeError):
+        given = []
+    if not given or not all(isinstance(text, str) for text in given):
+        raise ClientProtocolError("Give `chat` and `text`, both strings.", dialect="tiny")
+    return Said(*given)
+
+
+def to_answer(said: Said, kind: str | None) -> AnswerInteraction:
+    """Return the answer: a decision where the agent asks for one, else the words. Whether it fits
+    the request, and whether that is open, the session checks."""
+    if kind in ("question", "tool_result"):
+        return AnswerInteraction(request_id=said.ask, text=said.text)
+    return AnswerInteraction(request_id=said.ask, decision=polarity(said.text)[0])
+
+
+STATUS = {"unauthorized": 401, "forbidden": 403, "not_found": 404, "unknown_interaction": 404}
+STATUS |= {"busy": 409, "paused": 409, "already_answered": 409, "too_large": 413, "internal": 500}
+
+
+def refuse(failure: faces.Failure) -> Response:
+    error = failure.error
+    # A failure of ours is in the log under this id; what it says is not for the frontend.
+    told = error.message if failure.error_id is None else f"See the log, {failure.error_id}."
+    body = format_json({"error": str(error.code), "message": told}) + b"\n"
+    return Response(STATUS.get(str(error.code), 400), head(), body)
+
+
+def head() -> CIMultiDict[str]:
+    return CIMultiDict({"Content-Type": "application/x-ndjson"})
+
+
+# routes.py: which requests there are, and what they do.
+
+
+Chat: TypeAlias = faces.Seen[TinyEncoder]
+
+
+def chat_of(_: faces.Incoming, said: Said) -> faces.Target:
+    return faces.Chosen(said.chat)
+
+
+def opening(_: faces.Incoming, said: Said, __: faces.Place) -> faces.Opening:
+    return faces.Opening([message(said)])
+
+
+def message(said: Said) -> SendMessage:
+    return SendMessage(content=(ev.Text(text=said.text),), policy="reject")
+
+
+def says(_: faces.Incoming, __: Chat, said: Said) -> Sequence[AnyCommand]:
+    return [message(said)]
+
+
+def answers(_: faces.Incoming, seen: Chat, said: Said) -> Sequence[AnyCommand]:
+    kinds = {asked.request_id: asked.kind for asked in seen.open_interactions}
+    return [to_answer(said, kinds.get(said.ask))]
+
+
+def answered(_: faces.Incoming, __: Chat, ___: Said, ____: faces.Done) -> Response:
+    return Response(200, head(), b"{}\n")
+
+
+def reading(position: int, *, stop: int | None = None, turn: str | None = None) -> faces.Reading:
+    return faces.Reading(position, b"\n", 10, head(), stop=stop, turn=turn)
+
+
+def body_of(seen: Chat, command_id: str) -> faces.Reading | None:
+    first = seen.encoder.state.begun.get(command_id)
+    return None if first is None else reading(first, turn=command_id)
+
+
+def after(incoming: faces.Incoming, seen: Chat) -> faces.Reading | Response:
+    try:
+        first = int(incoming.query.get("after", "-1")) + 1
+    except ValueError:
+        raise ClientProtocolError("`after` is the number of a line.", dialect="tiny") from None
+    first = max(first, 0)
+    end = seen.encoder.next_cursor
+    return Response(204) if first >= end else reading(first, stop=end)
+
+
+FACE = faces.Face(
+    framing="ndjson",
+    refuse=refuse,
+    noun="chat",
+    routes=(
+        faces.Route(
+            method="POST",
+            path="/say",
+            needs=faces.Action.WRITE,
+            example=faces.Example({"chat": "{session}", "text": "hello"}),
+            does=faces.Say(
+                body=faces.Body(parse_said, takes="text"),
+                where=chat_of,
+                opens=opening,
+                commands=says,
+                answer=faces.TurnBody(
+                    headers=head, begun=body_of, over=lambda seen: seen.encoder.state.ended
+                ),
+            ),
+        ),
+        faces.Route(
+            method="POST",
+            path="/answer",
+            needs=faces.Action.ANSWER,
+            example=faces.Example({"chat": "{session}", "ask": "{request}", "text": "no"}),
+            does=faces.Say(
+                body=faces.Body(parse_said, takes="answer"),
+                where=chat_of,
+                commands=answers,
+                answer=answered,
+            ),
+        ),
+        faces.Route(
+            method="GET",
+            path="/chats/{session}",
+            needs=faces.Action.READ,
+            does=faces.Follow(lambda incoming: faces.Chosen(incoming.names["session"]), after),
+        ),
+    ),
+)
+
+# adapters/registry.py: one line.
+
+TINY = Dialect("tiny", encoder=TinyEncoder, face=FACE, only="frontends")

@@ -1,0 +1,173 @@
+"""The backends of the configuration: which one a new session goes to, how each is driven and
+reached, and what became of them since the last start."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from adapters import commands as cmd
+from adapters.base import ClientCodec
+from adapters.errors import DragomanError, ErrorCode, NotSupported
+from adapters.registry import DIALECTS
+from proxy.clock import Ids
+from proxy.errors import ConfigError
+from proxy.journal.base import Journal
+from proxy.rows import BackendRow
+from proxy.settings import BackendSettings, RouteSettings, Settings
+from proxy.upstream.client import Upstream
+
+__all__ = ["ENGINE", "TASK", "Backends"]
+
+ENGINE = "engine"
+"""The dialect whose sessions are named by who asks for them, and not by the backend."""
+
+TASK = "task"
+"""The kind of alias that a frontend chose: an Engine `task_id`."""
+
+_log = logging.getLogger(__name__)
+
+
+class Backends:
+    """The backends, and the connections to them."""
+
+    def __init__(self, settings: Settings, http: aiohttp.ClientSession, ids: Ids) -> None:
+        self._settings = settings
+        self._http = http
+        self._ids = ids
+        self._upstreams: dict[str, Upstream] = {}
+        self._codec_settings: dict[str, Mapping[str, Any]] = {}
+
+    def get(self, name: str) -> BackendSettings | None:
+        """Return the backend with this name, if it is configured."""
+        return self._settings.backend(name)
+
+    def of(self, route: str) -> BackendSettings:
+        """Return the backend that a new session of a route goes to.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        found = self._route(route)
+        draw = self._ids.fraction() * sum(share.weight for share in found.backends)
+        chosen = found.backends[0].name
+        for share in found.backends:
+            chosen = share.name
+            draw -= share.weight
+            if draw < 0:
+                break
+        return self._configured(chosen)
+
+    def all_of(self, route: str) -> list[BackendSettings]:
+        """Return all backends of a route.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return [self._configured(share.name) for share in self._route(route).backends]
+
+    def check(self, route: str, command: cmd.AnyCommand) -> None:
+        """Check, before a session is made, that every backend of a route can carry a command.
+
+        Raises:
+            NotSupported: one cannot, and the session might become its.
+        """
+        for backend in self.all_of(route):
+            self.codec(backend, "check").check(command)
+
+    def _route(self, name: str) -> RouteSettings:
+        found = self._settings.route(name)
+        if found is None:
+            raise DragomanError(f"There is no route `{name}`.", code=ErrorCode.NOT_FOUND)
+        return found
+
+    def _configured(self, name: str) -> BackendSettings:
+        backend = self._settings.backend(name)
+        assert backend is not None
+        return backend
+
+    def codec(self, backend: BackendSettings, task_id: str) -> ClientCodec:
+        """Return what drives one session on a backend; `task_id` is the session's name there, where
+        its dialect lets who asks choose it.
+
+        Raises:
+            NotSupported: the dialect cannot be driven.
+        """
+        make = DIALECTS[backend.dialect].client
+        if make is None:
+            raise NotSupported(
+                f"Backend `{backend.name}` is of dialect `{backend.dialect}`, "
+                "which cannot be driven yet."
+            )
+        settings = self._codec_settings.get(backend.name)
+        if settings is None:
+            settings = self._codec_settings[backend.name] = {
+                **backend.settings.model_dump(exclude_none=True),
+                **backend.create.model_dump(exclude_none=True),
+            }
+        return make({**settings, "task_id": task_id})
+
+    def upstream(self, backend: BackendSettings) -> Upstream:
+        """Return the connections to a backend."""
+        upstream = self._upstreams.get(backend.name)
+        if upstream is None:
+            credential = backend.credential
+            auth = {} if credential is None else {credential.header: credential.value}
+            upstream = self._upstreams[backend.name] = Upstream(self._http, backend.url, auth)
+        return upstream
+
+    def public_upstream(self, backend: BackendSettings) -> Upstream:
+        """Return connections to a backend that carry no credential of ours: for its routes which
+        are open to everybody, whose callers must not get rights by passing through here."""
+        return Upstream(self._http, backend.url, {})
+
+    # What became of them.
+
+    async def compare(self, journal: Journal) -> None:
+        """Compare the backends with those of the last start that have sessions.
+
+        Raises:
+            ConfigError: one is of another dialect than it was.
+            JournalError: the journal cannot be read or written.
+        """
+        for was in await journal.known_backends():
+            backend = self._settings.backend(was.name)
+            if backend is not None and backend.dialect != was.dialect:
+                raise ConfigError(
+                    f"Backend `{was.name}` was of dialect `{was.dialect}` and is of dialect "
+                    f"`{backend.dialect}` now, which cannot go on with its sessions: "
+                    "give the new one another name."
+                )
+            if backend is not None and backend.url != was.url:
+                _log.warning(
+                    "backend `%s` was at %s and is at %s now: its sessions go on there",
+                    *(was.name, was.url, backend.url),
+                )
+        now = [BackendRow(one.name, one.dialect, one.url) for one in self._settings.backends]
+        await journal.keep_backends(now)
+
+    async def name_old_sessions(self, journal: Journal) -> None:
+        """Name the sessions whose names at an Engine earlier versions computed whenever they loaded
+        one: as those would have done now, and for ever.
+
+        Raises:
+            JournalError: it could not be stored.
+        """
+        for backend in self._settings.backends:
+            if backend.dialect != ENGINE:
+                continue
+            keys = [
+                key
+                for key in self._settings.keys
+                if key.backends is None or backend.name in key.backends
+            ]
+            kind = TASK if len(keys) <= 1 else None
+            for session_id, name in await journal.name_legs(backend.name, kind):
+                _log.warning(
+                    "session `%s` shared the task `%s` of backend `%s` with another one, "
+                    "and has a task of its own now",
+                    *(session_id, name, backend.name),
+                )

@@ -1,0 +1,120 @@
+"""Finds the session that a request at a face is about, by what its dialect says of it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from adapters.errors import DragomanError, ErrorCode
+from adapters.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, That
+from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
+from proxy.faces.visit import Found, Visit
+from proxy.journal.base import SessionRow
+from proxy.repeats import Asked
+from proxy.routes.entry import owned
+from proxy.session import THREAD, Session
+from proxy.sessions import TASK
+
+LOOKED_AT = 10_000
+"""Sessions of one key and route that are looked at for the most recent one and for open
+requests."""
+
+AT_WORK = ("running", "paused")
+
+
+async def find(visit: Visit, target: Target, asked: Asked | None = None) -> Found:
+    """Return the session that a target stands for.
+
+    Raises:
+        SessionNotFound: there is none, or not for this key and route.
+        SessionExpired: it is no longer kept.
+        DragomanError: no session waits for such an answer.
+    """
+    match target:
+        case Named(name, None):
+            return Found(await _owned(visit, name))
+        case Named(name, also):
+            assert also is not None
+            session = await _owned(visit, name)
+            return Found(session, also=await _is(visit, also, session))
+        case Chosen(name):
+            return Found(await _chosen(visit, name))
+        case Child():
+            return await _child(visit, target)
+        case AnyOf(targets):
+            for one in targets[:-1]:
+                with contextlib.suppress(SessionNotFound):
+                    return await find(visit, one)
+            return await find(visit, targets[-1])
+        case Newest():
+            return Found(await _newest(visit))
+        case That():
+            return await _that(visit, target, asked)
+        case New():
+            raise TypeError("a new session is made, not found")
+
+
+async def _owned(visit: Visit, name: str) -> Session:
+    request, principal = visit.request, visit.principal
+    return await owned(request, principal, name, visit.action, what=visit.at.face.noun)
+
+
+async def _is(visit: Visit, name: str, session: Session) -> bool:
+    if name == session.id:
+        return True
+    try:
+        return await _owned(visit, name) is session
+    except (SessionNotFound, CursorExpired):
+        return False
+
+
+async def _chosen(visit: Visit, name: str) -> Session:
+    try:
+        return await _owned(visit, name)
+    except SessionExpired:
+        # A session's own id stays with it; to what succeeds it that id is a chosen name.
+        successor = await visit.sessions.journal.resolve(
+            owner=visit.owner, route=visit.name, kind=TASK, name=name
+        )
+        if successor is None:
+            raise
+        return await _owned(visit, successor)
+
+
+async def _child(visit: Visit, child: Child) -> Found:
+    parent = child.parent
+    if parent is not None:
+        session = await _owned(visit, parent)
+        if child.name in session.state.threads:
+            return Found(session, child.name)
+    else:
+        parent = await visit.sessions.journal.resolve(
+            owner=visit.owner, route=visit.name, kind=THREAD, name=child.name
+        )
+        if parent is not None:
+            return Found(await _owned(visit, parent), child.name)
+    raise SessionNotFound("There is no such session.")
+
+
+async def rows(visit: Visit, *states: str) -> list[SessionRow]:
+    """Return the sessions of a key on this route, other faces' included."""
+    found = await visit.sessions.journal.sessions(
+        owner=visit.owner, route=visit.name, states=states or None, limit=LOOKED_AT
+    )
+    return [row for row in found if row.state not in ("deleted", "expired")]
+
+
+async def _newest(visit: Visit) -> Session:
+    found = await rows(visit)
+    if not found:
+        raise SessionNotFound("There is no session yet.")
+    return await _chosen(visit, max(found, key=lambda row: (row.updated_at, row.key)).id)
+
+
+async def _that(visit: Visit, that: That, asked: Asked | None) -> Found:
+    for row in await rows(visit, *AT_WORK):
+        session = await _chosen(visit, row.id)
+        ids = None if asked is None else session.repeated(asked)
+        found = Found(session, ids=ids, looked=True)
+        if ids is not None or that.test(await visit.see(found, shown=True)):
+            return found
+    raise DragomanError("There is no such request.", code=ErrorCode.UNKNOWN_INTERACTION)

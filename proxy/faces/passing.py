@@ -1,0 +1,100 @@
+"""Passes requests on to backends that are called back: the hook `adapters.faces.PassOn`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+from multidict import CIMultiDict, MultiDict
+
+from adapters.base import Call, Request
+from adapters.errors import DragomanError, ErrorCode
+from adapters.faces import PassOn
+from adapters.paths import is_header_value
+from proxy.errors import UpstreamError
+from proxy.faces.visit import Found, Visit
+from proxy.routes.entry import read_bytes
+from proxy.settings import BackendSettings
+
+_NOT_PENDING = frozenset(
+    {ErrorCode.NOT_FOUND, ErrorCode.CURSOR_EXPIRED, ErrorCode.BACKEND_UNAVAILABLE}
+)
+"""What looking for a session says of one in which nothing can be completed."""
+
+
+_CONFINED: Mapping[str, str] = {
+    "Content-Security-Policy": "sandbox allow-scripts",
+    "X-Content-Type-Options": "nosniff",
+}
+"""What an answer that is passed back says of itself: a browser shows it at our address, and where
+no keys are set whatever runs as a page of our origin may do everything. In a sandbox a page has an
+origin of its own, which is nobody's."""
+
+
+async def pass_on(visit: Visit) -> web.StreamResponse:
+    """Pass a request on to a backend.
+
+    These routes are open: their token is the credential, and ours is not sent along. A token that
+    we showed stands for the backend's own address; every other is the backend's to judge.
+    """
+    act = visit.route.does
+    assert isinstance(act, PassOn)
+    sessions, request = visit.sessions, visit.request
+    try:
+        drawn = sessions.backend_of(visit.name)
+    except DragomanError:
+        raise act.nothing() from None
+    backend, path = await _address(visit, act) or (drawn, act.path(visit.incoming))
+    if backend.dialect != visit.at.dialect or path is None:
+        raise act.nothing()
+    headers = CIMultiDict({k: v for k, v in request.headers.items() if k.lower() in act.headers})
+    body = await read_bytes(request)
+    sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
+    try:
+        answer = await sessions.public_upstream(backend).call(Call("callback", sent))
+    except UpstreamError as error:
+        # What went wrong names the backend's address, or quotes it: nothing for a stranger.
+        text = "The backend gives no answer now; try again."
+        raise DragomanError(text, code=error.code) from None
+    if not 200 <= answer.status <= 599:
+        # After a 101 what is before us would take all that follows for no business of its own.
+        raise DragomanError(
+            f"The backend answered with the status {answer.status}.",
+            code=ErrorCode.BACKEND_PROTOCOL,
+        )
+    kept = {
+        name: value
+        for name, value in answer.headers.items()
+        if name.lower() in act.headers and is_header_value(value)
+    }
+    return web.Response(status=answer.status, headers={**kept, **_CONFINED}, body=answer.body)
+
+
+async def _address(visit: Visit, act: PassOn) -> tuple[BackendSettings, str] | None:
+    """Return the backend whose own address a token of ours stands for, and the path of that; None
+    for a token that is none of ours.
+
+    A route may have several backends: the one that waits for the callback is the session's.
+    """
+    sessions, name = visit.sessions, act.session(visit.incoming)
+    if name is None:
+        return None
+    try:
+        session = await sessions.get(name, owner=None, route=None)
+    except DragomanError as error:
+        # Nothing is pending in one that is no longer kept, or whose backend is gone, and who asks
+        # shows no key and does not hear that it was ever there.
+        if error.code not in _NOT_PENDING:
+            raise
+        return None
+    if session.row.route != visit.name:
+        return None
+    backend = sessions.settings.backend(session.leg.backend)
+    seen = await visit.see(Found(session))
+    for asked in seen.open_interactions:
+        address = session.webhook(asked.request_id)
+        # Compared first: how long it takes says nothing about what waits.
+        if act.stands_for(visit.incoming, seen, asked.request_id) and address is not None:
+            path = act.to_path(address)
+            return None if backend is None or path is None else (backend, path)
+    return None

@@ -1,0 +1,225 @@
+"""Writes what a request at a face reads: the frames of a session, or an answer made of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+from adapters.base import Response
+from adapters.errors import DragomanError, ErrorCode
+from adapters.faces import (
+    Chosen,
+    Follow,
+    Listed,
+    ListSessions,
+    LogReader,
+    Newest,
+    Reading,
+    ReadLog,
+    Tell,
+    Waiting,
+)
+from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
+from proxy.faces.finding import AT_WORK, find, rows
+from proxy.faces.visit import Found, RoutePlace, Visit
+from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_in
+from proxy.routes.entry import to_web
+from proxy.streams import StreamPlan, send_head, write_calmly, write_stream
+
+LOOKED_MOST = 1_000
+"""Sessions that are looked into for one page of a list, about a second: those who want what is not
+there, or is far back, come again with a cursor."""
+
+FOUND_AGAIN = 3
+"""How often a session that is to be streamed is looked for."""
+
+LISTED = ("idle", "running", "paused", "ended")
+"""The states of the sessions that lists show."""
+
+
+async def tell(visit: Visit) -> web.StreamResponse:
+    """Answer from what is known of the route."""
+    act = visit.route.does
+    assert isinstance(act, Tell)
+    return to_web(act.answer(visit.incoming, RoutePlace(visit)))
+
+
+# Streams.
+
+
+async def follow(visit: Visit) -> web.StreamResponse:
+    """Stream the frames of a session."""
+    left = FOUND_AGAIN
+    while True:
+        left -= 1
+        ready = await _ready(visit)
+        if isinstance(ready, web.StreamResponse):
+            return ready
+        # What was made for it on the way is not kept for as long as the stream lasts.
+        response, feed, position, plan, first = ready
+        try:
+            await write_stream(visit.request, response, feed, position, plan, first=first)
+        except DragomanError as error:
+            # It left memory just after it was found, as when the disk refuses what it says.
+            if error.code != ErrorCode.STOPPING or visit.sessions.stopping or not left:
+                raise
+        else:
+            return response
+
+
+async def _ready(
+    visit: Visit,
+) -> tuple[web.StreamResponse, Feed, int, StreamPlan, bytes] | web.StreamResponse:
+    """Return what is to be streamed, or the answer where nothing is."""
+    act = visit.route.does
+    assert isinstance(act, Follow)
+    target = act.where(visit.incoming)
+    try:
+        found = await find(visit, target)
+    except SessionExpired:
+        if act.missing is None:
+            raise
+        return await _empty(visit, act)
+    except SessionNotFound:
+        if act.missing is None or not isinstance(target, Newest):
+            raise
+        return await _empty(visit, act)
+    reading = act.reading(visit.incoming, await visit.see(found, shown=True))
+    if isinstance(reading, Response):
+        return to_web(reading)
+    response = web.StreamResponse(headers=reading.headers)
+    feed, plan = visit.feed(found), plan_of(visit, reading)
+    return response, feed, reading.position, plan, reading.first
+
+
+async def _empty(visit: Visit, act: Follow[Any]) -> web.StreamResponse:
+    """Send the head of a body without frames."""
+    assert act.missing is not None
+    response = web.StreamResponse(headers=act.missing())
+    await send_head(visit.request, response)
+    return response
+
+
+def plan_of(visit: Visit, reading: Reading) -> StreamPlan:
+    """Return how a stream is written, as the dialect and the configuration want it."""
+    server = visit.settings.server
+    return StreamPlan(
+        heartbeat=reading.heartbeat,
+        heartbeat_seconds=min(server.heartbeat_seconds, reading.heartbeat_seconds),
+        write_timeout=server.write_timeout_seconds,
+        stop=reading.stop,
+        lease_seconds=reading.lease_seconds,
+        lease_end=reading.lease_end,
+        turn=reading.turn,
+    )
+
+
+# Answers made of logs.
+
+
+async def read_log(visit: Visit) -> web.StreamResponse:
+    """Answer with something made of the log of a session, which goes out while it is read: it may
+    be as long as the session."""
+    act = visit.route.does
+    assert isinstance(act, ReadLog)
+    found = await find(visit, act.where(visit.incoming))
+    seen = await visit.see(found, shown=True, tell=act.told)
+    reader = act.reader(visit.incoming, seen)
+    if isinstance(reader, Response):
+        return to_web(reader)
+    response = web.StreamResponse(headers=reader.headers)
+    try:
+        while (at := reader.wanted) is not None:
+            # Of a long log only the parts that the answer is made of.
+            encoder, after = await visit.feed(found).encoder_at(at)
+            reader.begin(encoder)
+            await _read_part(visit, found, reader, after, response)
+            reader.end()
+        if not response.prepared:
+            return web.Response(headers=reader.headers, body=reader.out)
+        timeout = visit.settings.server.write_timeout_seconds
+        await write_calmly(response, reader.out, timeout, visit.sessions.gate)
+        await response.write_eof()
+    except Exception as error:
+        # Where the head is sent a body that breaks off says that something went wrong.
+        if response.prepared and visit.request.transport is not None:
+            visit.request.transport.abort()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            raise
+    return response
+
+
+async def _read_part(
+    visit: Visit, found: Found, reader: LogReader[Any], after: int, response: web.StreamResponse
+) -> None:
+    """Give a reader the entries after seq `after` until it needs no more; send what it has made as
+    soon as that is enough for a write."""
+    session, sessions = found.session, visit.sessions
+    timeout = visit.settings.server.write_timeout_seconds
+
+    def added(body: bytes) -> Iterator[bool | None]:
+        # True where there is enough for a write, False where no more is needed.
+        for entry in entries_in(body, session.id):
+            if entry.seq <= after:
+                yield None
+            elif not reader.add(entry):
+                yield False
+            else:
+                yield True if len(reader.out) >= WRITE_BYTES else None
+
+    async for chunk in sessions.journal.scan(session.row.key, after=after, rows=FIRST_ROWS):
+        async for more in sessions.gate.each(added(chunk.body)):
+            if not more:
+                return
+            piece, reader.out = reader.out, b""
+            await send_head(visit.request, response)
+            await write_calmly(response, piece, timeout, sessions.gate)
+
+
+# Lists.
+
+
+async def list_sessions(visit: Visit) -> web.StreamResponse:
+    """Answer with a page of the sessions of a key.
+
+    A page has fewer than were asked for, perhaps none, where what is wanted is rare: its cursor
+    leads on, and its reader goes on until there is none.
+    """
+    act = visit.route.does
+    assert isinstance(act, ListSessions)
+    page = act.page(visit.incoming)
+    looked = 0
+    while True:
+        found = await visit.sessions.journal.sessions(
+            owner=visit.owner,
+            route=visit.name,
+            states=LISTED,
+            before=page.before,
+            limit=page.rows,
+        )
+        for row in found:
+            try:
+                about = await visit.told(row)
+            except CursorExpired:
+                # Erased since the list was read.
+                page.before = row.key
+                continue
+            if not page.add(Listed(row.key, row.id, row.state, about)):
+                return to_web(page.answer())
+        looked += len(found)
+        if len(found) < page.rows:
+            return to_web(page.answer())
+        if looked >= LOOKED_MOST:
+            page.cut()
+            return to_web(page.answer())
+
+
+async def waiting(visit: Visit) -> web.StreamResponse:
+    """Answer with what all sessions of a key wait for."""
+    act = visit.route.does
+    assert isinstance(act, Waiting)
+    found = [await find(visit, Chosen(row.id)) for row in await rows(visit, *AT_WORK)]
+    seen = [await visit.see(one, shown=True) for one in found if one.session.state.interactions]
+    return to_web(act.answer(visit.incoming, seen))

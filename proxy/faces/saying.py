@@ -1,0 +1,287 @@
+"""Takes what a request at a face says: finds or makes the session, knows repeats, submits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from adapters import events as ev
+from adapters.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
+from proxy.auth import Action, authorize
+from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
+from proxy.faces.finding import find
+from proxy.faces.reading import plan_of
+from proxy.faces.visit import Found, RoutePlace, Visit
+from proxy.hub import entries_in
+from proxy.journal.base import SessionRow
+from proxy.repeats import Asked
+from proxy.routes.entry import kept, read, read_asked, to_web
+from proxy.sessions import TASK
+from proxy.streams import send_head, write_stream
+
+OPERATION = "operation"
+"""The kind of alias under which a create with `Opening.once` is found again."""
+
+
+async def say(visit: Visit) -> web.StreamResponse:
+    """Answer a request that gives commands."""
+    act = _act(visit)
+    if act.before is not None:
+        act.before(visit.incoming, RoutePlace(visit))
+    asked = await _read(visit, act)
+    if act.needs is not None:
+        visit.enter(act.needs(visit.incoming, visit.said))
+    if not isinstance(act.answer, TurnBody):
+        return await kept(visit.request, _answered(visit, act, asked))
+    found, done = await kept(visit.request, _taken(visit, act, asked))
+    # The stream is long, and what it began with may be large.
+    visit.said = None
+    assert asked is not None, "a request whose turn is streamed has a body, and may be repeated"
+    return await _turn(visit, act.answer, found, done.ids[0], asked)
+
+
+def _act(visit: Visit) -> Say[Any, Any]:
+    assert isinstance(visit.route.does, Say)
+    return visit.route.does
+
+
+async def _read(visit: Visit, act: Say[Any, Any]) -> Asked | None:
+    """Read the body of a request; return what identifies the request, if its repeats are known."""
+    body, incoming = act.body, visit.incoming
+    if body is None:
+        return None
+    parse = body.parse
+    if act.repeats:
+        visit.said, asked = await read_asked(visit.request, lambda data: parse(data, incoming))
+        return asked
+    visit.said = await read(visit.request, lambda data: parse(data, incoming))
+    return None
+
+
+async def _answered(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> web.Response:
+    found, done = await _taken(visit, act, asked)
+    seen = await visit.see(found, shown=act.looks_after, tell=act.told)
+    assert not isinstance(act.answer, TurnBody)
+    return to_web(act.answer(visit.incoming, seen, visit.said, done))
+
+
+async def _taken(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> tuple[Found, Done]:
+    """Take a request, after every equal one that came before it."""
+    if asked is None:
+        return await _take(visit, act, None)
+    async with visit.sessions.in_order.turn(visit.owner, visit.name, asked):
+        return await _take(visit, act, asked)
+
+
+async def _take(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> tuple[Found, Done]:
+    target = act.where(visit.incoming, visit.said)
+    match target:
+        case New():
+            assert asked is not None, "what makes a session has a body, and may be repeated"
+            found, done = await _created(visit, act, asked)
+        case Chosen(name) if act.opens is not None:
+            assert asked is not None, "what makes a session has a body, and may be repeated"
+            found, done = await _found_or_made(visit, act, asked, name)
+        case _:
+            found, done = await find(visit, target, asked), None
+    if done is not None:
+        return found, done
+    session = found.session
+    seen = await visit.see(found, shown=act.looks_before)
+    details = None if act.admit is None else act.admit(visit.incoming, seen, visit.said)
+    if asked is not None:
+        ids = found.ids if found.looked else session.repeated(asked)
+        if ids is not None:
+            return found, Done(
+                ids, recalled=await _inputs(visit, found, ids) if act.recalls else ()
+            )
+    commands = act.commands(visit.incoming, seen, visit.said)
+    if not commands:
+        return found, Done()
+    by, face = visit.owner, visit.at.dialect
+    if act.waits:
+        (command,) = commands
+        await visit.sessions.carry_out(
+            session, command, by=by, face=face, details=details, asked=asked
+        )
+        return found, Done(commands=commands)
+    blobs = None if act.blobs is None else act.blobs(visit.said)
+    ids = await session.submit(
+        commands, by=by, face=face, details=details, blobs=blobs, asked=asked
+    )
+    return found, Done(ids, commands)
+
+
+# Making.
+
+
+async def _created(visit: Visit, act: Say[Any, Any], asked: Asked) -> tuple[Found, Done | None]:
+    """Make a session, unless the request repeats the one that made it."""
+    earlier = await visit.sessions.made_by(asked, owner=visit.owner, route=visit.name)
+    if earlier is not None:
+        return Found(earlier[0]), Done(earlier[1])
+    opening = _opening(visit, act)
+    try:
+        return await _make(visit, opening, asked)
+    except SequenceConflict:
+        if opening.once is None:
+            raise
+        return await _first(visit, opening, opening.once)
+
+
+async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, Done]:
+    """Return the session that was made for the same name before."""
+    sessions, owner, route = visit.sessions, visit.owner, visit.name
+    first = await sessions.journal.resolve(owner=owner, route=route, kind=OPERATION, name=once)
+    if first is None:
+        raise SequenceConflict(f"The name `{once[:80]}` is taken.")
+    session = await sessions.get(first, owner=owner, route=route)
+    if not session.forgot_its_message:
+        return Found(session), Done()
+    ids = await session.submit(
+        opening.commands, by=owner, face=visit.at.dialect, blobs=opening.blobs
+    )
+    return Found(session), Done(ids, opening.commands)
+
+
+async def _found_or_made(
+    visit: Visit, act: Say[Any, Any], asked: Asked, name: str
+) -> tuple[Found, Done | None]:
+    """Return the session with a name that its frontend chose; a new name opens a new one, with the
+    commands in it."""
+    sessions, owner, route = visit.sessions, visit.owner, visit.name
+    if asked.key is not None:
+        # The key may be that of a request which made another session.
+        earlier = await sessions.made_by(asked, owner=owner, route=route)
+        if earlier is not None and earlier[1]:
+            return Found(earlier[0]), Done(earlier[1])
+    key = (owner, route, name)
+    lock = visit.at.locks.get(key)
+    if lock is None:
+        lock = visit.at.locks[key] = asyncio.Lock()
+    async with lock:
+        succeeds = None
+        try:
+            return await find(visit, Chosen(name)), None
+        except (SessionNotFound, SessionExpired) as error:
+            if isinstance(error, SessionExpired):
+                # Nothing is left of it here; it goes on all the same, after a gap.
+                succeeds = error.row
+            authorize(visit.principal, None, Action.CREATE, route, visit.settings)
+            opening = _opening(visit, act)
+        try:
+            return await _make(visit, opening, asked, chosen=name, succeeds=succeeds)
+        except SequenceConflict:
+            # Made meanwhile by another process, or deleted, and then the name stays taken.
+            return await find(visit, Chosen(name)), None
+
+
+def _opening(visit: Visit, act: Say[Any, Any]) -> Opening:
+    """Return what a new session begins with, if every backend of the route can carry it."""
+    assert act.opens is not None, "the act does not say what a new session begins with: `opens`"
+    opening = act.opens(visit.incoming, visit.said, RoutePlace(visit))
+    if opening.checked is not None:
+        visit.sessions.check(visit.name, opening.checked)
+    for command in opening.commands:
+        visit.sessions.check(visit.name, command)
+    return opening
+
+
+async def _make(
+    visit: Visit,
+    opening: Opening,
+    asked: Asked,
+    *,
+    chosen: str | None = None,
+    succeeds: SessionRow | None = None,
+) -> tuple[Found, Done]:
+    aliases = [(TASK, chosen)] if chosen is not None else []
+    if opening.once is not None:
+        aliases.append((OPERATION, opening.once))
+    session, ids = await visit.sessions.create_with(
+        opening.commands,
+        by=visit.owner,
+        blobs=opening.blobs,
+        owner=visit.owner,
+        route=visit.name,
+        dialect=visit.at.dialect,
+        title=opening.title,
+        metadata=opening.metadata,
+        options=opening.options,
+        aliases=aliases,
+        succeeds=succeeds,
+        asked=asked,
+    )
+    return Found(session), Done(ids, opening.commands)
+
+
+# Repeats.
+
+
+async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.InputAccepted]:
+    """Return the inputs that an earlier request gave, from the log."""
+    wanted, session = set(ids), found.session
+    inputs: list[ev.InputAccepted] = []
+
+    def inputs_in(body: bytes) -> Iterator[ev.InputAccepted | None]:
+        for entry in entries_in(body, session.id):
+            event = entry.event
+            known = isinstance(event, ev.InputAccepted) and event.command_id in wanted
+            yield event if known else None  # type: ignore[misc]
+
+    async for chunk in visit.sessions.journal.scan(session.row.key):
+        async for accepted in visit.sessions.gate.each(inputs_in(chunk.body)):
+            inputs.append(accepted)
+            if len(inputs) == len(wanted):
+                return inputs
+    return inputs
+
+
+# The turn in the body of an answer.
+
+
+async def _turn(
+    visit: Visit, body: TurnBody[Any], found: Found, command_id: str, asked: Asked
+) -> web.StreamResponse:
+    """Stream the turn that a command becomes."""
+    request = visit.request
+    response = web.StreamResponse(headers=body.headers())
+    await send_head(request, response)
+    # The head says that it was taken; what a client then misses, it asks for in another request.
+    asked.over(whole=True)
+    try:
+        reading = await _begun(visit, body, found, command_id)
+    except Exception:
+        # No other answer can follow the head: a body that breaks off makes the client come back.
+        if request.transport is not None:
+            request.transport.abort()
+        raise
+    if reading is None:
+        # The session left memory: the body ends without a result, and its client asks for it.
+        await response.write_eof()
+        return response
+    position, plan = reading.position, plan_of(visit, reading)
+    del reading
+    await write_stream(request, response, visit.feed(found), position, plan)
+    return response
+
+
+async def _begun(
+    visit: Visit, body: TurnBody[Any], found: Found, command_id: str
+) -> Reading | None:
+    """Wait for the turn that a command becomes; None when the session leaves memory before, or for
+    a repeat whose turn is long over."""
+    session = found.session
+    while not session.closed:
+        news, idle = session.news(), session.idle
+        seen = await visit.see(found, shown=True)
+        reading = body.begun(seen, command_id)
+        if reading is not None:
+            return reading
+        if body.over(seen) or idle:
+            return None
+        await news.wait()
+    return None

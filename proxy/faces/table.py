@@ -1,0 +1,135 @@
+"""Adds the routes of a face to an application, and answers errors in the dialect's form."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from adapters.base import Response
+from adapters.errors import DragomanError, ErrorCode
+from adapters.faces import (
+    Action,
+    Face,
+    Failure,
+    Follow,
+    Incoming,
+    ListSessions,
+    PassOn,
+    Place,
+    ReadLog,
+    Route,
+    Say,
+    Size,
+    Tell,
+    Waiting,
+)
+from proxy.bodies import ANSWER, FILES, SMALL, TEXT
+from proxy.faces.passing import pass_on
+from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
+from proxy.faces.saying import say
+from proxy.faces.visit import ServedFace, Visit
+from proxy.keys import SESSIONS
+from proxy.routes.entry import Handler, check_head, release, takes, to_web
+
+SIZES: Mapping[Size, int | None] = {
+    "small": SMALL,
+    "answer": ANSWER,
+    "text": TEXT,
+    "files": FILES,
+}
+"""How many bytes a body may have, by the word for it."""
+
+_DOES: Mapping[type, Callable[[Visit], Awaitable[web.StreamResponse]]] = {
+    Tell: tell,
+    Say: say,
+    Follow: follow,
+    ReadLog: read_log,
+    ListSessions: list_sessions,
+    Waiting: waiting,
+    PassOn: pass_on,
+}
+
+_log = logging.getLogger(__name__)
+
+
+def add_face(app: web.Application, dialect: str, prefix: str) -> None:
+    """Add the routes of a dialect's face below `prefix`, which may name the `{route}`."""
+    at = ServedFace(app, dialect)
+    methods: dict[str, list[str]] = {}
+    others: list[Route] = []
+    for route in at.face.routes:
+        if route.method == "*":
+            others.append(route)
+            continue
+        methods.setdefault(route.path, []).append(route.method)
+        handler = _handler(at, route)
+        if route.head:
+            app.router.add_get(f"{prefix}{route.path}", handler)
+        else:
+            app.router.add_route(route.method, f"{prefix}{route.path}", handler)
+    for route in (*_wrong_methods(at.face, methods), *others):
+        app.router.add_route("*", f"{prefix}{route.path}", _handler(at, route))
+
+
+def _wrong_methods(face: Face, methods: Mapping[str, list[str]]) -> list[Route]:
+    """Return the routes that say which methods a path takes."""
+    refuse = face.wrong_method
+    if refuse is None:
+        return []
+
+    def answer(names: list[str], incoming: Incoming, _: Place) -> Response:
+        return refuse(incoming, names)
+
+    return [
+        Route(
+            method="*",
+            path=path,
+            needs=Action.READ,
+            does=Tell(functools.partial(answer, sorted(names))),
+        )
+        for path, names in methods.items()
+    ]
+
+
+def _handler(at: ServedFace, route: Route) -> Handler:
+    """Return what answers the requests of a route: errors in the dialect's own form; what is no
+    error of anybody's is logged and answered as one of ours."""
+    do, refuse = _DOES[type(route.does)], at.face.refuse
+
+    @takes(_size(route))
+    async def handler(request: web.Request) -> web.StreamResponse:
+        visit = Visit(request, at, route)
+        try:
+            check_head(request)
+            visit.admit()
+            return await do(visit)
+        except DragomanError as error:
+            return to_web(refuse(_failure(visit, error)))
+        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+            raise
+        except Exception:  # noqa: BLE001 - the root of a request
+            error_id = request.app[SESSIONS].ids.uuid()
+            _log.exception("%s: request failed, error id `%s`", at.dialect, error_id)
+            internal = DragomanError("", code=ErrorCode.INTERNAL)
+            return to_web(refuse(_failure(visit, internal, error_id)))
+        finally:
+            release(request)
+
+    return handler
+
+
+def _failure(visit: Visit, error: DragomanError, error_id: str | None = None) -> Failure:
+    return Failure(error, visit.incoming, visit.route, visit.entered, visit.said, error_id)
+
+
+def _size(route: Route) -> int | None:
+    """Return how large the bodies of a route may be; of one that reads none, what may be sent to
+    no purpose."""
+    act = route.does
+    if isinstance(act, Say) and act.body is not None:
+        return SIZES[act.body.takes]
+    return ANSWER if isinstance(act, PassOn) else SMALL

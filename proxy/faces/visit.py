@@ -1,0 +1,276 @@
+"""One request at a face: who asks, for what, and what its functions are told of a session."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from adapters.base import Encoder
+from adapters.events import MAIN
+from adapters.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
+from adapters.registry import DIALECTS
+from proxy.auth import Principal
+from proxy.hub import Feed, entry_of
+from proxy.journal.base import SessionRow
+from proxy.keys import SESSIONS, SETTINGS
+from proxy.routes.entry import entered, open_route, route_of
+from proxy.session import Session, told
+from proxy.sessions import Sessions
+from proxy.settings import BackendSettings, Settings
+
+_READS: Collection[Action] = (Action.READ,)
+
+
+class ServedFace:
+    """A face in one application: what the requests at it have in common.
+
+    `locks` has one lock for each session that is being made under a name that its frontend chose:
+    its first two requests must meet in one session.
+    """
+
+    __slots__ = ("dialect", "face", "locks", "served", "started_at", "to_the_end")
+
+    def __init__(self, app: web.Application, dialect: str) -> None:
+        face = DIALECTS[dialect].face
+        assert face is not None
+        settings = app[SETTINGS]
+        self.dialect = dialect
+        self.face: Face = face
+        self.served: Any = None
+        if face.serve is not None:
+            self.served = face.serve(settings.face(dialect), bool(settings.keys))
+        self.started_at = app[SESSIONS].clock.monotonic()
+        self.to_the_end = _READS if face.reads_while_stopping else ()
+        self.locks: weakref.WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """A session that a request is about, or a thread of it.
+
+    `ids` are those of the commands that an equal request gave it, where that was looked for.
+    """
+
+    session: Session
+    thread: str = MAIN
+    also: bool = False
+    ids: Sequence[str] | None = None
+    looked: bool = False
+
+
+class Visit:
+    """One request, from its head to its answer. `said` is what its body said, once it is read."""
+
+    __slots__ = ("_action", "_principal", "at", "incoming", "request", "route", "said")
+
+    def __init__(self, request: web.Request, at: ServedFace, route: Route) -> None:
+        self.request = request
+        self.at = at
+        self.route = route
+        self.said: Any = None
+        self._action = Action.READ
+        self._principal: Principal | None = None
+        self.incoming = Incoming(
+            request.method,
+            request.path,
+            request.match_info,
+            request.query,
+            request.headers,
+            at.served,
+        )
+
+    # Who asks.
+
+    def enter(self, action: Action) -> None:
+        """Check who asks, before any look-up.
+
+        Raises:
+            DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
+        """
+        self._principal = entered(self.request, action, to_the_end=self.at.to_the_end)
+        self._action = action
+
+    def admit(self) -> None:
+        """Let in who may do what the route needs, or everybody to an open one.
+
+        Raises:
+            DragomanError: see `enter`; or there is no such route.
+        """
+        needs = self.route.needs
+        if not isinstance(needs, Open):
+            self.enter(needs)
+        elif needs.of_a_route:
+            open_route(self.request)
+
+    @property
+    def entered(self) -> bool:
+        """Say whether who asks was let in by a key."""
+        return self._principal is not None
+
+    @property
+    def principal(self) -> Principal:
+        """Return who asks."""
+        assert self._principal is not None, "an open route is about no session"
+        return self._principal
+
+    @property
+    def owner(self) -> str:
+        """Return the name of who asks, who owns the sessions that it makes."""
+        return self.principal.name
+
+    @property
+    def action(self) -> Action:
+        """Return what is wanted."""
+        return self._action
+
+    # Where.
+
+    @property
+    def name(self) -> str:
+        """Return the name of the route."""
+        return route_of(self.request)
+
+    @property
+    def sessions(self) -> Sessions:
+        """Return all sessions."""
+        return self.request.app[SESSIONS]
+
+    @property
+    def settings(self) -> Settings:
+        """Return the configuration."""
+        return self.request.app[SETTINGS]
+
+    # What functions are told of a session.
+
+    def feed(self, found: Found) -> Feed:
+        """Return the frames of a session in the dialect."""
+        return found.session.feed(self.at.dialect, found.thread)
+
+    async def see(self, found: Found, *, shown: bool = False, tell: bool = False) -> Seen[Any]:
+        """Return a session as it is now; with the encoder, caught up, and with what is told of it
+        where that is wanted.
+
+        Raises:
+            DragomanError: the journal cannot be read, or the session was shown in a version of the
+                dialect that is gone.
+        """
+        session, encoder = found.session, None
+        if shown:
+            encoder = await self._encoder(found)
+        about = None
+        if tell:
+            about = await self.told(await self.sessions.journal.session(session.id))
+        return Seen(
+            session.id,
+            found.thread,
+            session.row.secret,
+            self._backend_of(session),
+            session.state,
+            session.working,
+            session.settings_of(self.at.dialect),
+            self.sessions.clock.now(),
+            encoder,
+            about,
+            found.also,
+        )
+
+    async def _encoder(self, found: Found) -> Encoder:
+        feed = self.feed(found)
+        await feed.catch_up()
+        return feed.encoder
+
+    async def told(self, row: SessionRow) -> Told:
+        """Return what a session's own events say: of a long log these and its newest entries are
+        read, and only their lines are decoded, since lists ask for many.
+
+        Raises:
+            CursorExpired: it was erased meanwhile.
+        """
+        journal, begin = self.sessions.journal, self.at.face.facts
+        assert begin is not None, "the face does not say how `Seen.told` begins: `facts`"
+        facts = begin()
+        known, after = await told(journal, row)
+        for seq in known:
+            for chunk in await journal.read(row.key, after=seq - 1, limit_rows=1):
+                for line in chunk.body.split(b"\n"):
+                    if b'"type":"session.' in line:
+                        entry = entry_of(line, row.id)
+                        if entry.seq == seq:
+                            facts.apply(entry.event)
+        async for chunk in journal.scan(row.key, after=after):
+            for line in chunk.body.split(b"\n"):
+                if b'"type":"session.' in line:
+                    entry = entry_of(line, row.id)
+                    if entry.seq > after:
+                        facts.apply(entry.event)
+        return Told(facts, row.created_at, row.updated_at)
+
+    def _backend_of(self, session: Session) -> Backend:
+        backend = self.settings.backend(session.leg.backend)
+        if backend is None:
+            return Backend(session.leg.backend, "", session.leg.backend)
+        return shown_backend(backend)
+
+
+def shown_backend(backend: BackendSettings) -> Backend:
+    """Return a backend as faces see it."""
+    return Backend(backend.name, backend.dialect, backend.create.agent or backend.name)
+
+
+class RoutePlace:
+    """The route of a request, and the server: `adapters.faces.Place`."""
+
+    __slots__ = ("_visit",)
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    @property
+    def route(self) -> str:
+        """Return the route's name."""
+        return self._visit.name
+
+    @property
+    def backends(self) -> Sequence[Backend]:
+        """Return the backends of the route.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return [
+            shown_backend(backend) for backend in self._visit.sessions.backends.all_of(self.route)
+        ]
+
+    def draw(self) -> Backend:
+        """Return the backend that a new session would go to, drawn by weight.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return shown_backend(self._visit.sessions.backend_of(self.route))
+
+    @property
+    def url(self) -> str:
+        """Return the address that was asked for.
+
+        Raises:
+            ValueError: `Host` is none.
+        """
+        return str(self._visit.request.url)
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Return for how long the server has served."""
+        return self._visit.sessions.clock.monotonic() - self._visit.at.started_at
+
+    @property
+    def stopping(self) -> bool:
+        """Say whether the server stops."""
+        return self._visit.sessions.stopping

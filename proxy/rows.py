@@ -1,0 +1,131 @@
+"""What the journal keeps of sessions, as values: rows, pieces of the log, snapshots.
+
+Times are Unix milliseconds. `key` is the journal's own integer for a session; the public id is
+text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session: who made it, through which face and route, and whether it is over.
+
+    `deleted` and `expired` are what remains of one: its names, so that nobody takes it for unknown.
+    `bytes` is what its events, source frames and files take, where each is stored.
+    """
+
+    key: int
+    id: str
+    owner: str
+    route: str
+    dialect: str
+    created_at: int
+    secret: bytes
+    title: str | None = None
+    state: Literal["idle", "running", "paused", "ended", "deleted", "expired"] = "idle"
+    archived_at: int | None = None
+    updated_at: int = 0
+    last_seq: int = 0
+    bytes: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LegRow:
+    """One backend's part in a session. `state` is the client codec's snapshot as of the session's
+    last append that named one, `position` its upstream position as of the last append that named
+    one.
+    """
+
+    session: int
+    number: int
+    backend: str
+    native_id: str | None = None
+    state: bytes | None = None
+    position: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BackendRow:
+    """What a backend of the configuration was when the server last started."""
+
+    name: str
+    dialect: str
+    url: str
+
+
+CommandStatus = Literal["accepted", "sent", "settled"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A command in the outbox, in the order of acceptance (`number`). `body` is the command as
+    JSON, never sealed.
+    """
+
+    session: int
+    number: int
+    command_id: str
+    status: CommandStatus
+    body: bytes
+    at: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive entries of a session: `count` NDJSON lines (`Entry.encode_row`), the first with
+    seq `first`.
+    """
+
+    first: int
+    count: int
+    body: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state after the entry with seq `seq`, so that what comes later need not fold the log from
+    its begin: a cache, which may always be deleted.
+
+    `kind` says whose state it is and `version` how it is written; of one kind, version and `cursor`
+    only the newest is kept. The frames from `cursor` on come after it.
+    """
+
+    kind: str
+    version: int
+    cursor: int
+    seq: int
+    data: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CodecRow:
+    """How a dialect shows a session for ever: its encoder's version, and as JSON the settings that
+    shape its frames.
+    """
+
+    dialect: str
+    version: int
+    settings: bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewSession:
+    """What the write that makes a session stores beside it: its leg 0, the codec of the dialect
+    that made it and its first names, (kind, name) pairs.
+
+    An alias is unique in (owner, route, kind), the id at all. `succeeds` is the key of an expired
+    session, whose aliases may be taken. `takes` are names that it takes from whoever has them.
+    """
+
+    row: SessionRow
+    backend: str
+    native_id: str | None = None
+    codec: CodecRow | None = None
+    aliases: Sequence[tuple[str, str]] = ()
+    succeeds: int | None = None
+    takes: Sequence[tuple[str, str]] = ()

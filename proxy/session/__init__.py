@@ -1,0 +1,19 @@
+"""One live session: its log, its feeds, and the way to its backend and back.
+
+`session` is the facade that the rest of the proxy uses, and says which rooms there are.
+"""
+
+from proxy.session.feeds import codec_of
+from proxy.session.intake import RESET_SECONDS
+from proxy.session.record import THREAD
+from proxy.session.session import Session
+from proxy.session.snapshots import SNAPSHOT_ENTRIES, told
+
+__all__ = [
+    "RESET_SECONDS",
+    "SNAPSHOT_ENTRIES",
+    "THREAD",
+    "Session",
+    "codec_of",
+    "told",
+]

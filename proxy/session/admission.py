@@ -1,0 +1,347 @@
+"""Admission: whether a batch of commands is taken, and what the log says of it then.
+
+A batch is refused as a whole, before anything is stored: `check` says of each command how it is
+carried, or raises what its frontend is told. `admit` turns a batch that was checked into the events
+of its acceptance and the inputs that go to the backend; between the two nothing may have changed.
+
+Nothing here does IO, keeps time or makes ids: they are arguments.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import ClientCodec, Support
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
+from adapters.interactions import decide
+from adapters.state import RECEIVED_KINDS, LogState
+from proxy.errors import InteractionConflict, SessionClosed
+from proxy.session.outbox import Input, Outbox
+from proxy.session.settlements import taken
+
+__all__ = ["Admission", "Admitted", "Origin", "beside", "check_batch"]
+
+MOST_WAITING = 128
+"""Messages of a session that nobody has received yet: a person has some, a program that waits for
+no turn would have any number."""
+
+WAITING_BYTES = 2 * 2**20
+"""The same for their texts: each is in the state of the codec and of the faces until it is
+received."""
+
+MOST_INPUTS = 512
+"""Inputs of any kind that are not settled: as many answers as interactions may be open, and as many
+interrupts."""
+
+RETRY_SECONDS = 2
+"""After how long a batch that found no room may be tried again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a batch comes from: whose key, which face, and what that notes of it."""
+
+    by: str
+    face: str
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admitted:
+    """A batch that was taken: what the log says of it, and the inputs that go to the backend, in
+    order."""
+
+    events: list[ev.Event]
+    inputs: list[Input]
+
+
+def check_batch(commands: Sequence[cmd.AnyCommand]) -> None:
+    """Check a batch for answers to the same interaction: only one of them could win.
+
+    Raises:
+        InteractionConflict: there are two.
+    """
+    answered = [c.request_id for c in commands if isinstance(c, cmd.AnswerInteraction)]
+    twice = next((one for at, one in enumerate(answered) if one in answered[:at]), None)
+    if twice is not None:
+        raise InteractionConflict(
+            f"Request `{twice}` is answered twice in one batch.", details={"outcome": "claimed"}
+        )
+
+
+def beside(commands: Sequence[cmd.AnyCommand | None]) -> list[cmd.AnyCommand | None]:
+    """Return a batch whose messages say which requests are answered beside them."""
+    answered = tuple(c.request_id for c in commands if isinstance(c, cmd.AnswerInteraction))
+    return [
+        command.model_copy(update={"beside": answered})
+        if answered and isinstance(command, cmd.SendMessage)
+        else command
+        for command in commands
+    ]
+
+
+class Admission:
+    """Decides about the commands for one session."""
+
+    __slots__ = ("_codec", "_dialect", "_outbox", "_session_id")
+
+    def __init__(self, session_id: str, dialect: str, codec: ClientCodec, outbox: Outbox) -> None:
+        """Begin. `dialect` is the one that the session was made in."""
+        self._session_id = session_id
+        self._dialect = dialect
+        self._codec = codec
+        self._outbox = outbox
+
+    # Checking.
+
+    def check(self, command: cmd.AnyCommand, state: LogState) -> cmd.AnyCommand | None:
+        """Return the command as it will be carried, or None when there is nothing to do.
+
+        Raises:
+            SessionClosed: the session has ended.
+            ClientProtocolError: busy, paused, or an unknown interaction.
+            InteractionConflict: an interaction is answered already.
+            NotSupported: the backend cannot carry it.
+        """
+        if state.ended is not None and not isinstance(command, cmd.Delete):
+            raise SessionClosed(f"Session `{self._session_id}` has ended; start a new one.")
+        match command:
+            case cmd.SendMessage():
+                self._check_message(command, state)
+            case cmd.Steer():
+                native = self._codec.abilities["steer"].support is Support.NATIVE
+                # While something is asked, steering might withdraw it: then it waits as a message.
+                if not native or state.interactions or not state.busy:
+                    command = cmd.SendMessage(content=(ev.Text(text=command.text),), policy="queue")
+            case cmd.AnswerInteraction():
+                command = self._check_answer(command, state)
+            case cmd.Interrupt():
+                # A message on its way is work too: its turn has not begun, and is to be stopped.
+                if not self._works(state):
+                    return None
+            case _:
+                pass
+        self._codec.check(command)
+        return command
+
+    def check_room(self, commands: Sequence[cmd.AnyCommand], state: LogState) -> None:
+        """Check that a batch finds room beside the inputs that wait already. Answers, stops and
+        deletions find room beside messages.
+
+        Raises:
+            DragomanError: it does not.
+        """
+        inputs = state.inputs
+        waiting = sum(input_.kind in RECEIVED_KINDS for input_ in inputs.values())
+        says = any(isinstance(command, cmd.SendMessage | cmd.Steer) for command in commands)
+        size = self._outbox.size if says and waiting else 0
+        if says and (waiting >= MOST_WAITING or size > WAITING_BYTES):
+            raise self._full(f"{waiting} messages waiting")
+        if len(inputs) >= MOST_INPUTS and not any(isinstance(c, cmd.Delete) for c in commands):
+            raise self._full(f"{len(inputs)} inputs on their way")
+
+    def _full(self, what: str) -> DragomanError:
+        return DragomanError(
+            f"Session `{self._session_id}` has {what}; try again later.",
+            code=ErrorCode.RATE_LIMITED,
+            details={"retry_after": RETRY_SECONDS},
+        )
+
+    def _works(self, state: LogState) -> bool:
+        return state.busy or self._outbox.working
+
+    def _check_message(self, command: cmd.SendMessage, state: LogState) -> None:
+        asked = [open_.event for open_ in state.interactions.values()]
+        sealed = next((one for one in asked if one.kind in ev.SEALED_KINDS), None)
+        if sealed is not None:
+            raise self._forbidden(
+                ErrorCode.PAUSED,
+                f"Request `{sealed.request_id}` waits for a {sealed.kind}; "
+                "answer or decline it first.",
+            )
+        if command.policy == "interrupt":
+            # What cannot be stopped is not promised to stop.
+            self.check(cmd.Interrupt(), state)
+        if command.policy != "reject":
+            return
+        if asked:
+            raise self._forbidden(
+                ErrorCode.PAUSED,
+                f"Session `{self._session_id}` waits for an answer; answer it first.",
+            )
+        if self._works(state):
+            raise self._forbidden(
+                ErrorCode.BUSY,
+                f"Session `{self._session_id}` is working; wait for the turn to end.",
+            )
+
+    def _check_answer(
+        self, command: cmd.AnswerInteraction, state: LogState
+    ) -> cmd.AnswerInteraction:
+        request_id = command.request_id
+        open_ = state.interactions.get(request_id)
+        if open_ is None:
+            outcome = state.resolved.get(request_id)
+            if outcome is not None:
+                raise InteractionConflict(
+                    f"Request `{request_id}` was answered: {outcome}.",
+                    details={"outcome": outcome},
+                )
+            raise self._forbidden(
+                ErrorCode.UNKNOWN_INTERACTION,
+                f"Session `{self._session_id}` has no request `{request_id}`.",
+            )
+        if open_.claimed_by is not None or request_id in self._outbox.claims:
+            raise InteractionConflict(
+                f"An answer to request `{request_id}` is under way.",
+                details={"outcome": "claimed"},
+            )
+        if not open_.event.answerable:
+            raise NotSupported(
+                f"Request `{request_id}` is asked elsewhere and cannot be answered here."
+            )
+        return decide(command, open_.event, dialect=self._dialect)
+
+    def _forbidden(self, code: ErrorCode, message: str) -> ClientProtocolError:
+        return ClientProtocolError(message, dialect=self._dialect, code=code)
+
+    # Taking in.
+
+    def admit(
+        self,
+        batch: Sequence[tuple[str, cmd.AnyCommand | None]],
+        state: LogState,
+        origin: Origin,
+        *,
+        request: Mapping[str, Any],
+        now: int,
+        new_id: Callable[[], str],
+    ) -> Admitted:
+        """Take in a batch of commands that were checked just now, each with its id.
+
+        `request` is what the log notes of the request that gave them. `new_id` gives an id for each
+        interrupt that a message brings with it.
+        """
+        out = Admitted([], [])
+        for command_id, command in batch:
+            if command is None:
+                continue
+            if isinstance(command, cmd.SendMessage) and command.policy == "interrupt":
+                # The face promised that the work stops for it: then it is the next message.
+                stop = self.check(cmd.Interrupt(), state)
+                if stop is not None:
+                    stop_id = new_id()
+                    out.events.append(_accepted(stop_id, stop, origin, origin.details))
+                    out.inputs.append(self._outbox.accept(stop_id, stop, now))
+            details = {**origin.details, **request}
+            out.events.append(_accepted(command_id, command, origin, details))
+            out.events.extend(self._follows(command_id, command, state, origin))
+            if self._is_kept_here(command, state):
+                out.events.extend(self._apply(command_id, command, state, now))
+            else:
+                out.inputs.append(self._outbox.accept(command_id, command, now))
+        return out
+
+    def _follows(
+        self, command_id: str, command: cmd.AnyCommand, state: LogState, origin: Origin
+    ) -> list[ev.Event]:
+        """Return what the acceptance of a command changes for those who read."""
+        if isinstance(command, cmd.AnswerInteraction) and command.sealed is None:
+            return [
+                ev.InteractionAnswered(
+                    thread_id=state.interactions[command.request_id].event.thread_id,
+                    request_id=command.request_id,
+                    command_id=command_id,
+                    by=origin.by,
+                )
+            ]
+        beside = isinstance(command, cmd.SendMessage) and bool(command.beside)
+        if beside or not state.interactions or not self._outbox.waits(command, state):
+            return []
+        turn = state.thread(ev.MAIN).turn
+        if turn is None or turn.paused_on != "input":
+            return []
+        # The agent took an input and still waits: the pause is said again (law 6).
+        return [
+            ev.TurnPaused(
+                thread_id=ev.MAIN,
+                turn_id=turn.turn_id,
+                on="input",
+                request_ids=state.waiting_on(ev.MAIN),
+                synthetic=True,
+            )
+        ]
+
+    def _is_kept_here(self, command: cmd.AnyCommand, state: LogState) -> bool:
+        """Say whether a command never reaches the backend: its dialect has nothing for it, or it
+        resets a session that the backend has never heard of."""
+        if not isinstance(command, cmd.Reset | cmd.Archive | cmd.UpdateSession | cmd.Delete):
+            return False
+        ability = self._codec.abilities[command.TYPE]
+        if ability.support is Support.EMULATED and ability.local:
+            return True
+        unmade = self._codec.native_id is None and not self._works(state)
+        return isinstance(command, cmd.Reset) and unmade
+
+    def _apply(
+        self, command_id: str, command: cmd.AnyCommand, state: LogState, now: int
+    ) -> list[ev.Event]:
+        """Return what a command does that is kept here."""
+        out: list[ev.Event] = [taken(command_id)]
+        match command:
+            case cmd.Reset():
+                out += self._outbox.left(state)
+                out.append(ev.SessionEnded(thread_id=ev.MAIN, outcome="completed", synthetic=True))
+            case cmd.Archive():
+                out.append(ev.SessionUpdated(thread_id=ev.MAIN, archived_at=now, synthetic=True))
+            case cmd.UpdateSession():
+                out.append(
+                    ev.SessionUpdated(
+                        thread_id=ev.MAIN,
+                        title=command.title,
+                        metadata=command.metadata,
+                        agent=command.agent,
+                        synthetic=True,
+                    )
+                )
+            case cmd.Delete():
+                out += self._outbox.left(state)
+                out.append(ev.SessionEnded(thread_id=ev.MAIN, outcome="deleted", synthetic=True))
+            case _:
+                raise NotSupported(f"`{command.TYPE}` cannot be kept here.")
+        return out
+
+
+def _accepted(
+    command_id: str, command: cmd.AnyCommand, origin: Origin, details: Mapping[str, Any]
+) -> ev.InputAccepted:
+    content = None
+    if isinstance(command, cmd.SendMessage | cmd.AnswerInteraction):
+        content = command.content
+    kind = command.KIND
+    said = (command.options or {}).get(cmd.SAID_AS_MESSAGE)
+    if isinstance(command, cmd.AnswerInteraction) and said is not None:
+        # A plain message that answers: a message for those who read, an answer for the backend.
+        kind, content = "message", (ev.Text(text=said),)
+    fields = command.model_dump(
+        mode="json",
+        exclude_defaults=True,
+        exclude={"type", "content", "policy", "request_id", "sealed"},
+    )
+    return ev.InputAccepted(
+        thread_id=command.thread_id or ev.MAIN,
+        command_id=command_id,
+        kind=kind,
+        message_id=command_id if kind == "message" else None,
+        content=content,
+        request_id=getattr(command, "request_id", None),
+        policy=command.policy if isinstance(command, cmd.SendMessage) else None,
+        name=command.TYPE,
+        details={**fields, **details} or None,
+        by=origin.by,
+        face=origin.face,
+    )

@@ -1,0 +1,204 @@
+"""How a session is shown: a feed for each dialect and thread that somebody reads, and which encoder
+each dialect has been given for ever."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from adapters import events as ev
+from adapters.base import Encoder, EncoderContext
+from adapters.errors import NotSupported
+from adapters.jsonvalue import compact, format_json, parse_json
+from adapters.registry import DIALECTS
+from proxy.errors import reading_back
+from proxy.gate import Gate
+from proxy.hub import Feed, FeedKey
+from proxy.journal.base import Journal
+from proxy.rows import CodecRow, LegRow, SessionRow
+
+__all__ = ["Feeds", "codec_of"]
+
+AGENT = "agent"
+"""The key in a fixed codec's settings of the name under which the backend was shown."""
+
+_log = logging.getLogger(__name__)
+
+
+def codec_of(dialect: str, backend: str, settings: Mapping[str, Any]) -> CodecRow:
+    """Return the newest codec of a dialect, as it is fixed for a session on a backend.
+
+    Raises:
+        NotSupported: the dialect has no encoder.
+    """
+    make = DIALECTS[dialect].encoder
+    if make is None:
+        raise NotSupported(f"`{dialect}` is not served yet.")
+    return _codec_row(dialect, make.version, ((AGENT, backend), *settings.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _codec_row(dialect: str, version: int, settings: tuple[tuple[str, Any], ...]) -> CodecRow:
+    # One for all sessions that are made alike.
+    return CodecRow(dialect, version, compact(format_json(dict(settings))))
+
+
+@functools.lru_cache(maxsize=256)
+def _fixed(codec: CodecRow) -> tuple[str, Mapping[str, Any]]:
+    """Return the agent and the settings that are fixed by a codec's row."""
+    with reading_back(f"how `{codec.dialect}` shows a session"):
+        settings: Any = parse_json(codec.settings)
+        return settings.pop(AGENT), settings
+
+
+class Feeds:
+    """The feeds of one session. `open` has those that were asked for, `stored_seq` is the newest
+    event that they may show."""
+
+    __slots__ = (
+        "_closed",
+        "_codecs",
+        "_gate",
+        "_journal",
+        "_leg",
+        "_row",
+        "_settings",
+        "open",
+        "stored_seq",
+    )
+
+    def __init__(
+        self,
+        row: SessionRow,
+        leg: LegRow,
+        *,
+        journal: Journal,
+        gate: Gate,
+        settings: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        """Begin without any. `settings` are those of the dialects as they are configured."""
+        self._row = row
+        self._leg = leg
+        self._journal = journal
+        self._gate = gate
+        self._settings = settings
+        self._codecs: dict[str, CodecRow] = {}
+        self._closed = False
+        self.open: dict[FeedKey, Feed] = {}
+        self.stored_seq = 0
+
+    @property
+    def readers(self) -> int:
+        """Return how many streams of frontends are open."""
+        return sum([len(feed.readers) for feed in self.open.values()])
+
+    @property
+    def used(self) -> bool:
+        """Say whether somebody reads, or is about to."""
+        return any(feed.used for feed in self.open.values())
+
+    def fix(self, codecs: Collection[CodecRow]) -> None:
+        """Hear which codecs are fixed for the session."""
+        self._codecs.update({codec.dialect: codec for codec in codecs})
+
+    def get(self, dialect: str, thread_id: str) -> Feed:
+        """Return the frames of a thread in a dialect.
+
+        Raises:
+            NotSupported: the dialect has no encoder.
+        """
+        key = FeedKey(dialect, thread_id)
+        feed = self.open.get(key)
+        if feed is None:
+            make_encoder = self.encoders(dialect, thread_id)
+            feed = self.open[key] = Feed(
+                self._journal,
+                self._row.key,
+                self._row.id,
+                make_encoder,
+                lambda: self.stored_seq,
+                name=f"{dialect}/{thread_id}",
+                prepare=None if dialect in self._codecs else lambda: self._fix(dialect),
+                gate=self._gate,
+            )
+            if self._closed:
+                feed.close()
+        return feed
+
+    def encoders(self, dialect: str, thread_id: str) -> Callable[[], Encoder]:
+        """Return what makes encoders of a dialect, in the version that is fixed for the session.
+
+        Raises:
+            NotSupported: the dialect has no encoder, or none of this version.
+        """
+        known = DIALECTS[dialect]
+        make = known.encoder
+        if make is None:
+            raise NotSupported(f"`{dialect}` is not served yet.")
+        codec = self._codec(dialect)
+        agent, settings = _fixed(codec)
+        context = EncoderContext(self._row.id, self._row.secret, thread_id, agent, settings)
+        if codec.version != make.version:
+            newest = make.version
+            make = known.older.get(codec.version)
+            if make is None:
+                raise NotSupported(
+                    f"Session `{self._row.id}` is shown by version {codec.version} of "
+                    f"`{dialect}`, and this Dragoman knows versions up to {newest}: run the "
+                    "release that wrote it, or a later one."
+                )
+        return functools.partial(make, context)
+
+    def settings_of(self, dialect: str) -> Mapping[str, Any]:
+        """Return the settings that shape the frames of a dialect: those that were configured when
+        the session was first read in it."""
+        codec = self._codecs.get(dialect)
+        return self._settings.get(dialect, {}) if codec is None else _fixed(codec)[1]
+
+    def _codec(self, dialect: str) -> CodecRow:
+        codec = self._codecs.get(dialect)
+        if codec is None:
+            codec = codec_of(dialect, self._leg.backend, self._settings.get(dialect, {}))
+        return codec
+
+    async def _fix(self, dialect: str) -> None:
+        """Fix how a dialect shows the session, before it shows anything."""
+        if dialect not in self._codecs:
+            codec = self._codec(dialect)
+            self._codecs[dialect] = await self._journal.fix_codec(self._row.key, codec)
+
+    def publishing(self, entries: Sequence[ev.Entry]) -> Iterator[None]:
+        """Show stored entries, each in each feed a step."""
+        for entry in entries:
+            for feed in list(self.open.values()):
+                feed.publish([entry])
+                yield
+
+    @property
+    def behind(self) -> bool:
+        """Say whether the feed of a dialect that somebody has read lacks what is stored."""
+        feeds = [self.open.get(FeedKey(dialect, ev.MAIN)) for dialect in self._codecs]
+        return any(feed is None or feed.behind for feed in feeds)
+
+    async def keep_up(self) -> None:
+        """Let the feeds of those who have read the session, and do not now, catch up, so that their
+        snapshots do."""
+        for dialect in list(self._codecs):
+            try:
+                await self.get(dialect, ev.MAIN).catch_up()
+            except Exception:  # noqa: BLE001 - whoever reads hears of what is wrong
+                _log.exception("session `%s`: no snapshots for `%s`", self._row.id, dialect)
+
+    def end(self) -> None:
+        """End all readers; who comes later is told to come back."""
+        self._closed = True
+        for feed in self.open.values():
+            feed.close()
+
+    def close(self) -> None:
+        """End all readers and let go of the feeds: they know this, and would keep it in memory
+        until a collection of garbage."""
+        self.end()
+        self.open.clear()

@@ -1,0 +1,438 @@
+"""The outbox: the fate of every input from its acceptance to its settlement.
+
+Theory of operation. An `Input` is a command that a frontend gave. It is stored as accepted before
+the frontend gets its 2xx, as sent before the request leaves, and as settled with the event that
+says so. `MOVES` has the fates between and what may follow each; an input leaves the outbox when it
+is settled, which it may be in any fate. The journal keeps the `CommandRow` of each, but for sealed
+answers, whose value is stored nowhere.
+
+Messages wait in order until the turn is over. Interrupts and resets wait beside them, as they may
+stop a message that is on its way: they go as soon as the backend can carry them out. All else goes
+at once. Nothing overtakes an interrupt on its way, which would stop what came before it. After a
+restart what was accepted goes on, and of what was sent evidence is looked for: it is never sent
+twice.
+
+Two things outlive the settlement of an input that the backend took: a message whose turn has not
+begun is owed, and a reset after which the session has not ended retires it.
+
+Nothing here does IO, keeps time or makes ids; who calls has the `LogState` that is asked about.
+
+Why one room: the fate of an input lives in one place; its methods are the questions that others ask
+of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import ClientCodec, Support
+from adapters.state import LogState
+from proxy.rows import CommandRow, CommandStatus
+from proxy.session.settlements import settled, taken, unknown, withdrawn
+
+__all__ = [
+    "MOVES",
+    "STORED_AS",
+    "Fate",
+    "Input",
+    "Outbox",
+]
+
+
+class Fate(enum.StrEnum):
+    """What has become of an input that is not settled."""
+
+    ACCEPTED = "accepted"
+    """Stored, and nothing is done about it yet: while the server stops the next start does it."""
+    QUEUED = "queued"
+    """A message waits for its turn, an interrupt or reset until the backend can carry it out."""
+    LEAVING = "leaving"
+    """It is about to be sent; a crash finds it accepted, and the next start sends it."""
+    SENT = "sent"
+    """The request may have left: a crash leaves its fate open."""
+    SOUGHT = "sought"
+    """It was sent before a restart, and a call to the backend looks for evidence of it."""
+    DOUBTED = "doubted"
+    """It was sent before a restart, and the backend's stream is to show what became of it."""
+
+
+MOVES: Mapping[Fate, frozenset[Fate]] = {
+    Fate.ACCEPTED: frozenset({Fate.QUEUED, Fate.LEAVING}),
+    Fate.QUEUED: frozenset({Fate.LEAVING}),
+    Fate.LEAVING: frozenset({Fate.SENT}),
+    Fate.SENT: frozenset({Fate.SOUGHT, Fate.DOUBTED}),
+    Fate.SOUGHT: frozenset(),
+    Fate.DOUBTED: frozenset(),
+}
+"""Which fates may follow which. Settlement may follow all of them."""
+
+STORED_AS: Mapping[Fate, CommandStatus] = {
+    Fate.ACCEPTED: "accepted",
+    Fate.QUEUED: "accepted",
+    Fate.LEAVING: "accepted",
+    Fate.SENT: "sent",
+    Fate.SOUGHT: "sent",
+    Fate.DOUBTED: "sent",
+}
+"""What the journal calls an input of each fate."""
+
+_AT_THE_BACKEND = frozenset({Fate.LEAVING, Fate.SENT, Fate.SOUGHT})
+
+_ON_ITS_WAY = _AT_THE_BACKEND | {Fate.DOUBTED}
+
+_BEGINS = frozenset(
+    {"turn.started", "turn.ended", "message.received", "guidance.received", "session.ended"}
+)
+"""What shows that a backend has done something about the messages that it took."""
+
+
+@dataclasses.dataclass(slots=True)
+class Input:
+    """A command on its way. `number` is its place in the order of acceptance.
+
+    `body` is the command as the journal keeps it, None of a sealed answer; `at` is when the journal
+    last heard of it.
+    """
+
+    command_id: str
+    command: cmd.AnyCommand
+    number: int
+    body: bytes | None
+    at: int
+    fate: Fate = Fate.ACCEPTED
+
+    @property
+    def policy(self) -> str:
+        """Return what the face promised of a message; of other commands nothing."""
+        return self.command.policy if isinstance(self.command, cmd.SendMessage) else ""
+
+    def move(self, fate: Fate) -> None:
+        """Let it have the next fate."""
+        assert fate in MOVES[self.fate], f"{self.fate} -> {fate}"
+        self.fate = fate
+
+
+class Outbox:
+    """The inputs of one session that are not settled, in the order of their acceptance."""
+
+    __slots__ = ("_codec", "_inputs", "_next_number", "_owed", "_retires", "_session", "claims")
+
+    def __init__(self, session: int, codec: ClientCodec) -> None:
+        """Begin empty. `session` is the journal's key; of the codec only the abilities are
+        asked."""
+        self._session = session
+        self._codec = codec
+        self._inputs: dict[str, Input] = {}
+        self._next_number = 1
+        self._owed: set[str] = set()
+        self._retires = False
+        self.claims: set[str] = set()
+        """The requests that a sealed answer on its way has claimed: the log knows of none."""
+
+    # What is in it.
+
+    def __contains__(self, command_id: object) -> bool:
+        """Say whether an input is here."""
+        return command_id in self._inputs
+
+    def get(self, command_id: str) -> Input | None:
+        """Return an input that is not settled."""
+        return self._inputs.get(command_id)
+
+    def rows(self, inputs: Iterable[Input]) -> list[CommandRow]:
+        """Return what the journal is to keep of inputs; nothing of a sealed one."""
+        return [
+            CommandRow(
+                self._session, one.number, one.command_id, STORED_AS[one.fate], one.body, one.at
+            )
+            for one in inputs
+            if one.body is not None
+        ]
+
+    def stored(self, command_ids: Iterable[str]) -> list[Input]:
+        """Return those of these inputs that the journal keeps as not settled."""
+        found = [self._inputs[name] for name in command_ids if name in self._inputs]
+        return [one for one in found if one.body is not None]
+
+    @property
+    def queue(self) -> list[Input]:
+        """Return the messages that wait for their turn, in order."""
+        return [one for one in self._waiting() if not _stops(one.command)]
+
+    @property
+    def owed(self) -> Collection[str]:
+        """Return the messages that the backend has taken and of which no turn has begun."""
+        return self._owed
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the journal keeps of inputs that are not settled."""
+        return sum(len(one.body or b"") for one in self._inputs.values())
+
+    @property
+    def busy(self) -> bool:
+        """Say whether the journal keeps an input as not settled, or a turn is owed."""
+        return bool(self._owed) or any(True for _ in self._stored())
+
+    @property
+    def working(self) -> bool:
+        """Say whether a message waits, or is on its way, or its turn has not begun."""
+        return bool(self._owed or self.queue) or self._occupied
+
+    @property
+    def sending(self) -> bool:
+        """Say whether an input is on its way to the backend and its answer not here yet."""
+        return any(one.fate in (Fate.LEAVING, Fate.SENT) for one in self._inputs.values())
+
+    @property
+    def halting(self) -> bool:
+        """Say whether an interrupt is on its way, and what comes of it is not known."""
+        return any(
+            isinstance(one.command, cmd.Interrupt) and one.fate in _ON_ITS_WAY
+            for one in self._inputs.values()
+        )
+
+    def resets(self, state: LogState) -> bool:
+        """Say whether a reset is under way: accepted, and neither refused nor done."""
+        resets = any(isinstance(one.command, cmd.Reset) for one in self._inputs.values())
+        return (resets or self._retires) and state.ended is None
+
+    @property
+    def _occupied(self) -> bool:
+        return any(True for _ in self._under_way())
+
+    def _stored(self) -> Iterator[Input]:
+        return (one for one in self._inputs.values() if one.body is not None)
+
+    def _waiting(self) -> Iterator[Input]:
+        return (one for one in self._inputs.values() if one.fate is Fate.QUEUED)
+
+    def _under_way(self) -> Iterator[Input]:
+        """Yield what no message may overtake: messages whose fate at the backend is open, and
+        whatever the stream is read for."""
+        for one in self._inputs.values():
+            message = isinstance(one.command, cmd.SendMessage)
+            if one.fate is Fate.DOUBTED or (message and one.fate in _AT_THE_BACKEND):
+                yield one
+
+    # What comes in.
+
+    def accept(self, command_id: str, command: cmd.AnyCommand, now: int) -> Input:
+        """Take a command that is accepted; nothing is done about it before `line_up`."""
+        made = Input(command_id, command, 0, None, now)
+        if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
+            # The value is nowhere but here: what a crash cuts off cannot be sent again.
+            self.claims.add(command.request_id)
+        else:
+            made.body = cmd.encode_command(command)
+            made.number, self._next_number = self._next_number, self._next_number + 1
+        self._inputs[command_id] = made
+        return made
+
+    def load(self, row: CommandRow, command: cmd.AnyCommand) -> Input:
+        """Take up what the journal has kept of an input."""
+        fate = Fate.ACCEPTED if row.status == "accepted" else Fate.SENT
+        made = Input(row.command_id, command, row.number, row.body, row.at, fate)
+        self._inputs[row.command_id] = made
+        self._next_number = row.number + 1
+        return made
+
+    def line_up(self, inputs: Iterable[Input], state: LogState) -> list[Input]:
+        """Put messages in the queue and what stops them beside it; return the rest, which goes at
+        once."""
+        at_once: list[Input] = []
+        for one in inputs:
+            if self.waits(one.command, state) or _stops(one.command):
+                one.move(Fate.QUEUED)
+            else:
+                one.move(Fate.LEAVING)
+                at_once.append(one)
+        return at_once
+
+    def take_up(self, one: Input) -> bool:
+        """Line up an input that was accepted before a restart; say whether it goes at once. A
+        message waits, whatever it would do in the turn that it was for."""
+        if isinstance(one.command, cmd.SendMessage) or _stops(one.command):
+            one.move(Fate.QUEUED)
+            return False
+        one.move(Fate.LEAVING)
+        return True
+
+    def waits(self, command: cmd.AnyCommand, state: LogState) -> bool:
+        """Say whether a message waits for its turn; what steers or withdraws by the backend's own
+        rule does not. Nothing goes into a turn that is being stopped, with which it would be lost.
+        Nothing withdraws what is answered, nor while the fate of a message before it is open."""
+        if not isinstance(command, cmd.SendMessage):
+            return False
+        if self._codec.abilities["steer"].support is not Support.NATIVE or not state.busy:
+            return True
+        if state.stopped or any(_stops(one.command) for one in self._inputs.values()):
+            return True
+        before = [one.policy for one in self._under_way()]
+        if state.interactions:
+            first = all(policy == "steer" for policy in before)
+            return command.policy != "withdraw" or self._answered(state) or not first
+        return command.policy != "steer" or "withdraw" in before
+
+    def _answered(self, state: LogState) -> bool:
+        """Say whether all that is asked has its answer, or one is on its way."""
+        claims = [open_.claimed_by for open_ in state.interactions.values()]
+        return None not in claims or any(claim in state.inputs for claim in claims)
+
+    # What goes out.
+
+    def next_message(self, state: LogState) -> Input | None:
+        """Return the message that may go to the backend now, if there is one."""
+        first = self._first(state)
+        if first is None:
+            return None
+        # While a turn runs only what withdraws its question may go, having waited for the fate of a
+        # message before it.
+        if state.busy and (first.policy != "withdraw" or self.waits(first.command, state)):
+            return None
+        return first
+
+    def said_beside(
+        self, answered: Collection[str], state: LogState
+    ) -> tuple[str, cmd.SendMessage] | None:
+        """Return the next message, if it came with the answers to these requests and may go with
+        them."""
+        first = self._first(state)
+        if first is None or not isinstance(first.command, cmd.SendMessage):
+            return None
+        beside = first.command.beside
+        with_them = beside and set(answered).issuperset(beside)
+        return (first.command_id, first.command) if with_them else None
+
+    def _first(self, state: LogState) -> Input | None:
+        """Return the first message in the queue, if none is on its way that it must not overtake,
+        nor an interrupt, and no reset loses it."""
+        first = next((one for one in self._waiting() if not _stops(one.command)), None)
+        free = not (self._occupied or self._owed or self.halting or self.resets(state))
+        return first if free else None
+
+    def leave(self, command_id: str) -> None:
+        """Hear that a message leaves the queue, to be sent now."""
+        self._inputs[command_id].move(Fate.LEAVING)
+
+    def due_stops(self, state: LogState) -> tuple[list[Input], list[Input]]:
+        """Return the interrupts and resets that go now, and those for which nothing is left to
+        stop: a turn that begins later is another one."""
+        due: list[Input] = []
+        vain: list[Input] = []
+        for one in list(self._waiting()):
+            if _stops(one.command) and not self._is_early(one, state):
+                if isinstance(one.command, cmd.Reset) or state.busy:
+                    one.move(Fate.LEAVING)
+                    due.append(one)
+                else:
+                    vain.append(one)
+        return due, vain
+
+    def _is_early(self, stop: Input, state: LogState) -> bool:
+        """Say whether the backend cannot carry out yet what is to stop a message. An interrupt
+        before its turn is accepted and does nothing, and what one does beside another is not
+        known; a reset before its session exists has no address."""
+        if isinstance(stop.command, cmd.Reset):
+            return self._occupied
+        if self.halting:
+            return True
+        if state.busy:
+            return False
+        if self._occupied or self._owed:
+            return True
+        return any(message.number < stop.number for message in self.queue)
+
+    def send(self, command_ids: Iterable[str], now: int) -> list[Input]:
+        """Hear that the commands of a call are about to be stored as sent, and return them."""
+        found = [self._inputs[name] for name in command_ids if name in self._inputs]
+        for one in found:
+            one.move(Fate.SENT)
+            one.at = now
+        return found
+
+    # What comes of it.
+
+    def hear(self, event: ev.Event, state: LogState, now: int) -> CommandRow | None:
+        """Hear an event that `state` has; return the row of the command that it settles."""
+        if isinstance(event, ev.InputSettled):
+            if event.outcome == "taken" and event.command_id in state.unreceived:
+                self._owed.add(event.command_id)
+            return self._settle(event, now)
+        if event.TYPE in _BEGINS and event.thread_id == ev.MAIN:
+            self._owed.clear()
+        return None
+
+    def _settle(self, event: ev.InputSettled, now: int) -> CommandRow | None:
+        one = self._inputs.pop(event.command_id, None)
+        if one is None:
+            return None
+        if isinstance(one.command, cmd.Reset) and event.outcome == "taken":
+            self._retires = True
+        if one.body is None:
+            return None
+        return CommandRow(self._session, one.number, one.command_id, "settled", one.body, now)
+
+    def left(self, state: LogState, told: Collection[str] = ()) -> list[ev.Event]:
+        """Return the settlements of what is open when the session ends, but for those that the
+        backend has `told` of: what waits here is never sent, and nothing is heard of the rest."""
+        return [self._left(command_id) for command_id in state.inputs if command_id not in told]
+
+    def _left(self, command_id: str) -> ev.Event:
+        one = self._inputs.get(command_id)
+        if one is not None and one.fate is Fate.QUEUED:
+            return withdrawn(command_id, "The session ended before it was sent.")
+        if one is not None and isinstance(one.command, cmd.Reset):
+            return taken(command_id)
+        return unknown(command_id, "The session ended before the backend said what became of it.")
+
+    def stopped_with(self, event: ev.TurnEnded, told: Collection[str] = ()) -> list[ev.Event]:
+        """Withdraw what was said beside the answers that a stopped turn went on with: both are one
+        step. What is `told` of is settled otherwise."""
+        if event.outcome != "interrupted" or event.thread_id != ev.MAIN:
+            return []
+        reason = "The turn was stopped that its answers belong to."
+        said = [one.command_id for one in self.queue if _beside(one.command)]
+        return [withdrawn(one, reason) for one in said if one not in told]
+
+    def failed_with(
+        self, raw: Sequence[ev.Event], state: LogState, told: Collection[str] = ()
+    ) -> list[ev.Event]:
+        """Refuse what was said beside answers none of which was taken: both are one step, and
+        whoever answers anew says it anew. What is `told` of is settled otherwise."""
+        released = {
+            event.request_id
+            for event in raw
+            if isinstance(event, ev.InteractionAnswered) and event.state == "released"
+        }
+        open_ = {
+            request_id
+            for request_id, open_ in state.interactions.items()
+            if open_.claimed_by is None or request_id in released
+        }
+        failed = [
+            one.command_id
+            for one in self.queue
+            if open_.issuperset(_beside(one.command))
+            and not released.isdisjoint(_beside(one.command))
+        ]
+        errors = [event.error for event in raw if isinstance(event, ev.InputSettled)]
+        reason, error = "The answers that it came with came to nothing.", (errors or [None])[-1]
+        return [settled(one, "refused", reason, error) for one in failed if one not in told]
+
+    def restore(self, owed: Iterable[str]) -> None:
+        """Put back which messages were owed a turn."""
+        self._owed = set(owed)
+
+
+def _stops(command: cmd.AnyCommand) -> bool:
+    return isinstance(command, cmd.Interrupt | cmd.Reset)
+
+
+def _beside(command: cmd.AnyCommand) -> tuple[str, ...]:
+    """Return the requests that are answered beside a message."""
+    return command.beside if isinstance(command, cmd.SendMessage) else ()

@@ -1,0 +1,392 @@
+"""What comes from the backend: streams that are kept open, their frames, whole answers, and the
+time that the codec waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from adapters import events as ev
+from adapters.base import Call, ClientCodec, CloseReason, Response
+from adapters.body import Body
+from adapters.errors import DragomanError
+from adapters.framing import FrameTooLarge
+from adapters.framing.sse import SseFrame
+from proxy.clock import Clock
+from proxy.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.gate import Gate
+from proxy.journal.base import Journal
+from proxy.rows import LegRow
+from proxy.sealed import REDACTED
+from proxy.session.record import Record
+from proxy.session.work import Upward, Work
+from proxy.upstream.client import BODY_LIMIT, Frames, Stream, Upstream
+from proxy.upstream.reconnect import Backoff
+from proxy.upstream.weigh import are_light, weighed, weighed_answer
+
+__all__ = ["Reading", "may_have_arrived"]
+
+BACKLOG_BYTES = 8 * 1024 * 1024
+"""Bytes waiting for the disk above which backends are not read on: a fraction of a second of a fast
+disk."""
+
+SLICE_FRAMES = 64
+"""Frames that are decoded and stored at once: about a millisecond of work."""
+
+SLICE_EVENTS = 128
+SLICE_BYTES = 64 * 1024
+"""The same where frames give many events each, or are long: up to three milliseconds of work."""
+
+LEASE_MS = 30_000
+"""A stream that lived this long and then ended in good order was on a lease, which eve gives for
+60 s (eve page, section 7.4)."""
+
+
+def may_have_arrived(error: UpstreamError) -> bool:
+    """Say whether the backend may have seen a call that got no answer."""
+    if isinstance(error, UpstreamUnavailable):
+        return error.sent
+    return isinstance(error, UpstreamTimeout)
+
+
+class Reading:
+    """Reads what the backend of one session says. `streams` are the tasks that read its threads."""
+
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_doubt_since",
+        "_fraction",
+        "_gate",
+        "_journal",
+        "_keep_frames",
+        "_leg",
+        "_patience",
+        "_record",
+        "_timer",
+        "_timer_at",
+        "_upstream",
+        "_upward",
+        "_work",
+        "streams",
+    )
+
+    def __init__(
+        self,
+        leg: LegRow,
+        *,
+        journal: Journal,
+        codec: ClientCodec,
+        upstream: Upstream,
+        clock: Clock,
+        fraction: Callable[[], float],
+        gate: Gate,
+        record: Record,
+        work: Work,
+        upward: Upward,
+        patience: int | None,
+        keep_frames: bool,
+    ) -> None:
+        """Begin without a stream. `fraction` draws the jitter of waits, long work goes through
+        `gate`; `patience` is the configured one, in milliseconds, where there is one."""
+        self._leg = leg
+        self._journal = journal
+        self._codec = codec
+        self._upstream = upstream
+        self._clock = clock
+        self._fraction = fraction
+        self._gate = gate
+        self._record = record
+        self._work = work
+        self._upward = upward
+        self._patience = patience
+        self._keep_frames = keep_frames
+        self._doubt_since: int | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._timer_at = 0
+        self.streams: dict[str, asyncio.Task[None]] = {}
+
+    # Answers.
+
+    async def answer(self, call: Call) -> Response:
+        """Do a call and return its whole answer.
+
+        Raises:
+            UpstreamError: there is none.
+        """
+        answer = await self._upstream.call(call, functools.partial(self._files, call))
+        return await weighed_answer(answer, BODY_LIMIT)
+
+    async def _files(self, call: Call) -> dict[str, bytes]:
+        """Return the files that the body of a call names.
+
+        Raises:
+            UpstreamUnavailable: one cannot be had, and so the call not be done.
+        """
+        body = call.request.body
+        files: dict[str, bytes] = {}
+        for name in body.files if isinstance(body, Body) else ():
+            try:
+                data = await self._journal.blob(name)
+            except JournalError as error:
+                text = f"A file of the request cannot be read: {error.message}"
+                raise UpstreamUnavailable(text, sent=False) from error
+            if data is None:
+                raise UpstreamUnavailable("A file of the request is not stored.", sent=False)
+            files[name] = data
+        return files
+
+    def respond(self, call: Call, response: Response) -> None:
+        """Hear the whole answer of a call."""
+        if self._record.held:
+            response = self._record.held.response(response)
+        record = self._record
+        record.hear(self._codec.respond(call, response, record.time()), answer=True)
+
+    def failed(self, call: Call, error: UpstreamError) -> None:
+        """Hear that a call got no answer."""
+        self._record.hear(self._failed(call, error), answer=True)
+
+    def _failed(self, call: Call, error: UpstreamError) -> list[ev.Event]:
+        sent, now = may_have_arrived(error), self._record.time()
+        return self._codec.failed(call, error, sent=sent, now=now)
+
+    def give_up(self, error: DragomanError, thread_id: str = ev.MAIN) -> None:
+        """Hear that a thread's stream cannot be had again."""
+        self._record.hear(self._codec.give_up(error, self._record.time(), thread_id=thread_id))
+
+    # Streams.
+
+    def backoff(self) -> Backoff:
+        """Return waits between attempts."""
+        return Backoff(self._fraction)
+
+    def doubt(self, since: int) -> None:
+        """Hear that a stream which is read to its end without a word of a command is evidence of
+        all the time since then, not of this start's only."""
+        self._doubt_since = since
+
+    def open_streams(self) -> None:
+        """Open the streams that the codec wants and nobody reads, each a turn of the loop after the
+        one before: to connect takes a millisecond, and there may be many."""
+        behind = 0
+        for call in self._codec.streams():
+            if call.thread_id not in self.streams:
+                work = self.follow(call.thread_id, behind=behind)
+                self._keep(call.thread_id, self._work.start(work, f"follow {call.thread_id}"))
+                behind += 1
+
+    def _keep(self, thread_id: str, task: asyncio.Task[None]) -> None:
+        """Let a task be the one that reads a thread. The body of the turn before may not be over,
+        or only just asked for: what it would still say is of a turn that has ended."""
+        before = self.streams.get(thread_id)
+        self.streams[thread_id] = task
+        if before is not None and before is not task:
+            before.cancel()
+
+        def over(task: asyncio.Task[None]) -> None:
+            if self.streams.get(thread_id) is task:
+                del self.streams[thread_id]
+            if not task.cancelled():
+                self._upward.go_on()
+
+        task.add_done_callback(over)
+
+    async def begin(self, call: Call) -> None:
+        """Do a stream call that carries a command, and follow what it begins."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._keep(call.thread_id, task)
+        broken = await self.run(call)
+        await self.follow(call.thread_id, because=broken)
+
+    def _wanted(self, thread_id: str) -> Call | None:
+        return next((c for c in self._codec.streams() if c.thread_id == thread_id), None)
+
+    async def follow(
+        self, thread_id: str, *, because: UpstreamError | None = None, behind: int = 0
+    ) -> None:
+        """Keep a stream of the backend open as long as the codec wants it, within its patience.
+
+        `because` is what broke it before; it begins `behind` so many others.
+        """
+        for _ in range(behind):
+            await asyncio.sleep(0)
+        codec, record = self._codec, self._record
+        backoff = self.backoff()
+        doubt_since, self._doubt_since = self._doubt_since, None
+        await record.named()
+        while not self._work.closed and (call := self._wanted(thread_id)) is not None:
+            before, opened_at = codec.position, record.time()
+            heard = (codec.frames, record.seq)
+            error = await self.run(call)
+            if self._wanted(thread_id) is None:
+                return
+            now = record.time()
+            because = error or because
+            # A lease that ended is no fault: the dialect expects its reader back soon.
+            leased = error is None and now - opened_at >= LEASE_MS
+            # Whether an attempt changed the codec's own notes is no news from the backend.
+            news = (codec.frames, record.seq) != heard
+            if leased or (news and codec.position != before):
+                because = doubt_since = None
+                backoff.reset()
+            else:
+                if error is None and doubt_since is not None:
+                    backoff.since = doubt_since
+                if backoff.exhausted(now, self._patience or codec.patience):
+                    nothing_new = UpstreamUnavailable(
+                        "The backend's stream ends without anything new.", sent=True
+                    )
+                    self.give_up(because or nothing_new, thread_id)
+                    return
+            await self._clock.sleep(backoff.next_wait(now) / 1000)
+
+    async def run(self, call: Call) -> UpstreamError | None:
+        """Do one stream call from its head to its end; return why it could not be had or broke."""
+        codec, record = self._codec, self._record
+        opened = False
+        try:
+            load = functools.partial(self._files, call)
+            async with self._upstream.stream(call, codec.framing, load) as answer:
+                if isinstance(answer, Response):
+                    self.respond(call, await weighed_answer(answer, BODY_LIMIT))
+                    return UpstreamUnavailable(
+                        f"The backend answered {answer.status} where a stream was asked for.",
+                        sent=True,
+                    )
+                opened = True
+                record.hear(codec.opened(call, answer.head, record.time()))
+                # What waited for the stream may go now.
+                self._upward.go_on()
+                await self._read(call, answer)
+        except UpstreamError as error:
+            if opened:
+                record.hear(codec.closed(call, CloseReason.LOST, record.time()))
+            else:
+                record.hear(self._failed(call, error))
+            return error
+        record.hear(codec.closed(call, CloseReason.ENDED, record.time()))
+        return None
+
+    # Frames.
+
+    async def _read(self, call: Call, stream: Stream) -> None:
+        def take(frames: Frames) -> Coroutine[Any, Any, None] | None:
+            behind = self._journal.backlog > BACKLOG_BYTES
+            if behind or len(frames) > SLICE_FRAMES or not are_light(frames):
+                return self._take_slowly(call, frames)
+            taken = self._take(call, frames)
+            return self._take_slowly(call, frames[taken:]) if taken < len(frames) else None
+
+        await stream.read(take)
+        if stream.tail:
+            now, held = self._record.time(), self._record.held
+            reason = "the body ended in the middle of a frame"
+            tail = held.data(stream.tail) if held else stream.tail
+            self._record.hear(self._codec.garbage(call, tail, reason, now))
+
+    async def _take_slowly(self, call: Call, frames: Frames) -> None:
+        """Take many frames, large ones, or some while the disk is behind, without holding up
+        everybody else."""
+        start = 0
+        while start < len(frames):
+            some = frames[start : start + SLICE_FRAMES]
+            if are_light(some):
+                start += self._take(call, some)
+                await asyncio.sleep(0)
+                continue
+            for frame in some:
+                await self._take_weighed(call, frame)
+            start += len(some)
+        await self._disk()
+
+    async def _take_weighed(self, call: Call, frame: SseFrame | bytes | FrameTooLarge) -> None:
+        """Take a frame that may be large, in turns of the loop that nobody else has long work in;
+        none that follows overtakes it."""
+        record = self._record
+        # What brought it was enough for a turn.
+        await asyncio.sleep(0)
+        frame, dropped = await weighed(frame, self._gate)
+        await asyncio.sleep(0)
+        if dropped and not self._work.closed:
+            reason = f"{dropped} bytes of files were left out of a frame"
+            start = frame.data if isinstance(frame, SseFrame) else frame
+            assert isinstance(start, bytes)
+            start = record.held.data(start)
+            record.hear(self._codec.garbage(call, start, reason, record.time()))
+        await self._gate.do(lambda: self._take(call, [frame]))
+        await asyncio.sleep(0)
+
+    async def _disk(self) -> None:
+        """Wait while the disk is far behind: what comes faster than it writes would fill memory."""
+        while self._journal.backlog > BACKLOG_BYTES:
+            await self._clock.sleep(0.005)
+
+    def _take(self, call: Call, frames: Frames) -> int:
+        """Decode some frames and hand on what they mean, as one write; return how many."""
+        if self._work.closed:
+            return len(frames)
+        codec, record = self._codec, self._record
+        held = record.held
+        if held:
+            frames = [held.frame(frame) for frame in frames]
+        at, now = self._clock.now(), record.time()
+        raw: list[ev.Event] = []
+        kept: list[bytes] = []
+        first = number = codec.frames
+        taken = size = 0
+        for frame in frames:
+            if len(raw) >= SLICE_EVENTS or size >= SLICE_BYTES:
+                break
+            taken += 1
+            if isinstance(frame, FrameTooLarge):
+                raw += codec.garbage(call, frame.offending, str(frame), now)
+                continue
+            size += len(frame.data) if isinstance(frame, SseFrame) else len(frame)
+            raw += codec.feed(call, frame, now)
+            if number != (number := codec.frames):
+                kept.append(REDACTED.encode() if codec.seals(frame) else _source(frame))
+        if self._keep_frames and kept:
+            leg = self._leg
+            self._journal.add_frames(leg.session, leg.number, first + 1, kept, at)
+        if raw:
+            record.hear(raw, at)
+        elif codec.wake_at is not None:
+            self.wake()
+        return taken
+
+    # Time.
+
+    def wake(self) -> None:
+        """Call the codec's `tick` when it wants."""
+        at = self._codec.wake_at
+        if at is None or self._work.closed or (self._timer is not None and self._timer_at <= at):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._work.start_timer(self._tick_at(at), "tick")
+
+    async def _tick_at(self, at: int) -> None:
+        record = self._record
+        await self._clock.sleep(max(at - record.time(), 0) / 1000)
+        await self._disk()
+        self._timer = None
+        if not self._work.closed:
+            record.hear(self._codec.tick(record.time()))
+            self._upward.go_on()
+            self.wake()
+
+    def close(self) -> None:
+        """Let the time pass."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _source(frame: SseFrame | bytes) -> bytes:
+    if isinstance(frame, bytes):
+        return frame
+    return b"event: %b\ndata: %b" % (frame.event.encode(), frame.data)

@@ -1,0 +1,436 @@
+"""The log of a session: what happens gets its place in it, goes to the journal, and is shown once
+it is stored.
+
+Every event takes this one way: normalizer, `seq` and `at`, journal, feeds. Nobody sees an event
+that a crash could take back. With it goes what changed beside it: commands in the outbox, the
+position of the codec in its backend's stream, new names, and at intervals a snapshot of the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import functools
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import ClientCodec
+from adapters.leg import batch_of
+from adapters.normalizer import Normalizer, Rule
+from adapters.state import SNAPSHOT_SHAPE, LogState
+from proxy import metrics
+from proxy.clock import Clock
+from proxy.errors import JournalError
+from proxy.gate import Gate
+from proxy.hub import entries_in
+from proxy.journal.base import Journal, Write
+from proxy.lines import Recent
+from proxy.rows import CommandRow, LegRow, NewSession, SessionRow, Snapshot
+from proxy.sealed import Held
+from proxy.session.feeds import Feeds
+from proxy.session.outbox import Outbox
+from proxy.session.settlements import settled_in
+from proxy.session.snapshots import STATE, Snapshots
+from proxy.session.work import Upward, Work
+from proxy.upstream.weigh import LARGE
+
+__all__ = ["THREAD", "Record"]
+
+THREAD = "thread"
+"""The kind of alias under which a child thread's session is found."""
+
+_log = logging.getLogger(__name__)
+
+_CHANGES = frozenset(
+    one.TYPE for one in (ev.InputSettled, ev.SessionEnded, ev.TurnEnded, ev.InteractionAnswered)
+)
+"""What may settle something that waits here."""
+
+
+class Record:
+    """The log of one session. `state` is what is open as of event `seq`, which has the time `at`,
+    stored or on its way.
+
+    `held` has the sealed values that all that is heard is cleaned of, `recent` the newest lines
+    while somebody follows them, `requests` what gave the newest inputs.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_feeds",
+        "_gate",
+        "_journal",
+        "_lead",
+        "_leg",
+        "_name_stored",
+        "_native_id",
+        "_news",
+        "_normalizer",
+        "_outbox",
+        "_row",
+        "_snapshots",
+        "_status",
+        "_unshown",
+        "_upward",
+        "_work",
+        "at",
+        "held",
+        "recent",
+        "requests",
+        "seq",
+        "state",
+    )
+
+    def __init__(
+        self,
+        row: SessionRow,
+        leg: LegRow,
+        *,
+        journal: Journal,
+        codec: ClientCodec,
+        clock: Clock,
+        outbox: Outbox,
+        feeds: Feeds,
+        gate: Gate,
+        work: Work,
+        upward: Upward,
+    ) -> None:
+        """Begin before the first event."""
+        self._row = row
+        self._leg = leg
+        self._journal = journal
+        self._codec = codec
+        self._clock = clock
+        self._outbox = outbox
+        self._feeds = feeds
+        self._gate = gate
+        # Stored writes that are still to be shown: the first is a large one.
+        self._unshown: collections.deque[tuple[Sequence[ev.Entry], Snapshot | None]] = (
+            collections.deque()
+        )
+        self._work = work
+        self._upward = upward
+        self._begin_at(LogState())
+        self._snapshots = Snapshots(row.key, outbox)
+        self.at = 0
+        self._lead = 0
+        self._status: str = row.state
+        self._native_id = leg.native_id
+        self._name_stored: asyncio.Future[None] | None = None
+        self._news: asyncio.Event | None = None
+        self.seq = 0
+        self.recent = Recent()
+        self.requests = self._snapshots.requests
+        self.held = Held()
+
+    def _begin_at(self, state: LogState) -> None:
+        self.state = state
+        self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
+
+    # What others ask of it.
+
+    @property
+    def repairs(self) -> Mapping[Rule, int]:
+        """Return how often each rule of the normalizer was used."""
+        return self._normalizer.repairs
+
+    @property
+    def stored(self) -> bool:
+        """Say whether all that happened is stored and shown."""
+        return self.seq == self._feeds.stored_seq and not self._unshown
+
+    def time(self) -> int:
+        """Return the time that waits are measured by, the codec's too: no step of the system's
+        clock moves it."""
+        return self._clock.steady() + self._lead
+
+    def now(self) -> int:
+        """Return the time that an event of now gets: it never decreases."""
+        return max(self.at, self._clock.now())
+
+    def news(self) -> asyncio.Event:
+        """Return an event that is set when more is stored, or when the session leaves memory."""
+        if self._news is None:
+            self._news = asyncio.Event()
+            if self._work.closed:
+                self._news.set()
+        return self._news
+
+    def tell_news(self) -> None:
+        """Wake those who wait for news."""
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
+
+    async def named(self) -> None:
+        """Wait until the name of the session at its backend is stored: a crash must not forget a
+        session of whose turn the backend was asked already.
+
+        Raises:
+            JournalError: it could not be stored.
+        """
+        if self._name_stored is not None:
+            await self._name_stored
+            self._name_stored = None
+
+    # Loading.
+
+    async def begin(self) -> None:
+        """Begin at the newest snapshot of the state, where there is a usable one."""
+        key = self._row.key
+        found, begin = await asyncio.gather(
+            self._journal.snapshot(key, STATE, SNAPSHOT_SHAPE),
+            # How the session was made is the first entry.
+            self._journal.read(key, limit_rows=1),
+        )
+        if found is None:
+            return
+        try:
+            state = self._snapshots.restore(found.data)
+        except (ValueError, TypeError, KeyError) as error:
+            _log.warning("session `%s`: a snapshot is of no use: %s", self._row.id, error)
+            metrics.count_unusable_snapshot(STATE)
+            return
+        self.made(next(entries_in(begin[0].body, self._row.id)).event)
+        self._begin_at(state)
+
+    async def load(self) -> None:
+        """Fold what is stored after the snapshot."""
+        begun = self.state.seq
+        async for chunk in self._journal.scan(self._row.key, after=begun):
+            await self._gate.run(self._fold(chunk.body))
+        self.seq = self._feeds.stored_seq = self.state.seq
+        self._snapshots.begin_at(begun)
+        if (snapshot := self._snapshots.take(self.state)) is not None:
+            self._journal.add_snapshot(self._row.key, snapshot)
+        self.at = self.state.at
+        # What the codec has noted is not to come in an hour because the clock was set back.
+        self._lead = max(self.at - self._clock.now(), 0)
+
+    def _fold(self, body: bytes) -> Iterator[None]:
+        """Take the entries of a journal's chunk; it may pause after each."""
+        for entry in entries_in(body, self._row.id):
+            if entry.seq > self.state.seq:
+                self.made(entry.event)
+                self.state.apply_entry(entry)
+                self._outbox.hear(entry.event, self.state, entry.at)
+                self._snapshots.hear(entry.seq, entry.event, entry.at)
+            yield
+
+    def made(self, event: ev.Event) -> None:
+        """Let the codec hear how the session was made, if the event says so."""
+        if isinstance(event, ev.SessionStarted):
+            self._codec.started(event)
+
+    # The way of an event.
+
+    def hear(self, raw: Sequence[ev.Event], at: int | None = None, *, answer: bool = False) -> None:
+        """Take what the backend said, as its codec means it. What an `answer` changes is stored in
+        any case: a stream tells it all again after a restart, an answer does not."""
+        if self.held:
+            raw = self.held.events(raw)
+        if self._work.closed or not (raw or answer):
+            return
+        for event in raw:
+            if event.TYPE not in ev.DELTAS:
+                self.emit(self._with_receipts(raw), upstream=True, at=at)
+                self._upward.go_on()
+                return
+        self.emit(raw, upstream=True, at=at, keep=answer)
+
+    def _with_receipts(self, raw: Sequence[ev.Event]) -> Sequence[ev.Event]:
+        """Add the receipt of a message that answered an interaction, since no backend echoes it as
+        a message; and what becomes of that which waits here when the session ends, or when the step
+        is over that it is part of."""
+        if _CHANGES.isdisjoint([event.TYPE for event in raw]):
+            return raw
+        state, outbox = self.state, self._outbox
+        out: list[ev.Event] = []
+        for event in raw:
+            if isinstance(event, ev.SessionEnded):
+                out += outbox.left(state, settled_in([*out, *raw]))
+            elif isinstance(event, ev.TurnEnded):
+                out += outbox.stopped_with(event, settled_in(out))
+            out.append(event)
+            if isinstance(event, ev.InputSettled) and event.outcome == "taken":
+                out += self._receipt(event.command_id)
+        return out + outbox.failed_with(raw, state, settled_in(out))
+
+    def _receipt(self, command_id: str) -> list[ev.Event]:
+        one = self._outbox.get(command_id)
+        if one is None or not isinstance(one.command, cmd.AnswerInteraction):
+            return []
+        said = (one.command.options or {}).get(cmd.SAID_AS_MESSAGE)
+        if said is None:
+            return []
+        return [
+            ev.MessageReceived(
+                thread_id=ev.MAIN,
+                message_id=command_id,
+                content=(ev.Text(text=said),),
+                command_id=command_id,
+                synthetic=True,
+            )
+        ]
+
+    def emit(
+        self,
+        raw: Iterable[ev.Event],
+        *,
+        commands: Sequence[CommandRow] = (),
+        upstream: bool = False,
+        blobs: Sequence[str] = (),
+        at: int | None = None,
+        new: NewSession | None = None,
+        keep: bool = False,
+    ) -> asyncio.Future[None] | None:
+        """Give events their `seq` and `at`, and submit them as one write to the journal; the future
+        is done when they are stored.
+
+        `upstream` says that they come from the backend's frames, so that the position reached is
+        stored with them. `at` is the time, where the caller has just looked. With `keep` a changed
+        state of the codec is stored without any event too.
+        """
+        codec, state = self._codec, self.state
+        batch = batch_of(
+            codec,
+            self._normalizer,
+            raw,
+            self._clock.now() if at is None else at,
+            self._row.id,
+            upstream=upstream,
+            # What a command changed in the codec goes with it.
+            changes=bool(commands),
+            keep=keep,
+        )
+        if batch is None:
+            return None
+        entries, whole = batch.entries, batch.whole
+        first = self.seq + 1
+        self.seq, self.at = seq, now = state.seq, state.at
+        rows = [entry.encode_row() for entry in entries]
+        rows.append(b"")
+        changes = list(commands)
+        if whole:
+            for entry in entries:
+                event = entry.event
+                if event.TYPE in ev.DELTAS:
+                    continue
+                row = self._outbox.hear(event, state, now)
+                if row is not None:
+                    changes.append(row)
+                self._snapshots.hear(entry.seq, event, now)
+                if event.TYPE in metrics.COUNTED:
+                    metrics.count_event(event, codec.dialect)
+        write = Write(
+            self._row.key,
+            first,
+            len(entries),
+            b"\n".join(rows),
+            leg=self._leg.number,
+            leg_state=batch.state,
+            position=batch.position,
+            commands=changes,
+            blobs=blobs,
+            at=now,
+            new=new,
+        )
+        if whole:
+            self.let_go()
+            write.native_id = self._new_native_id()
+            write.takes = _new_names(entries)
+            status = self._now_status()
+            if status != self._status:
+                self._status = status
+                write.state = status  # type: ignore[assignment]
+            if state.title != self._row.title:
+                write.title = state.title
+        stored: asyncio.Future[None] | None = None
+        if not upstream or write.native_id is not None:
+            stored = asyncio.get_running_loop().create_future()
+        if write.native_id is not None:
+            self._name_stored = stored
+        snapshot = self._snapshots.take(state) if seq >= self._snapshots.due else None
+        write.done = functools.partial(self._written, entries, write.body, stored, snapshot)
+        self._journal.submit(write)
+        if codec.wake_at is not None:
+            self._upward.wake()
+        return stored
+
+    def _written(
+        self,
+        entries: Sequence[ev.Entry],
+        body: bytes,
+        stored: asyncio.Future[None] | None,
+        snapshot: Snapshot | None,
+        error: JournalError | None,
+    ) -> None:
+        """Hear from the journal what became of a write; only now others may see its events."""
+        if stored is not None and not stored.done():
+            if error is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(error)
+                stored.exception()
+        if error is not None:
+            self._upward.lost()
+        elif entries and not self._work.closed:
+            feeds = self._feeds
+            feeds.stored_seq = entries[-1].seq
+            self.recent.add(entries[0].seq, len(entries), body)
+            self.tell_news()
+            if self._unshown:
+                self._unshown.append((entries, snapshot))
+            elif len(body) > LARGE:
+                self._unshown.append((entries, snapshot))
+                self._work.start(self._show_slowly(), "show")
+            else:
+                for feed in feeds.open.values():
+                    feed.publish(entries)
+                self._shown(snapshot)
+
+    def _shown(self, snapshot: Snapshot | None) -> None:
+        """Do what comes when a write is stored and shown."""
+        if snapshot is not None:
+            self._journal.add_snapshot(self._row.key, snapshot)
+            if self._feeds.behind:
+                self._work.start(self._feeds.keep_up(), "keep snapshots up")
+        if self.state.ended == "deleted" and self.stored:
+            self._upward.erased()
+
+    async def _show_slowly(self) -> None:
+        """Show a large write, and what is stored meanwhile: each entry in each face is a step."""
+        while self._unshown:
+            entries, snapshot = self._unshown[0]
+            await self._gate.run(self._feeds.publishing(entries))
+            self._unshown.popleft()
+            self._shown(snapshot)
+
+    def _new_native_id(self) -> str | None:
+        native_id = self._codec.native_id
+        if native_id is None or native_id == self._native_id:
+            return None
+        self._native_id = native_id
+        return native_id
+
+    def _now_status(self) -> str:
+        status = self.state.status
+        return "running" if status == "idle" and self._outbox.busy else status
+
+    def let_go(self) -> None:
+        """Forget sealed values when the turn is over that they were for, and their fate is
+        known."""
+        if not self.held or self._outbox.claims or self.state.busy:
+            return
+        if not self.held.is_in(self.state.inputs):
+            self.held.clear()
+
+
+def _new_names(entries: Iterable[ev.Entry]) -> list[tuple[str, str]]:
+    """Return the aliases that entries bring: every child thread is found by its own name, of which
+    a backend may have given the same to a child of another session; the newest has it."""
+    events = [entry.event for entry in entries]
+    return [(THREAD, event.thread_id) for event in events if isinstance(event, ev.ThreadStarted)]

@@ -1,0 +1,325 @@
+"""What goes to the backend: inputs when their turn has come, and the calls that the codec asks for
+by itself.
+
+Each command is carried at most once. It is stored as sent before its request leaves; when the
+answer is lost, the backend is asked what became of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from adapters import commands as cmd
+from adapters.base import Call, ClientCodec
+from adapters.errors import NotSupported
+from proxy.clock import Clock
+from proxy.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
+from proxy.rows import CommandRow
+from proxy.session.outbox import Fate, Input, Outbox
+from proxy.session.reading import Reading, may_have_arrived
+from proxy.session.record import Record
+from proxy.session.settlements import refused, unknown, withdrawn
+from proxy.session.work import Work
+
+__all__ = ["Sending", "Step"]
+
+RECOVER_ATTEMPTS = 5
+"""How often a backend is asked for evidence of an answer before its fate is `unknown`; with backoff
+about 10 s."""
+
+STOPPED_SECONDS = 5.0
+"""How long the end of a turn that was stopped is waited for, before an answer to what it asked is
+sent all the same. Ours."""
+
+CUT_OFF = "The proxy stopped while the command was on its way; the backend has no record."
+"""Why the fate of an input is unknown of which there is no evidence."""
+
+IN_VAIN = "Nothing is left of what it was to stop."
+"""Why an interrupt is withdrawn for which no turn began, or whose turn another one stopped."""
+
+
+class Step(NamedTuple):
+    """Commands that go to the backend as one, by their ids, and the call that carries them."""
+
+    commands: Mapping[str, cmd.AnyCommand]
+    call: Call
+
+
+class Sending:
+    """Carries the inputs of one session to its backend."""
+
+    __slots__ = ("_clock", "_codec", "_outbox", "_reading", "_record", "_work")
+
+    def __init__(
+        self,
+        *,
+        codec: ClientCodec,
+        clock: Clock,
+        outbox: Outbox,
+        record: Record,
+        reading: Reading,
+        work: Work,
+    ) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._outbox = outbox
+        self._record = record
+        self._reading = reading
+        self._work = work
+
+    # When.
+
+    def go_on(self) -> None:
+        """Do what is due: send the next message, do the codec's calls, open the backend's
+        streams."""
+        state = self._record.state
+        if self._work.closed or state.ended is not None:
+            return
+        due, vain = self._outbox.due_stops(state)
+        for one in due:
+            self._start(one)
+        if vain:
+            self._record.emit([withdrawn(one.command_id, IN_VAIN) for one in vain])
+        if not self._work.draining and (first := self._outbox.next_message(state)) is not None:
+            self._outbox.leave(first.command_id)
+            self._start(first)
+        for call in self._codec.take_calls():
+            self._work.start(self._run_step(call), call.name)
+        self._reading.open_streams()
+        self._reading.wake()
+
+    def _start(self, one: Input) -> None:
+        work = self._send(one.command_id, one.command)
+        self._work.start(work, f"send {one.command_id}")
+
+    def start(self, inputs: Sequence[Input]) -> None:
+        """Send what does not wait: answers, which were given at once, as one step."""
+        answers = {
+            one.command_id: one.command
+            for one in inputs
+            if isinstance(one.command, cmd.AnswerInteraction)
+        }
+        if answers:
+            self._work.start(self._send_answers(answers), f"send {next(iter(answers))}")
+        for one in inputs:
+            if one.command_id not in answers:
+                self._start(one)
+
+    def leave(self, command_id: str) -> Step | None:
+        """Return the message just queued as it goes, if it may go at once: it is stored as sent
+        then.
+
+        A commit of its own for that would cost its time and win nothing: the fate of a message is
+        open to a crash from the commit that calls it sent to its request.
+        """
+        if self._work.draining:
+            return None
+        one = self._outbox.next_message(self._record.state)
+        if one is None or one.command_id != command_id:
+            return None
+        try:
+            call = self._codec.submit(command_id, one.command)
+        except NotSupported:
+            # It is refused when it is sent, in sight of everybody.
+            return None
+        self._outbox.leave(command_id)
+        self._outbox.send([command_id], one.at)
+        return Step({command_id: one.command}, call)
+
+    def start_step(self, step: Step) -> None:
+        """Do what `leave` returned, once it is stored."""
+        self._work.start(self._carry(step), f"send {next(iter(step.commands))}")
+
+    # How.
+
+    async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
+        """Carry one accepted command to the backend, at most once."""
+        try:
+            call = self._codec.submit(command_id, command)
+        except NotSupported as error:
+            self._release([command])
+            self._record.hear([refused(command_id, error)])
+            return
+        await self._send_step(Step({command_id: command}, call))
+
+    async def _send_answers(self, answers: Mapping[str, cmd.AnswerInteraction]) -> None:
+        """Carry answers that were given at once: in one request where the backend takes several,
+        the message beside them in the same one where it takes that, else one after the other."""
+        answers = await self._still_asked(answers)
+        if not answers:
+            return
+        beside = self._said_beside(answers)
+        call: Call | None = None
+        if len(answers) > 1 or beside is not None:
+            try:
+                call = self._codec.submit_answers(answers, beside)
+            except NotSupported as error:
+                self._release(answers.values())
+                self._record.hear([refused(command_id, error) for command_id in answers])
+                return
+        if call is not None:
+            step: dict[str, cmd.AnyCommand] = {**answers}
+            if beside is not None and beside[0] in call.command_ids:
+                self._outbox.leave(beside[0])
+                step[beside[0]] = beside[1]
+            await self._send_step(Step(step, call))
+            return
+        for command_id, command in answers.items():
+            await self._send(command_id, command)
+
+    async def _still_asked(
+        self, answers: Mapping[str, cmd.AnswerInteraction]
+    ) -> Mapping[str, cmd.AnswerInteraction]:
+        """Return the answers whose requests are open when the interrupts before them have done what
+        they do: a backend may take an answer to a request that is over for something that was
+        said."""
+        work, record = self._work, self._record
+        while self._outbox.halting and not work.closed:
+            await record.news().wait()
+        due = self._clock.monotonic() + STOPPED_SECONDS
+        while not work.closed and any(record.state.drops(a.request_id) for a in answers.values()):
+            left = due - self._clock.monotonic()
+            if left <= 0 or not await self._clock.wait(record.news(), left):
+                break
+        if work.closed:
+            return {}
+        open_ = record.state.interactions
+        over = {name: answer for name, answer in answers.items() if answer.request_id not in open_}
+        if not over:
+            return answers
+        self._release(over.values())
+        conflict = InteractionConflict("The request was over before the answer was sent.")
+        record.hear([refused(command_id, conflict) for command_id in over])
+        return {name: answer for name, answer in answers.items() if name not in over}
+
+    def _said_beside(
+        self, answers: Mapping[str, cmd.AnswerInteraction]
+    ) -> tuple[str, cmd.SendMessage] | None:
+        """Return the next message, if it came with these answers and may go with them."""
+        if self._work.draining:
+            return None
+        answered = {answer.request_id for answer in answers.values()}
+        return self._outbox.said_beside(answered, self._record.state)
+
+    async def _send_step(self, step: Step) -> None:
+        """Store that the commands of a call are sent, then do it."""
+        sent = self._outbox.send(step.commands, self._clock.now())
+        stored = self._record.emit([], commands=self._outbox.rows(sent))
+        if stored is not None:
+            await stored
+        try:
+            await self._carry(step)
+        finally:
+            self._release(step.commands.values())
+
+    def _release(self, commands: Iterable[cmd.AnyCommand]) -> None:
+        """Hear that commands are not on their way any more: what they answered, sealed, may be
+        answered anew."""
+        for command in commands:
+            if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
+                self._outbox.claims.discard(command.request_id)
+                self._record.let_go()
+
+    def _carry(self, step: Step) -> Coroutine[Any, Any, None]:
+        """Return what does the call of commands that are stored as sent; a stream, which may last,
+        does not keep the command."""
+        if step.call.stream:
+            return self._reading.begin(step.call)
+        return self._run_call(step)
+
+    async def _run_step(self, call: Call) -> None:
+        """Do a call that the codec asked for by itself."""
+        if call.stream:
+            await self._reading.run(call)
+            return
+        inputs = self._outbox.stored(call.command_ids)
+        if inputs:
+            # A later step of a command: what the step before brought, a session's id above all, is
+            # stored before this one is sent, and what may have been sent is looked up as any other.
+            stored = self._record.emit([], commands=self._outbox.rows(inputs))
+            if stored is not None:
+                await stored
+            await self._run_call(Step({one.command_id: one.command for one in inputs}, call))
+            return
+        try:
+            response = await self._reading.answer(call)
+        except UpstreamError as error:
+            self._reading.failed(call, error)
+        else:
+            self._reading.respond(call, response)
+        self.go_on()
+
+    async def _run_call(self, step: Step) -> None:
+        commands, call = step
+        try:
+            response = await self._reading.answer(call)
+        except UpstreamError as error:
+            left = [name for name in commands if name in self._record.state.inputs]
+            if not left:
+                # The backend's stream was faster than its answer, and has told what came of it.
+                self.go_on()
+                return
+            if may_have_arrived(error):
+                found = [self._codec.recover(name, commands[name]) for name in left]
+                if (look := found[-1]) is not None:
+                    # The last one asked for tells of all.
+                    await self._look_up(look)
+                    return
+            self._reading.failed(call, error)
+        else:
+            self._reading.respond(call, response)
+        # The answer may be a step only, which says nothing yet and asks for the next one.
+        self.go_on()
+
+    # What a start finds.
+
+    def take_up(self, found: Iterable[tuple[CommandRow, cmd.AnyCommand]]) -> None:
+        """Go on with the inputs that the journal has kept, in order."""
+        at_once: list[Input] = []
+        for row, command in found:
+            one = self._outbox.load(row, command)
+            if row.status != "accepted":
+                self._recover(one)
+            elif self._work.draining and not isinstance(command, cmd.SendMessage):
+                continue
+            elif self._outbox.take_up(one):
+                at_once.append(one)
+        self.start(at_once)
+        self._record.emit(
+            # A sealed answer was in memory only; its request is open again.
+            [
+                unknown(command_id, CUT_OFF)
+                for command_id in list(self._record.state.inputs)
+                if command_id not in self._outbox
+            ]
+        )
+        self.go_on()
+
+    def _recover(self, one: Input) -> None:
+        """Look for evidence of a command that a crash may have cut off; never send it again."""
+        call = self._codec.recover(one.command_id, one.command)
+        if call is not None:
+            one.move(Fate.SOUGHT)
+            self._work.start(self._look_up(call), f"recover {one.command_id}")
+        elif self._codec.streams():
+            one.move(Fate.DOUBTED)
+            self._reading.doubt(one.at + self._clock.steady() - self._clock.now())
+        else:
+            self._record.emit([unknown(one.command_id, CUT_OFF)])
+
+    async def _look_up(self, call: Call) -> None:
+        """Ask the backend what became of a command."""
+        backoff = self._reading.backoff()
+        for attempt in range(RECOVER_ATTEMPTS):
+            with contextlib.suppress(UpstreamError):
+                response = await self._reading.answer(call)
+                if response.status < 500 or attempt == RECOVER_ATTEMPTS - 1:
+                    self._reading.respond(call, response)
+                    self.go_on()
+                    return
+            await self._clock.sleep(backoff.next_wait(self._record.time()) / 1000)
+        error = UpstreamUnavailable("The backend gives no evidence of the command.", sent=True)
+        self._reading.failed(call, error)
+        self.go_on()

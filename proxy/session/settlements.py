@@ -1,0 +1,54 @@
+"""Settlements of inputs in our own words: of what no backend tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from adapters import events as ev
+from adapters.errors import DragomanError
+
+__all__ = ["refused", "settled", "settled_in", "taken", "unknown", "withdrawn"]
+
+
+def taken(command_id: str) -> ev.InputSettled:
+    """Return that an input was carried out."""
+    return settled(command_id, "taken")
+
+
+def withdrawn(command_id: str, reason: str) -> ev.InputSettled:
+    """Return that an input never goes to the backend."""
+    return settled(command_id, "withdrawn", reason)
+
+
+def refused(command_id: str, error: DragomanError) -> ev.InputSettled:
+    """Return that an input cannot be carried."""
+    info = ev.ErrorInfo(code=str(error.code), message=error.message)
+    return settled(command_id, "refused", error.message, info)
+
+
+def unknown(command_id: str, reason: str) -> ev.InputSettled:
+    """Return that nobody knows what became of an input."""
+    return settled(command_id, "unknown", reason)
+
+
+def settled(
+    command_id: str,
+    outcome: Literal["taken", "refused", "withdrawn", "unknown"],
+    reason: str | None = None,
+    error: ev.ErrorInfo | None = None,
+) -> ev.InputSettled:
+    """Return what became of an input."""
+    return ev.InputSettled(
+        thread_id=ev.MAIN,
+        command_id=command_id,
+        outcome=outcome,
+        reason=reason,
+        error=error,
+        synthetic=True,
+    )
+
+
+def settled_in(events: Iterable[ev.Event]) -> set[str]:
+    """Return the inputs that events settle."""
+    return {event.command_id for event in events if isinstance(event, ev.InputSettled)}

@@ -1,0 +1,123 @@
+"""Snapshots of a session's state: what is in them beside the fold of the log, and when to take one.
+
+They are a cache. Without one the whole log is folded when the session is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters.jsonvalue import format_json, parse_json
+from adapters.state import SNAPSHOT_SHAPE, LogState
+from proxy.errors import reading_back
+from proxy.hub import SNAPSHOT_MOST
+from proxy.journal.base import Journal
+from proxy.repeats import Requests
+from proxy.rows import SessionRow, Snapshot
+from proxy.session.outbox import Outbox
+
+__all__ = ["SNAPSHOT_ENTRIES", "SNAPSHOT_SHARE", "STATE", "Snapshots", "may_have_one", "told"]
+
+SNAPSHOT_ENTRIES = 128
+"""Entries between two snapshots of a session's state: loading folds at most about as many, 1.5
+ms."""
+
+SNAPSHOT_SHARE = 2048
+"""Bytes of a snapshot of the state for each entry since the one before: a larger one, above 256 KiB
+by a long open block, is rarer. Only the newest is kept."""
+
+STATE = "state"
+"""The kind of the snapshots of a session's state."""
+
+TOLD_KEPT = 256
+"""Events that say what a session is, and are remembered by their place: those of a title and of an
+archive are a few."""
+
+_TELLS = frozenset({"session.started", "session.updated", "session.ended"})
+
+
+def may_have_one(row: SessionRow) -> bool:
+    """Say whether the log of a session is long enough for a snapshot of its state."""
+    return row.last_seq > SNAPSHOT_ENTRIES
+
+
+async def told(journal: Journal, row: SessionRow) -> tuple[list[int], int]:
+    """Return the seqs of the events up to some seq that say what a session is (made, updated,
+    ended), and that seq: what is after it is to be read."""
+    if not may_have_one(row):
+        return [], 0
+    found = await journal.snapshot(row.key, STATE, SNAPSHOT_SHAPE)
+    if found is None:
+        return [], 0
+    with reading_back(f"a snapshot of session `{row.id}`"):
+        value: Any = parse_json(found.data)
+        return list(value["told"]), found.seq
+
+
+class Snapshots:
+    """Takes the snapshots of one session.
+
+    `due` is the seq from which on the next one is taken. `requests` are those that gave the newest
+    inputs.
+    """
+
+    __slots__ = ("_outbox", "_taken", "_told", "due", "requests")
+
+    def __init__(self, key: int, outbox: Outbox) -> None:
+        """Begin before the first event of the session with this key."""
+        self._outbox = outbox
+        self._told: list[int] = []
+        self._taken = 0
+        # Sessions that began together, as after an outage, do not all take theirs at once.
+        self.due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
+        self.requests = Requests()
+
+    def hear(self, seq: int, event: ev.Event, at: int) -> None:
+        """Hear an event for what of it outlives the log's fold."""
+        if event.TYPE in _TELLS:
+            self._told.append(seq)
+            if len(self._told) > TOLD_KEPT:
+                # The first one says how it was made.
+                del self._told[1]
+        self.requests.hear(event, at)
+
+    def take(self, state: LogState) -> Snapshot | None:
+        """Return a snapshot when it is time for one; it is stored when the entries are."""
+        if state.seq < self.due:
+            return None
+        if state.join() > SNAPSHOT_MOST:
+            self.due = state.seq + SNAPSHOT_MOST // SNAPSHOT_SHARE
+            return None
+        data = b'{"owed":%b,"told":%b,"requests":%b,"state":%b}' % (
+            format_json(sorted(self._outbox.owed)),
+            format_json(self._told),
+            format_json(self.requests.dump()),
+            state.snapshot(),
+        )
+        due = self._taken + len(data) // SNAPSHOT_SHARE
+        if state.seq < due:
+            self.due = due
+            return None
+        self._taken = state.seq
+        self.due = state.seq + SNAPSHOT_ENTRIES
+        return Snapshot(STATE, SNAPSHOT_SHAPE, 0, state.seq, data)
+
+    def restore(self, data: bytes) -> LogState:
+        """Put back what a snapshot has, and return the state in it.
+
+        Raises:
+            ValueError, TypeError, KeyError: it is of no use.
+        """
+        value: Any = parse_json(data)
+        state = LogState.restore(format_json(value["state"]))
+        owed, told = set(value["owed"]), list(value["told"])
+        self.requests.restore(value.get("requests", []))
+        self._told = told
+        self._outbox.restore(owed)
+        return state
+
+    def begin_at(self, seq: int) -> None:
+        """Hear that the newest snapshot is of this seq, or that there is none: of 0."""
+        self._taken = seq
+        self.due += seq

@@ -1,0 +1,107 @@
+"""What all rooms of a session share: its tasks, whether it is in memory still, and what each tells
+those above it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from adapters.errors import DragomanError, ErrorCode
+from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
+from proxy.tasks import Tasks
+
+__all__ = ["Upward", "Work"]
+
+_log = logging.getLogger(__name__)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing: nobody is above any more."""
+
+
+@dataclasses.dataclass(slots=True)
+class Upward:
+    """What the rooms of a session tell those above them, which they do not import.
+
+    It is cut when the session is closed: rooms that knew each other for ever would stay in memory
+    until a collection of garbage.
+    """
+
+    go_on: Callable[[], None] = _nothing
+    """Something may be due now: a message, a call, a stream."""
+    wake: Callable[[], None] = _nothing
+    """The codec may want to be called at another time than before."""
+    broke: Callable[[DragomanError], None] = _nothing
+    """A task failed by a bug."""
+    lost: Callable[[], None] = _nothing
+    """The journal failed: what is in memory may be ahead of it."""
+    erased: Callable[[], None] = _nothing
+    """The session was deleted, and the log says so."""
+
+    def cut(self) -> None:
+        """Tell nobody anything from now on."""
+        self.go_on = self.wake = self.broke = self.lost = self.erased = _nothing
+
+
+class Work:
+    """The tasks of one session. `closed` says that it has left memory, `draining` that nothing new
+    is begun, `stranded` why nothing but its log can be read."""
+
+    __slots__ = ("_name", "_tasks", "_upward", "closed", "draining", "running", "stranded")
+
+    def __init__(self, name: str, tasks: Tasks, upward: Upward) -> None:
+        """Begin without tasks; `name` is the session's."""
+        self._name = name
+        self._tasks = tasks
+        self._upward = upward
+        self.running: set[asyncio.Task[None]] = set()
+        self.closed = False
+        self.draining = False
+        self.stranded: JournalError | None = None
+
+    def check_usable(self) -> None:
+        """Check that something may be written to the session.
+
+        Raises:
+            JournalUnavailable: it has left memory.
+            JournalCorrupt: nothing but its log can be read.
+        """
+        if self.closed:
+            raise JournalUnavailable(f"Session `{self._name}` is being loaded anew; try again.")
+        if self.stranded is not None:
+            raise JournalCorrupt(self.stranded.message)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do work in a task that ends with the session."""
+        task = self._tasks.start(self._surviving(work, name), name=f"{self._name}: {name}")
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
+        # A task that is cancelled before its first step never comes to await its work.
+        task.add_done_callback(lambda _: work.close())
+        return task
+
+    def start_timer(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Do work in a task that whoever starts it ends; a session that only waits for it is
+        idle."""
+        return self._tasks.start(work, name=f"{self._name}: {name}")
+
+    async def _surviving(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Do work of this session; a bug in it ends the turn in sight of everybody, not in
+        silence."""
+        try:
+            await work
+        except JournalError:
+            # The record has told of it already, and the session is loaded anew.
+            return
+        except Exception as error:  # noqa: BLE001 - the root of a task
+            _log.exception("session `%s`: `%s` failed", self._name, name)
+            text = f"Dragoman failed in `{name}`: {type(error).__name__}."
+            self._upward.broke(DragomanError(text, code=ErrorCode.INTERNAL))
+
+    def close(self) -> None:
+        """End all tasks; `closed` is said before."""
+        for task in list(self.running):
+            task.cancel()

@@ -1,0 +1,95 @@
+"""What the routes of the faces and of the control API want to be asked with, and which are open to
+everybody; for tests that walk all routes of an application."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from adapters.faces import Example, Open, PassOn, Route, Say
+from adapters.registry import faces
+
+__all__ = ["ANY", "ASKS", "CALLBACKS", "NAMES", "OPEN", "Ask", "below", "filled", "without_ids"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a route wants to be asked with; `{session}` and `{request}` stand for ids."""
+
+    json: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+
+ANY = Ask({})
+
+
+def _routes() -> Iterator[Route]:
+    for face in faces().values():
+        yield from face.routes
+
+
+def _ask(example: Example) -> Ask:
+    return Ask(example.json, example.query)
+
+
+OPEN = {
+    "/healthz": "says that the process lives",
+    "/readyz": "says that it takes work",
+    "/api/v1/openapi.json": "is the same for everybody",
+    **{
+        route.path: route.needs.why
+        for route in _routes()
+        if isinstance(route.needs, Open) and route.needs.of_a_route
+    },
+}
+"""The paths that need no key, and why."""
+
+ASKS: dict[tuple[str, str], Ask] = {
+    ("POST", "/api/v1/sessions/{session}/interactions/{request}"): Ask({"decision": "deny"}),
+    **{
+        (route.method, route.path): _ask(route.example)
+        for route in _routes()
+        if route.example is not None
+    },
+}
+"""Routes below the base URL of their face that want more than `{}`: each says so by an example."""
+
+CALLBACKS = frozenset(route.path for route in _routes() if isinstance(route.does, PassOn))
+"""Below the prefix: what is open because its token is the credential."""
+
+
+def posted(dialect: str) -> str:
+    """Return the first path of a face that takes a message or makes a session."""
+    return next(route.path for route in faces()[dialect].routes if isinstance(route.does, Say))
+
+
+NAMES: Mapping[str, str] = {"session": "dgs_0", "request": "r-1", "agent": "engine"}
+"""What stands for the names in a path where there is nothing better; `{route}` has no such."""
+
+OTHER = "x-1"
+"""What stands for all other names in a path."""
+
+
+def below(path: str) -> str:
+    """Return a route's path below the base URL of its face."""
+    return re.sub(r"^/as/[^/]+/to/{route}", "", path)
+
+
+def filled(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a value with the names in its texts put in; a name that is not known is `OTHER`."""
+    if isinstance(value, str):
+        return re.sub(r"{(\w+)}", lambda found: names.get(found[1], OTHER), value)
+    if isinstance(value, dict):
+        return {name: filled(member, names) for name, member in value.items()}
+    if isinstance(value, list):
+        return [filled(member, names) for member in value]
+    return value
+
+
+def without_ids(text: str) -> str:
+    """Return a text less what differs from answer to answer: ids, times and tokens."""
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "UUID", text)
+    text = re.sub(r"(dgs|herm|evt|sesn)_[0-9a-zA-Z]+", "ID", text)
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)

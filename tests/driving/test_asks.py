@@ -1,0 +1,94 @@
+"""Open interactions: state, what is heard, what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from adapters import events as ev
+from adapters.driving.asks import Ask, Asks, Given, Resolved
+from adapters.raw import released
+
+WORDS = ev.Answer(text="blue")
+YES = Given("c", "approved", ev.Answer(option_ids=("approve",)), "once")
+STOP = Given("c", "denied", claims=False)
+
+
+def asks(given: Given | None = None, *, thread_id: str = ev.MAIN) -> Asks[Ask]:
+    found: Asks[Ask] = Asks()
+    found.ask("q", Ask("question"))
+    found.ask("r", Ask("approval", thread_id, "call", given))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "heard", "told", "after"),
+    [
+        (asks(), lambda a: a.give("r", YES), None, asks(YES)),
+        # The newest answer counts.
+        (asks(YES), lambda a: a.give("r", STOP), None, asks(STOP)),
+        (asks(YES), lambda a: a.given_by("c"), "r", asks(YES)),
+        (asks(YES), lambda a: a.given_by("d"), None, asks(YES)),
+        # What did not count is released, and said of what has a claim.
+        (asks(YES), lambda a: a.release("c", "t"), [released("r", "c", turn_id="t")], asks()),
+        (asks(STOP), lambda a: a.release("c", "t"), [], asks()),
+        (
+            asks(YES, thread_id="child"),
+            lambda a: a.release("c"),
+            [released("r", "c", thread_id="child")],
+            asks(thread_id="child"),
+        ),
+        # The answer of somebody else stays.
+        (asks(YES), lambda a: a.release("d", "t"), [], asks(YES)),
+        (asks(), lambda a: a.release("c", "t"), [], asks()),
+        (asks(YES), lambda a: a.clear(), None, Asks()),
+    ],
+)
+def test_an_answer_is_given_and_released(
+    before: Asks[Ask], heard: Callable[[Asks[Ask]], Any], told: Any, after: Asks[Ask]
+) -> None:
+    assert heard(before) == told
+    assert before == after
+
+
+AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t", "request_id": "r"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "event"),
+    [
+        # What the backend does not say was as it was answered.
+        (
+            YES,
+            {"synthetic": True},
+            ev.InteractionResolved(
+                **AT, outcome="approved", answer=YES.answer, scope="once", synthetic=True
+            ),
+        ),
+        (STOP, {}, ev.InteractionResolved(**AT, outcome="denied")),
+        # Somebody has answered elsewhere.
+        (None, {}, ev.InteractionResolved(**AT, outcome="unknown")),
+        # What the backend says counts.
+        (
+            YES,
+            {"outcome": "answered", "answer": WORDS, "scope": None, "by": "ann"},
+            ev.InteractionResolved(**AT, outcome="answered", answer=WORDS, by="ann"),
+        ),
+        (None, {"outcome": "expired"}, ev.InteractionResolved(**AT, outcome="expired")),
+    ],
+)
+def test_an_interaction_is_resolved_once(
+    given: Given | None, said: dict[str, Any], event: ev.Event
+) -> None:
+    found = asks(given)
+    assert found.resolve("r", "t", **said) == Resolved(given, event)
+    assert list(found.open) == ["q"]
+    assert found.resolve("r", "t", **said) is None
+
+
+def test_a_child_s_interaction_is_resolved_on_its_thread() -> None:
+    found = asks(thread_id="child").resolve("r", None)
+    assert found is not None
+    assert (found.event.thread_id, found.event.turn_id) == ("child", None)

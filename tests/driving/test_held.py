@@ -1,0 +1,124 @@
+"""Held calls: state, what is heard, what may go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from adapters import events as ev
+from adapters.driving.held import HOLD_MS, MOST_BYTES, MOST_EVENTS, Held
+
+NOW = 1_000
+AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t"}
+
+
+def call(name: str, permission: ev.Permission = "unknown") -> ev.Event:
+    return ev.ToolCalled(**AT, call_id=name, name="look", permission=permission)
+
+
+NEWS = ev.Notice(thread_id=ev.MAIN, text="news")
+STEP = ev.StepEnded(**AT, step_index=0)
+
+
+def held(*events: ev.Event, undecided: Sequence[str] = ("a",), since: int = NOW) -> Held:
+    return Held(list(events), list(undecided), since)
+
+
+NOTHING = Held([], [], NOW)
+A = held(call("a"))
+
+
+@pytest.mark.parametrize(
+    ("before", "heard", "told", "after"),
+    [
+        # Without a call nothing waits.
+        (Held(), lambda h: h.keep([NEWS, STEP], NOW), [NEWS, STEP], Held()),
+        # A call waits, and what comes behind it; what came before goes.
+        (
+            Held(),
+            lambda h: h.keep([NEWS, call("a"), STEP], NOW),
+            [NEWS],
+            held(call("a"), STEP),
+        ),
+        (A, lambda h: h.keep([STEP], NOW + 9), [], held(call("a"), STEP)),
+        # The oldest call says how long.
+        (
+            A,
+            lambda h: h.keep([call("b")], NOW + 9),
+            [],
+            held(call("a"), call("b"), undecided="ab"),
+        ),
+        (A, lambda h: h.tick(NOW + HOLD_MS - 1), [], A),
+        (A, lambda h: h.tick(NOW + HOLD_MS), [call("a")], NOTHING),
+        (Held(), lambda h: h.tick(NOW), [], Held()),
+        # A call that is decided goes with the next events, up to the next one that is not.
+        (A, lambda h: h.decide("a", "ask"), None, held(call("a", "ask"), undecided="")),
+        (
+            held(call("a", "ask"), NEWS, undecided=""),
+            lambda h: h.keep([call("b")], NOW + 9),
+            [call("a", "ask"), NEWS],
+            held(call("b"), undecided="b", since=NOW + 9),
+        ),
+        # The first word counts, and only of what is held.
+        (
+            held(call("a", "ask"), undecided=""),
+            lambda h: h.decide("a", "allow"),
+            None,
+            held(call("a", "ask"), undecided=""),
+        ),
+        (A, lambda h: h.decide("b", "allow"), None, A),
+        # All goes at once: some calls were seen to run, of the others nobody knows.
+        (
+            held(call("a"), STEP, call("b"), call("c", "ask"), undecided="ab"),
+            lambda h: h.let_go({"b", "x"}),
+            [call("a"), STEP, call("b", "allow"), call("c", "ask")],
+            NOTHING,
+        ),
+        (A, lambda h: h.let_go(), [call("a")], NOTHING),
+        (Held(), lambda h: h.let_go("a"), [], Held()),
+    ],
+)
+def test_a_call_is_held_until_its_permission_is_known(
+    before: Held, heard: Callable[[Held], Any], told: list[ev.Event] | None, after: Held
+) -> None:
+    # The states of the table are used more than once.
+    state = held(*before.events, undecided=before.undecided, since=before.since)
+    assert heard(state) == told
+    assert state == after
+    assert state.due == (state.since + HOLD_MS if state.events else None)
+
+
+def test_a_call_that_is_named_twice_is_decided_twice() -> None:
+    state = Held()
+    state.keep([call("a"), call("a")], NOW)
+    state.decide("a", "allow")
+    assert state.keep([], NOW) == [call("a", "allow")] * 2
+
+
+MANY: list[ev.Event] = [NEWS] * (MOST_EVENTS - 1)
+
+
+@pytest.mark.parametrize(
+    ("heard", "told", "waits"),
+    [
+        # Many events go, and with them the call; the frame that brings a call has no bound.
+        ([(MANY, 9)], 0, MOST_EVENTS),
+        ([(MANY, 9), ([NEWS], 9)], MOST_EVENTS + 1, 0),
+        ([([NEWS], MOST_BYTES)], 0, 2),
+        ([([NEWS], MOST_BYTES), ([NEWS], 1)], 3, 0),
+        ([([NEWS], MOST_BYTES + 1)], 2, 0),
+        # What is held after that has room again.
+        ([([NEWS], MOST_BYTES + 1), ([call("b")], 1), ([NEWS], MOST_BYTES)], 2, 2),
+    ],
+)
+def test_what_waits_behind_a_call_has_a_bound(
+    heard: list[tuple[list[ev.Event], int]], told: int, waits: int
+) -> None:
+    state = Held()
+    assert state.keep([call("a")], NOW, 10 * MOST_BYTES) == []
+    went = [event for events, size in heard for event in state.keep(events, NOW, size)]
+    assert len(went) == told
+    assert all(e.permission == "unknown" for e in went if isinstance(e, ev.ToolCalled))
+    assert len(state.events) == waits

@@ -1,0 +1,102 @@
+"""The ledger: state, what is heard, what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from adapters import events as ev
+from adapters.driving.ledger import Input, Ledger
+from adapters.raw import settled
+
+WORDS = (ev.Text(text="go"),)
+NO = ev.ErrorInfo(code="no", message="No.")
+
+Books = Ledger[Input]
+
+
+def message(*, taken: bool = False, name: str = "m") -> Input:
+    return Input(name, "message", WORDS, taken)
+
+
+def answer() -> Input:
+    return Input("a", "answer")
+
+
+def books(*inputs: Input) -> Books:
+    ledger: Books = Ledger()
+    for input_ in inputs:
+        ledger.expect(input_)
+    return ledger
+
+
+RECEIPT = ev.MessageReceived(
+    thread_id=ev.MAIN,
+    turn_id="t",
+    message_id="m",
+    content=WORDS,
+    command_id="m",
+    synthetic=True,
+)
+TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
+
+
+@pytest.mark.parametrize(
+    ("before", "heard", "told", "after"),
+    [
+        # A message that was taken owes its receipt, anything else is done with.
+        ([message()], lambda b: b.settle("m", "taken"), [TAKEN_M], [message(taken=True)]),
+        ([answer()], lambda b: b.settle("a", "taken"), [TAKEN_A], []),
+        (
+            [Input("s", "steer")],
+            lambda b: b.settle("s", "taken"),
+            [settled("s", "taken")],
+            [Input("s", "steer", taken=True)],
+        ),
+        # What was not taken owes nothing.
+        ([message()], lambda b: b.settle("m", "refused", NO), [settled("m", "refused", NO)], []),
+        ([message()], lambda b: b.settle("m", "unknown"), [settled("m", "unknown")], []),
+        ([answer()], lambda b: b.settle("a", "refused", NO), [settled("a", "refused", NO)], []),
+        # Each is settled once, whoever tells first.
+        ([message(taken=True)], lambda b: b.settle("m", "taken"), [], [message(taken=True)]),
+        ([message(taken=True)], lambda b: b.settle("m", "refused", NO), [], [message(taken=True)]),
+        ([], lambda b: b.settle("a", "taken"), [], []),
+        # The receipt is proof.
+        ([message()], lambda b: b.receive("m", "t"), [TAKEN_M, RECEIPT], []),
+        ([message(taken=True)], lambda b: b.receive("m", "t"), [RECEIPT], []),
+        ([], lambda b: b.receive("m", "t"), [], []),
+        ([answer()], lambda b: b.receive("a", "t"), [TAKEN_A], []),
+        # What is sent again is expected anew.
+        ([message(taken=True)], lambda b: b.expect(message()), None, [message()]),
+        # One is settled, and the others wait on.
+        (
+            [answer(), message()],
+            lambda b: b.settle("a", "taken"),
+            [TAKEN_A],
+            [message()],
+        ),
+        ([answer(), message()], lambda b: b.drop_message(), None, [answer()]),
+        ([answer()], lambda b: b.drop_message(), None, [answer()]),
+    ],
+)
+def test_an_input_is_settled_once_and_received_once(
+    before: list[Input],
+    heard: Callable[[Books], Any],
+    told: list[ev.Event] | None,
+    after: list[Input],
+) -> None:
+    ledger = books(*before)
+    assert heard(ledger) == told
+    assert ledger == books(*after)
+
+
+def test_the_message_on_its_way_is_the_oldest() -> None:
+    assert books(answer()).message is None
+    ledger = books(answer(), message(name="m1"), message(name="m2"))
+    assert ledger.message == message(name="m1")
+    ledger.settle("m1", "taken")
+    assert ledger.message == message(name="m1", taken=True)
+    ledger.receive("m1", None)
+    assert ledger.message == message(name="m2")

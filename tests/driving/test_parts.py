@@ -1,0 +1,108 @@
+"""What is true of every part: its state is its fields, it can be stored, it stands alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from adapters import events as ev
+from adapters.driving import asks, doubts, held, ledger
+from adapters.driving.part import Part, soonest
+from adapters.jsonvalue import parse_json
+from adapters.raw import BlockEnded
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = REPOSITORY / "adapters" / "driving"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "part"))
+
+FULL: dict[str, tuple[Any, Any]] = {
+    "ledger": (
+        ledger.Ledger[ledger.Input],
+        ledger.Ledger(
+            {
+                "m": ledger.Input("m", "message", (ev.Text(text="go", extra={"n": 2**70}),), True),
+                "a": ledger.Input("a", "answer"),
+            }
+        ),
+    ),
+    "doubts": (doubts.Doubts, doubts.Doubts({"a": doubts.Doubt(), "b": doubts.Doubt(7, 2)})),
+    "asks": (
+        asks.Asks[asks.Ask],
+        asks.Asks(
+            {
+                "q": asks.Ask("question"),
+                "r": asks.Ask(
+                    "approval",
+                    "child",
+                    "call",
+                    asks.Given("c", "approved", ev.Answer(option_ids=("a",)), "once", False),
+                ),
+            }
+        ),
+    ),
+    "held": (
+        held.Held,
+        held.Held(
+            [
+                ev.ToolCalled(thread_id=ev.MAIN, call_id="a", name="look", input={"deep": [None]}),
+                BlockEnded(thread_id=ev.MAIN, block="text"),
+            ],
+            ["a"],
+            5,
+        ),
+    ),
+}
+"""A full state of each part: its type, and what can be in it."""
+
+
+def test_every_part_is_in_the_contracts_and_has_a_table() -> None:
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (independent,) = (c for c in contracts["contracts"] if c.get("id") == "a-part-imports-no-part")
+    assert independent["modules"] == [f"adapters.driving.{name}" for name in NAMES]
+    tests = {path.stem for path in Path(__file__).parent.glob("test_*.py")}
+    assert {f"test_{name}" for name in NAMES} <= tests
+    assert sorted(FULL) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_is_its_fields(name: str) -> None:
+    module = importlib.import_module(f"adapters.driving.{name}")
+    (part,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Part) and value is not Part
+    )
+    assert dataclasses.is_dataclass(part)
+    assert not hasattr(part(), "__dict__")
+    assert part().due is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_comes_back_as_it_was_stored(name: str) -> None:
+    kind, full = FULL[name]
+    adapter = TypeAdapter(kind)
+    stored = adapter.dump_json(full)
+    assert adapter.validate_python(parse_json(stored)) == full
+    assert adapter.dump_json(adapter.validate_python(parse_json(stored))) == stored
+
+
+def test_what_concerns_a_connection_is_not_stored() -> None:
+    doubting = doubts.Doubts()
+    doubting.look("a")
+    adapter = TypeAdapter(doubts.Doubts)
+    again = adapter.validate_json(adapter.dump_json(doubting))
+    assert (again.open, again.looking) == (doubting.open, set())
+
+
+@pytest.mark.parametrize(
+    ("dues", "first"),
+    [((), None), ((None, None), None), ((5, None, 3), 3), ((0, 4), 0), ((None, 7), 7)],
+)
+def test_the_soonest_of_times(dues: tuple[int | None, ...], first: int | None) -> None:
+    assert soonest(*dues) == first

@@ -1,0 +1,87 @@
+"""Nobody waits for what one client asks: no turn of the event loop takes more than 20 ms of CPU.
+
+Each test has a log, or as many sessions, as took many times that; what is judged is processor time,
+so that a busy machine makes no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from adapters.events import Entry
+from tests.support.logs import BACKEND, asked, block, keeping, opened, put, started
+from tests.support.watched import watched
+
+CONFIGURATION = f"""
+[[backends]]
+name = "{BACKEND}"
+dialect = "engine"
+url = "http://127.0.0.1:9"
+"""
+
+
+def pieces(count: int) -> list[str]:
+    """What a model says in so many deltas."""
+    return [f"piece {number} of it, " for number in range(count)]
+
+
+async def test_readers_of_a_long_log_hold_up_nobody(tmp_path: Path) -> None:
+    said = [started(), *opened(1), *block(pieces(8_000))]
+    async with keeping(tmp_path) as journal:
+        await put(journal, "long", said)
+    async with watched(tmp_path, CONFIGURATION) as dragoman:
+        async with dragoman.calm():
+            path = "/api/v1/sessions/long/events"
+            bodies = await asyncio.gather(*(dragoman.get(path) for _ in range(10)))
+        assert len(set(bodies)) == 1
+        entries = [Entry.decode(line) for line in bodies[0].splitlines()]
+        assert [entry.event for entry in entries] == said
+        assert [entry.seq for entry in entries] == list(range(1, len(said) + 1))
+
+
+async def test_the_end_of_a_block_of_many_pieces_is_read_calmly(tmp_path: Path) -> None:
+    said = [started(), *opened(1), *block(pieces(25_000))]
+    async with keeping(tmp_path) as journal:
+        await put(journal, "long", said)
+    async with watched(tmp_path, CONFIGURATION) as dragoman:
+        before = dragoman.peak()
+        async with dragoman.calm():
+            path = f"/as/eve/to/{BACKEND}/eve/v1/session/long/stream?startIndex=-3&follow=0"
+            body = await dragoman.get(path)
+        grown = dragoman.peak() - before
+    records = [json.loads(line) for line in body.splitlines() if line]
+    types = [record["type"] for record in records]
+    assert types == ["step.completed", "turn.completed", "session.waiting"]
+    # The text has half a megabyte.
+    assert grown < 100 * 1024 * 1024
+
+
+async def test_many_open_interactions_are_listed_calmly(tmp_path: Path) -> None:
+    count = 6_000
+    said = [started(), *opened(1), *(asked(number) for number in range(count))]
+    async with keeping(tmp_path) as journal:
+        await put(journal, "asks", said, state="paused")
+    async with watched(tmp_path, CONFIGURATION) as dragoman, dragoman.calm():
+        listed = json.loads(await dragoman.get("/api/v1/interactions"))
+        shown = json.loads(await dragoman.get("/api/v1/sessions/asks"))
+    assert [one["request_id"] for one in listed["interactions"]] == [
+        f"ask-{number}" for number in range(count)
+    ]
+    assert shown["open_interactions"] == listed["interactions"]
+
+
+async def test_what_pruning_many_sessions_would_erase_is_told_calmly(tmp_path: Path) -> None:
+    count = 5_000
+    async with keeping(tmp_path) as journal:
+        for begin in range(0, count, 500):
+            await asyncio.gather(
+                *(put(journal, f"s{n}", [started()]) for n in range(begin, begin + 500))
+            )
+    async with watched(tmp_path, CONFIGURATION) as dragoman, dragoman.calm():
+        url = f"{dragoman.url}/api/v1/prune"
+        wanted = {"older_than_seconds": 1, "dry_run": True}
+        async with dragoman.http.post(url, json=wanted) as response:
+            gone = await response.json()
+    assert len(gone["sessions"]) == count

@@ -1,0 +1,257 @@
+"""Scripted backends that can be brought to where they were: what they were sent is noted, and sent
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from proxy.clock import ManualClock, SeededIds
+from proxy.scripted.engine import ENGINE, create_engine_app
+from proxy.scripted.eve import EVE, Variant, create_eve_app
+from proxy.scripted.eve_turns import Generation
+from proxy.scripted.faults import Faults, Silence, Status
+from proxy.scripted.herm import HERM, create_herm_app
+from tests.support.dragoman import BACKEND_KEY, backend_settings
+from tests.support.serving import HOST, close, serve
+from tests.support.waiting import until
+
+__all__ = ["START", "Scripted"]
+
+START = 1_767_225_600_000
+"""When every fixture begins, Unix milliseconds: the first one of 2026."""
+
+SEED = 5
+
+AGENT = {"agent": "agent_K4"}
+
+LOST = Silence(done=False)
+
+TURNS = 100
+"""A backend that did nothing in so many turns of the event loop waits for its clock or a request:
+it has no other threads and no other waits. So a busy machine only makes a replay slower."""
+
+
+class Scripted:
+    """One scripted backend whose time stands still.
+
+    `generation` is that of an eve. `steps` are what it was sent and what was done to it,
+    `late` the requests on which it acts after the kill.
+    """
+
+    def __init__(self, name: str, dialect: str, generation: Generation = "S2") -> None:
+        self.name = name
+        self.dialect = dialect
+        self.generation: Generation = generation
+        self.steps: list[dict[str, Any]] = []
+        self.late: list[dict[str, Any]] = []
+        self.clock = ManualClock(START)
+        self.faults = Faults()
+        self.state: Any = None
+        self.port = 0
+        self._runner: web.AppRunner | None = None
+        self._noting = True
+        self._is_late = False
+
+    @property
+    def settings(self) -> Any:
+        """Its table in the configuration."""
+        more: dict[str, Any] = {"create": AGENT} if self.dialect == "herm" else {}
+        return backend_settings(self.name, self.dialect, f"http://{HOST}:{self.port}", **more)
+
+    async def start(self) -> None:
+        """Serve it."""
+        options: dict[str, Any] = {
+            "key": BACKEND_KEY,
+            "clock": self.clock,
+            "faults": self.faults,
+            "pace": 1.0,
+        }
+        match self.dialect:
+            case "engine":
+                app = create_engine_app(**options)
+                self.state = app[ENGINE]
+            case "herm":
+                app = create_herm_app(**options)
+                self.state = app[HERM]
+            case _:
+                ids, variant = SeededIds(SEED), Variant(self.generation)
+                app = create_eve_app(**options, ids=ids, variant=variant)
+                self.state = app[EVE]
+        app.middlewares.insert(0, self._note)
+        self._runner, self.port = await serve(app)
+
+    async def stop(self) -> None:
+        """Serve it no more."""
+        if self._runner is not None:
+            await close(self._runner)
+
+    @web.middleware
+    async def _note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method != "GET" and self._noting:
+            body = await request.read()
+            steps = self.late if self._is_late else self.steps
+            self._is_late = False
+            steps.append(
+                {
+                    "do": "request",
+                    "method": request.method,
+                    "path": request.path_qs,
+                    "host": request.host,
+                    "type": request.headers.get("Content-Type", ""),
+                    "body": base64.b64encode(body).decode(),
+                }
+            )
+        return await handler(request)
+
+    def lose(self, route: str, *, taken: bool) -> None:
+        """Let the next request, which is one of that route, stay without an answer. One that is
+        `taken` is acted on after the kill only: nobody has seen anything of it before."""
+        if taken:
+            self._is_late = True
+        else:
+            self.steps.append({"do": "lose", "route": route})
+        self._plan(route, LOST)
+
+    def refuse(self, route: str, status: int, retry_after: int | None, body: str | None) -> None:
+        """Refuse the next request of a route."""
+        step = {"status": status, "retry_after": retry_after, "body": body}
+        self.steps.append({"do": "refuse", "route": route, **step})
+        self._plan(route, _refusal(step))
+
+    def _plan(self, route: str, fault: Silence | Status) -> None:
+        self.faults.plan[route, self.faults.requests[route] + 1] = fault
+
+    async def advance(self, seconds: float) -> None:
+        """Let its time pass."""
+        self.steps.append({"do": "advance", "seconds": seconds})
+        await self.clock.advance(seconds)
+
+    async def replay(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        """Bring it to where another one was after these steps."""
+        self._noting = False
+        self.steps += [dict(step) for step in steps]
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(timeout=timeout) as http:
+            for step in steps:
+                match step["do"]:
+                    case "lose":
+                        self._plan(step["route"], LOST)
+                    case "refuse":
+                        self._plan(step["route"], _refusal(step))
+                    case "advance":
+                        await self.clock.advance(step["seconds"])
+                        await self._still()
+                    case _:
+                        await self._send_again(http, step)
+        self._noting = True
+
+    async def _send_again(self, http: aiohttp.ClientSession, step: Mapping[str, Any]) -> None:
+        credential = self.settings.credential
+        # An eve names its own address in what it shows: it has it from the request.
+        headers = {
+            credential.header: credential.value,
+            "Host": step["host"],
+            "Content-Type": step["type"],
+        }
+        url = f"http://{HOST}:{self.port}{step['path']}"
+        body = base64.b64decode(step["body"])
+        received = len(self.state.received)
+
+        async def send() -> None:
+            async with http.request(step["method"], url, data=body, headers=headers) as response:
+                await response.read()
+
+        # The stream of a turn may last, and some answers never come.
+        sending = asyncio.create_task(send())
+        await until(lambda: len(self.state.received) > received)
+        await self._still()
+        sending.cancel()
+        with contextlib.suppress(asyncio.CancelledError, aiohttp.ClientError):
+            await sending
+
+    async def _still(self) -> None:
+        """Return when it does nothing any more until its time passes or a request comes."""
+        size = -1
+        while size != self.size():
+            size = self.size()
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+
+    def size(self) -> int:
+        """How much it was sent and has done."""
+        done = sum(len(_log(self.dialect, talk)) for talk in self.state.talks.values())
+        return done + len(self.state.received)
+
+    def histories(self) -> dict[str, list[bytes]]:
+        """What each of its sessions has shown and been sent, in order."""
+        return {name: list(_history(self.dialect, talk)) for name, talk in self.state.talks.items()}
+
+    def digests(self) -> dict[str, str]:
+        """A digest of each history."""
+        return {
+            name: f"{len(history)} {hashlib.sha256(b'|'.join(history)).hexdigest()[:16]}"
+            for name, history in self.histories().items()
+        }
+
+    def said(self) -> list[str]:
+        """The messages that it has taken, of all its sessions."""
+        if self.dialect == "engine":
+            return list(_executed(self.steps))
+        values = (json.loads(item) for history in self.histories().values() for item in history)
+        if self.dialect == "herm":
+            return [
+                "".join(block["text"] for block in value["payload"]["content"])
+                for value in values
+                if value["type"] == "user.message"
+            ]
+        return [v["data"]["message"] for v in values if v["type"] == "message.received"]
+
+
+def _refusal(step: Mapping[str, Any]) -> Status:
+    body = None if step["body"] is None else step["body"].encode()
+    return Status(step["status"], retry_after=step["retry_after"], body=body)
+
+
+def _log(dialect: str, talk: Any) -> Sequence[Any]:
+    match dialect:
+        case "engine":
+            log: Sequence[Any] = talk.buffer
+        case "herm":
+            log = talk.entries
+        case _:
+            log = talk.log
+    return log
+
+
+def _history(dialect: str, talk: Any) -> Iterator[bytes]:
+    for entry in _log(dialect, talk):
+        match dialect:
+            case "engine":
+                yield b"%d %b" % (entry.stamp, entry.data)
+            case "herm":
+                yield json.dumps(entry.envelope, sort_keys=True).encode()
+            case _:
+                yield entry.data
+
+
+def _executed(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the messages that an Engine was sent and has taken: no frame of it repeats them."""
+    lost = False
+    for step in steps:
+        if step["do"] == "request" and step["path"] == "/execute":
+            if not lost:
+                yield json.loads(base64.b64decode(step["body"]))["message"]
+            lost = False
+        elif step.get("route") == "execute":
+            lost = True

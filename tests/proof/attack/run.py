@@ -1,0 +1,307 @@
+"""Strangers and other tenants at the door: mutated requests on every route with right and wrong
+keys.
+
+A real `dragoman serve` with scripted backends behind it, and vaults: backends that no key may use.
+What is counted must be zero: answers of 5xx, requests that hang, turns of the event loop that are
+too long, answers that tell somebody else's session from one that does not exist, words of an owner
+in other people's answers, requests that reached a vault, errors in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import posixpath
+import random
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+from proxy.settings import Settings
+from tests.asks import CALLBACKS, NAMES, OPEN, without_ids
+from tests.proof.attack.half import HalfOpen
+from tests.proof.attack.requests import (
+    BIG_EVERY,
+    INJECTED,
+    KEYS,
+    Hit,
+    Target,
+    coded,
+    draw,
+    drawn_key,
+    of_sessions,
+    targets,
+)
+from tests.proof.attack.server import Server, Watch, tables
+from tests.proof.attack.vault import CREDENTIAL, Vault, vault
+from tests.proof.attack.wire import Answer
+from tests.proof.backends import DIALECTS, Backends
+from tests.support.ports import HOST
+
+__all__ = ["Attack", "shown", "unnamed"]
+
+AT_ONCE = 16
+"""Requests under way at a time: more than two cores answer, few enough that none waits long."""
+
+HANG_S = 1.0
+"""An answer that takes longer, twice in a row for the same request, is a hang."""
+
+PATIENCE_S = 20.0
+"""When nobody waits for an answer any more."""
+
+NAMES_EVERY = 250
+"""After so many requests the owner has new sessions: the old ones are answered, reset or
+deleted."""
+
+HALF_OPEN = 400
+"""Connections that begin a request and do not end it."""
+
+DEADLINE_S = 2.0
+"""How long the server is told to wait for the rest of a head or a body."""
+
+MEMORY_BYTES = 256 * 2**20
+"""How much more than at its start the process may hold: large bodies come one after the other."""
+
+APART_EVERY = 4
+"""One request in so many of another tenant is asked twice: for the owner's session and for none."""
+
+OWNER, FOREIGN, LIMITED = "k-owner", "k-foreign", "k-limited"
+
+
+class Attack:
+    """One run.
+
+    Args:
+        seed: what everything drawn follows from.
+        goal: how many requests.
+        seconds: when it stops at the latest.
+        folder: where journal and log are.
+        progress: hears a line now and then.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        goal: int,
+        seconds: float,
+        folder: Path,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.seed = seed
+        self.counts: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self._goal = goal
+        self._seconds = seconds
+        self._folder = folder
+        self._progress = progress
+        self._next = 0
+        self._begun = self._said = 0.0
+        # Words that only the owner may ever see again.
+        self._canary = f"canary{secrets.token_hex(8)}"
+        self._names: dict[str, dict[str, str]] = {}
+        self._kept: dict[str, dict[str, str]] = {}
+        self._vaults: list[Vault] = []
+        self._renewing = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Attack; afterwards `counts` and `wrong` say what came of it."""
+        # Nothing but the routes is asked of these settings.
+        self._targets = targets(Settings.model_validate({"journal": {"url": "memory:"}}))
+        self._of_sessions = frozenset(of_sessions(self._targets))
+        async with contextlib.AsyncExitStack() as stack:
+            backends = await stack.enter_async_context(Backends(0.0))
+            for dialect in DIALECTS:
+                self._vaults.append(await stack.enter_async_context(vault(dialect)))
+            self._server = await stack.enter_async_context(
+                Server(
+                    self._folder,
+                    self._tables(backends),
+                    f"head_timeout_seconds = {DEADLINE_S}\nbody_timeout_seconds = {DEADLINE_S}",
+                )
+            )
+            half = HalfOpen(self._server.port, HALF_OPEN)
+            await half.open()
+            self._kept = await self._sessions()
+            self._names = await self._sessions()
+            async with Watch(self._server) as self._watch:
+                self._begun = self._said = time.monotonic()
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(AT_ONCE):
+                        group.create_task(self._attacker())
+            left = max(self._begun + 3 * DEADLINE_S - time.monotonic(), 0.0)
+            self.counts["half-open kept"] += await half.kept(left)
+            await self._judge()
+
+    def _tables(self, backends: Backends) -> str:
+        (self._folder / "credential").write_text(CREDENTIAL)
+        own = [
+            {"name": f'"{name}"', "dialect": f'"{name}"', "url": f'"http://{HOST}:{port}"'}
+            for name, port in backends.ports.items()
+        ]
+        own[DIALECTS.index("herm")]["create"] = '{ agent = "agent_K4" }'
+        own += [
+            {
+                "name": f'"vault-{one.dialect}"',
+                "dialect": f'"{one.dialect}"',
+                "url": f'"http://{HOST}:{one.port}"',
+                "auth": f'{{ bearer_file = "{self._folder / "credential"}" }}',
+            }
+            for one in self._vaults
+        ]
+        open_to = {"owner": DIALECTS, "foreign": DIALECTS, "limited": ("eve",)}
+        return tables(
+            own,
+            (
+                f'name = "{name}"\nsha256 = "{hashlib.sha256(KEYS[name] or b"").hexdigest()}"\n'
+                f"backends = {list(backends)}"
+                for name, backends in open_to.items()
+            ),
+        )
+
+    async def _sessions(self) -> dict[str, dict[str, str]]:
+        """Make a session of the owner on each backend, which waits for an answer; return what their
+        routes want to know."""
+        found = {}
+        for dialect in DIALECTS:
+            made = await self._server.call(
+                "POST",
+                f"/as/eve/to/{dialect}/eve/v1/session",
+                OWNER,
+                {"message": f"{self._canary}\nscript: approve"},
+            )
+            found[dialect] = {"session": made["sessionId"], "request": "r-1", "input": "c-1"}
+        listed = await self._server.call("GET", "/api/v1/interactions", OWNER)
+        for one in listed["interactions"]:
+            for names in found.values():
+                if names["session"] == one["session_id"]:
+                    names["request"] = one["request_id"]
+        return found
+
+    async def _attacker(self) -> None:
+        while self._next < self._goal and time.monotonic() - self._begun < self._seconds:
+            number = self._next
+            self._next += 1
+            if number % NAMES_EVERY == NAMES_EVERY - 1:
+                self._names = await self._sessions()
+            await self._one(random.Random(f"attack:{self.seed}:{number}"), number)
+            if time.monotonic() - self._said > 10:
+                self._said = time.monotonic()
+                took = self._said - self._begun
+                self._progress(
+                    f"attack: {self.counts['requests']} of {self._goal}, {took:.0f} s, "
+                    f"{len(self.wrong)} complaints"
+                )
+
+    async def _one(self, source: random.Random, number: int) -> None:
+        target, key = source.choice(self._targets), drawn_key(source)
+        route = source.choice((*DIALECTS, *DIALECTS, "vault-eve", "vault-herm", "nowhere"))
+        names = self._filled(route, self._names.get(route), source)
+        big = key == "owner" and number % BIG_EVERY == 0
+        hit = draw(target, key, names, source, big=big)
+        answer = await self._asked(hit)
+        self._judge_answer(hit, answer)
+        apart = key == "foreign" and route in self._kept and target in self._of_sessions
+        if apart and number % APART_EVERY == 0:
+            await self._tell_apart(target, route, source)
+
+    def _filled(
+        self, route: str, own: Mapping[str, str] | None, source: random.Random
+    ) -> dict[str, str]:
+        agent = source.choice(("agent_K4", route))
+        return {**NAMES, "route": route, "agent": agent, **(own or {})}
+
+    async def _tell_apart(self, target: Target, route: str, source: random.Random) -> None:
+        """Ask, as another tenant, for the owner's session and for one that does not exist."""
+        # An Engine's frontend names its sessions: from then on the other tenant has one by that
+        # name, so that it is good for one question only, and whatever else the request has in it
+        # is of that session.
+        names_it = target.path.endswith("/execute")
+        kept = await self._sessions() if names_it else self._kept
+        theirs = self._filled(route, kept[route], source)
+        # A new one each time: an Engine's frontend names its sessions, and would have made it.
+        name = "dgs_" + "".join(source.choices("0123456789abcdefghjkmnpqrstvwxyz", k=26))
+        nobodys = {**theirs, "session": name}
+        seed = source.random()
+        seen = []
+        for names in (theirs, nobodys):
+            hit = draw(target, "foreign", names, random.Random(seed), plain=names_it)
+            answer = await self._asked(hit)
+            seen.append(shown(answer, names["session"]))
+            self._judge_answer(hit, answer)
+        self.counts["told apart, asked"] += 1
+        if seen[0] != seen[1]:
+            self._complain("told apart", hit, f"{seen[0]} and {seen[1]}")
+
+    async def _asked(self, hit: Hit) -> Answer:
+        data = hit.data()
+        self.counts["requests"] += 1
+        if not hit.whole:
+            return await self._server.ask(data, HANG_S)
+        for _ in range(2):
+            late = self._watch.lag
+            answer = await self._server.ask(data, PATIENCE_S)
+            took = answer.seconds - (self._watch.lag - late)
+            if answer.status != -1 and took <= HANG_S:
+                return answer
+        self._complain("hangs", hit, f"{took:.1f} s")
+        return answer
+
+    def _judge_answer(self, hit: Hit, answer: Answer) -> None:
+        self.counts[f"status {answer.status}"] += 1
+        overloaded = answer.status == 503 and "retry-after" in answer.headers
+        if answer.status >= 500 and answer.status != 501 and not overloaded:
+            self._complain("failures", hit, f"{answer.status} {answer.body[:200]!r}")
+        if hit.key != "owner" and self._canary.encode() in answer.body:
+            self._complain("leaked", hit, "an owner's words")
+        if 0 < answer.status < 400 and hit.key in ("wrong", "none") and not _open(hit):
+            self._complain("let in", hit, f"{answer.status} {answer.body[:200]!r}")
+        broken = any("\n" in value or "\r" in value for value in answer.headers.values())
+        if broken or INJECTED in answer.headers:
+            self._complain("forged headers", hit, str(answer.headers))
+
+    def _complain(self, figure: str, hit: Hit, what: str) -> None:
+        self.counts[figure] += 1
+        if len(self.wrong) < 100:
+            begin = hit.data()[:500].decode("latin-1")
+            self.wrong.append(f"{figure}: {hit.target} as {hit.key}: {what}; {begin!r}")
+
+    async def _judge(self) -> None:
+        counts = self.counts
+        for one in self._vaults:
+            counts["vault arrivals"] += one.arrived
+            counts["broken into"] += len(one.broken_into)
+            self.wrong += [f"broken into {one.dialect}: {head!r}" for head in one.broken_into[:20]]
+        self._watch.judge(counts, self.wrong, MEMORY_BYTES)
+        await self._server.judge(counts, self.wrong, OWNER)
+
+
+_PATHS = (re.sub(r"\\{\w+\\}", "[^/]*", re.escape(path)) for path in (*OPEN, *CALLBACKS))
+_OPEN = re.compile(f"(?:/as/[^/]+/to/[^/]+)?(?:{'|'.join(_PATHS)})")
+
+
+def shown(answer: Answer, name: str) -> tuple[int, Mapping[str, str], str]:
+    """Return what tells two answers apart: all but the time, and the name that was asked for."""
+    headers = {
+        header: unnamed(value.encode("latin-1"), name)
+        for header, value in answer.headers.items()
+        if header != "date"
+    }
+    return answer.status, headers, unnamed(answer.body, name)
+
+
+def unnamed(body: bytes, name: str) -> str:
+    """Return an answer without the name that was asked for, as it may quote that: plain, or
+    written as the request has it, each character by its code."""
+    for written in (name.encode(), coded(name.encode())):
+        body = body.replace(written, b"NAME")
+    return without_ids(body.decode("utf-8", "replace"))
+
+
+def _open(hit: Hit) -> bool:
+    """Say whether everybody may ask this: it is an open path, whole, once dots are taken away."""
+    path = re.sub("/+", "/", unquote(hit.path.decode("latin-1")))
+    return _OPEN.fullmatch(posixpath.normpath(path)) is not None

@@ -1,0 +1,85 @@
+"""Frames by the thousand that a backend could say in one turn, each of them small and lawful."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["KINDS", "many"]
+
+KINDS = ("ManyCalls", "ManyChildren", "ManyAsks")
+"""What there is many of: calls that do not return, children that do not end, requests."""
+
+
+def _herm(number: int, **payload: Any) -> bytes:
+    id_ = f"evt_m{number}"
+    envelope = {"id": id_, "type": payload["type"], "status": "complete", "payload": payload}
+    type_, data = payload["type"].encode(), json.dumps(envelope).encode()
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (type_, id_.encode(), data)
+
+
+def _engine(name: str, **data: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), json.dumps(data).encode())
+
+
+def _eve(number: int, kind: str, **data: Any) -> bytes:
+    place = {"sequence": 0, "turnId": "turn_0", "stepIndex": 0}
+    meta = {"id": f"evt_m{number}", "at": "2026-06-18T09:31:10.440Z"}
+    return b"%b\n" % json.dumps({"type": kind, "data": {**data, **place}, "meta": meta}).encode()
+
+
+def _herm_calls(n: int) -> bytes:
+    return _herm(n, type="agent.tool_use", id=f"m{n}", tool="bash", input={"command": "ls"})
+
+
+def _herm_children(n: int) -> bytes:
+    return _herm(n, type="agent.thread_message_sent", thread_id=f"child-m{n}", content=[])
+
+
+def _herm_asks(n: int) -> bytes:
+    return _herm(n, type="agent.clarify_request", request_id=f"m{n}", question="Which?")
+
+
+def _engine_calls(n: int) -> bytes:
+    return _engine("tool_call", tool="bash", tool_call_id=f"m{n}", input={"command": "ls"})
+
+
+def _engine_asks(n: int) -> bytes:
+    asked = {"request_id": f"m{n}", "task_id": "t", "kind": "question", "question": "Which?"}
+    return _engine("hitl_request", **asked, created_at="2026-06-09T08:15:01.000Z")
+
+
+def _eve_calls(n: int) -> bytes:
+    """A hundred in one frame."""
+    used = {"kind": "tool-call", "toolName": "bash", "input": {"command": "ls"}}
+    calls = [{**used, "callId": f"m{n}-{place}"} for place in range(100)]
+    return _eve(n, "actions.requested", actions=calls)
+
+
+def _eve_children(n: int) -> bytes:
+    return _eve(n, "subagent.called", callId=f"m{n}", childSessionId=f"wrun_m{n}", name="r")
+
+
+def _eve_asks(n: int) -> bytes:
+    asked = {"requestId": f"m{n}", "kind": "question", "prompt": "Which?"}
+    return _eve(n, "input.requested", requests=[asked])
+
+
+_FRAMES: Mapping[tuple[str, str], Callable[[int], bytes]] = {
+    ("herm", "ManyCalls"): _herm_calls,
+    ("herm", "ManyChildren"): _herm_children,
+    ("herm", "ManyAsks"): _herm_asks,
+    ("engine", "ManyCalls"): _engine_calls,
+    # It has no children.
+    ("engine", "ManyChildren"): _engine_calls,
+    ("engine", "ManyAsks"): _engine_asks,
+    ("eve", "ManyCalls"): _eve_calls,
+    ("eve", "ManyChildren"): _eve_children,
+    ("eve", "ManyAsks"): _eve_asks,
+}
+
+
+def many(kind: str, dialect: str, count: int) -> bytes:
+    """Return so many frames of a dialect."""
+    return b"".join(map(_FRAMES[dialect, kind], range(count)))

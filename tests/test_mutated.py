@@ -1,0 +1,256 @@
+"""Whatever a backend writes into a field of a frame, nothing breaks, and what was good is kept.
+
+Every recorded body is played with some of its frames changed. The codec may report and keep; it may
+not raise. What it gives becomes a lawful log that is stored, read back and shown in every face.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from multidict import CIMultiDict
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import Call, CloseReason, EncoderContext, Request, Response
+from adapters.framing.sse import SseFrame
+from adapters.jsonvalue import count_of
+from adapters.registry import DIALECTS
+from adapters.state import LogState
+from tests import wire
+from tests.support.mutated import disturb, frames_of, mutated
+from tests.support.played import Played
+from tests.wire import forms
+
+FRAMES = 120
+"""Frames of a body that are played: the long ones repeat themselves."""
+
+ROUNDS = 6
+"""Times that each body is played; each time with other changes."""
+
+OPENED = Response(200, CIMultiDict({"x-eve-stream-version": "26"}))
+CREATED = {"id": "session_7c", "sessionId": "s1", "continuationToken": "t", "ok": True}
+SAID = cmd.SendMessage(content=(ev.Text(text="go"),), policy="queue")
+
+
+class Play(Played):
+    """One session on one disturbed body."""
+
+    def __init__(self, dialect: str, task: str) -> None:
+        client = DIALECTS[dialect].client
+        assert client is not None
+        super().__init__(lambda: client({"task_id": task, "agent": "a"}))
+        self.folded = LogState()
+        self.encoders = []
+        for name, _, settings in forms():
+            encoder = DIALECTS[name].encoder
+            assert encoder is not None
+            self.encoders.append(encoder(EncoderContext("s", b"x" * 32, settings=settings)))
+        self.now = 1
+        self.started = ev.SessionStarted(thread_id=ev.MAIN)
+        self.codec.started(self.started)
+        self.emit([self.started])
+        self.emit([ev.InputAccepted(thread_id=ev.MAIN, command_id="k1", kind="message", by="ann")])
+        call = self.codec.submit("k1", SAID)
+        if not call.stream:
+            headers = CIMultiDict({"x-eve-session-id": "s1"})
+            status = 202 if dialect == "eve" else 201
+            response = Response(status, headers, json.dumps(CREATED).encode())
+            self.emit(self.codec.respond(call, response, self.now))
+            call = next(iter(self.codec.streams()), STREAM)
+        self.stream = call
+        self.emit(self.codec.opened(call, OPENED, self.now))
+
+    def emit(self, raw: list[ev.Event]) -> None:
+        """Store events and show them, as a session does."""
+        first = len(self.entries)
+        self.take(raw, at=self.now)
+        for entry in self.entries[first:]:
+            stored = ev.Entry.decode(entry.encode_row(), session_id="s")
+            self.folded.apply_entry(stored)
+            for encoder in self.encoders:
+                encoder.feed(stored)
+
+    def feed(self, frame: SseFrame | bytes) -> None:
+        self.now += 1
+        self.emit(self.codec.feed(self.stream, frame, self.now))
+        for call in self.codec.take_calls():
+            self.emit(self.codec.respond(call, Response(404, CIMultiDict(), b"{}"), self.now))
+
+    def tick(self) -> None:
+        if self.codec.wake_at is not None:
+            self.now = max(self.now, self.codec.wake_at)
+            self.emit(self.codec.tick(self.now))
+
+    def restart(self) -> None:
+        """Put another codec in the place of this one, from what is stored."""
+        super().restart()
+        LogState.restore(self.state.snapshot())
+        self.stream = next(iter(self.codec.streams()), self.stream)
+        self.emit(self.codec.opened(self.stream, OPENED, self.now))
+
+
+STREAM = Call("stream", Request("GET", "/"), stream=True)
+
+
+def play(dialect: str, frames: list[SseFrame | bytes], task: str) -> Play:
+    session = Play(dialect, task)
+    for number, frame in enumerate(frames):
+        session.feed(frame)
+        if number % 7 == 0:
+            session.tick()
+        if number % 41 == 40:
+            session.restart()
+    session.emit(session.codec.closed(session.stream, CloseReason.LOST, session.now))
+    session.tick()
+    return session
+
+
+def recorded(dialect: str, body: Path) -> tuple[list[SseFrame | bytes], str]:
+    data = body.read_bytes()
+    make = DIALECTS[dialect].client
+    assert make is not None
+    named = re.search(rb'"task_id":\s*"([^"]+)"', data)
+    task = "t" if named is None else named.group(1).decode()
+    return frames_of(data, make({"task_id": "t"}).framing)[:FRAMES], task
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("dialect", wire.driven())
+def test_no_field_of_a_frame_breaks_anything(dialect: str, number: int) -> None:
+    for body in wire.bodies(dialect):
+        frames, task = recorded(dialect, body)
+        seed = f"{dialect}/{wire.name_of(body)}/{number}"
+        draw = random.Random(seed)
+        disturbed = disturb(draw, frames, draw.choice((0.03, 0.2, 0.8)))
+        try:
+            play(dialect, disturbed, task)
+        except Exception as error:
+            raise AssertionError(f"{seed}: {error!r}") from error
+
+
+@pytest.mark.parametrize("dialect", wire.driven())
+def test_words_before_and_behind_a_frame_that_is_broken_are_kept(dialect: str) -> None:
+    """Text is the same whatever stands in a frame that carries none of it."""
+    for body in wire.bodies(dialect):
+        frames, task = recorded(dialect, body)
+        whole = words_of(play(dialect, frames, task))
+        draw = random.Random(f"{dialect}/{wire.name_of(body)}")
+        garbage = mutated(draw, b"no json")
+        noise = garbage if dialect == "eve" else SseFrame("noise", garbage)
+        at = draw.randrange(len(frames) + 1)
+        session = play(dialect, [*frames[:at], noise, *frames[at:]], task)
+        assert words_of(session) == whole, f"{body}: garbage before frame {at}"
+
+
+def words_of(session: Play) -> list[str]:
+    return [e.text for e in session.events if isinstance(e, ev.TextCompleted) and e.text]
+
+
+@pytest.mark.parametrize("number", [2**70, -1, 2**53, 1.5, 10**400])
+@pytest.mark.parametrize("name", ["sequence", "stepIndex"])
+def test_a_number_of_an_eve_that_counts_nothing_is_reported(name: str, number: Any) -> None:
+    assert count_of(number) is None
+    body = next(b for b in wire.bodies("eve") if "server/plain" in str(b))
+    frames, task = recorded("eve", body)
+    whole = play("eve", frames, task)
+    at = next(n for n, f in enumerate(frames) if isinstance(f, bytes) and b"step.started" in f)
+    frame = frames[at]
+    assert isinstance(frame, bytes)
+    record = json.loads(frame)
+    record["data"][name] = number
+    frames[at] = json.dumps(record).encode()
+    session = play("eve", frames, task)
+    (error,) = [e for e in session.events if isinstance(e, ev.ErrorReported)]
+    assert error.code == "backend_protocol"
+    assert f"`{name}`" in error.message
+    assert words_of(session) == words_of(whole) != []
+
+
+HERM_PAUSE = {
+    "id": "evt_9",
+    "type": "session.status_idle",
+    "sequence": 9,
+    "payload": {
+        "type": "session.status_idle",
+        "stop_reason": {
+            "type": "requires_action",
+            "event_ids": [f"r{number}" for number in range(100_000)],
+        },
+    },
+}
+HERM_CHOICES = {
+    "id": "evt_9",
+    "type": "agent.clarify_request",
+    "sequence": 9,
+    "payload": {
+        "type": "agent.clarify_request",
+        "request_id": "r",
+        "question": "?",
+        "choices": [f"c{number}" for number in range(100_000)],
+    },
+}
+EVE_ACTIONS = {
+    "type": "actions.requested",
+    "data": {
+        "turnId": "turn_0",
+        "sequence": 0,
+        "stepIndex": 0,
+        "actions": [
+            {"kind": "tool-call", "callId": f"c{n}", "toolName": "t", "input": {}}
+            for n in range(100_000)
+        ],
+    },
+}
+EVE_REQUESTS = {
+    "type": "input.requested",
+    "data": {
+        "turnId": "turn_0",
+        "sequence": 0,
+        "stepIndex": 0,
+        "requests": [{"requestId": f"r{n}", "kind": "question"} for n in range(100_000)],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "hostile"),
+    [
+        ("herm", HERM_PAUSE),
+        ("herm", HERM_CHOICES),
+        ("eve", EVE_ACTIONS),
+        ("eve", EVE_REQUESTS),
+    ],
+    ids=["pause", "choices", "actions", "requests"],
+)
+def test_a_frame_that_asks_for_too_much_is_taken_in_part_and_reported(
+    dialect: str, hostile: dict[str, Any]
+) -> None:
+    data = json.dumps(hostile).encode()
+    frame: SseFrame | bytes = data if dialect == "eve" else SseFrame(hostile["type"], data)
+    session = play(dialect, [frame, frame], "t")
+    assert len(session.normalizer.state.interactions) <= ev.MOST_OPEN
+    assert len(session.events) < 4 * ev.MOST_OPEN
+    reported = [e.message for e in session.events if isinstance(e, ev.ErrorReported)]
+    assert reported
+    assert all(f"at most {ev.MOST_OPEN}" in message for message in reported)
+    asked = session.normalizer.state.interactions.values()
+    assert all(len(open_.event.options or ()) <= ev.MOST_OPEN for open_ in asked)
+
+
+def test_requests_of_many_frames_are_bounded_too() -> None:
+    frames: list[SseFrame | bytes] = []
+    for number in range(1, ev.MOST_OPEN + 50):
+        type_ = "agent.clarify_request"
+        payload = {"type": type_, "request_id": f"r{number}", "question": "?", "choices": None}
+        envelope = {"id": f"e{number}", "type": type_, "sequence": number, "payload": payload}
+        frames.append(SseFrame(type_, json.dumps(envelope).encode()))
+    session = play("herm", frames, "t")
+    assert len(session.normalizer.state.interactions) == ev.MOST_OPEN
+    reported = [e for e in session.events if isinstance(e, ev.ErrorReported)]
+    assert len(reported) == 49

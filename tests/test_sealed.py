@@ -1,0 +1,145 @@
+"""Sealed values are found in what a backend says, however it spells or cuts them; nothing else is
+changed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from adapters import events as ev
+from adapters.base import Response
+from adapters.commands import Sealed
+from adapters.framing import FrameTooLarge
+from adapters.framing.sse import SseFrame
+from proxy import logs
+from proxy.sealed import Held
+
+VALUE = 'pa"ss wörd/1'
+
+
+def holding(*values: str) -> Held:
+    held = Held()
+    for number, value in enumerate(values):
+        held.add(f"c{number}", Sealed(value))
+    return held
+
+
+def cleaned(value: Any, *values: str) -> Any:
+    data = json.dumps(value).encode()
+    return json.loads(holding(*values).data(data))
+
+
+def delta(text: str, block: str = "b", thread: str = ev.MAIN) -> ev.Event:
+    return ev.TextDelta(
+        thread_id=thread, turn_id="t", block_id=block, message_id="m", index=0, text=text
+    )
+
+
+def texts(events: list[ev.Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, ev.TextDelta))
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [VALUE, json.dumps(VALUE)[1:-1], json.dumps(VALUE, ensure_ascii=False)[1:-1], quote(VALUE, "")],
+)
+def test_every_spelling_is_found(spelled: str) -> None:
+    assert cleaned({"output": [f"a {spelled} b"]}, VALUE) == {"output": ["a [redacted] b"]}
+    # In what is no JSON too.
+    assert holding(VALUE).data(f"no json: {spelled}!\xff".encode()) == (
+        "no json: [redacted]!\xff".encode()
+    )
+    assert holding(VALUE).data(b"\xff " + spelled.encode()) == b"\xff [redacted]"
+
+
+def test_what_has_no_value_in_it_is_the_same_object() -> None:
+    held = holding("hunter2hunter2")
+    data = b'{"a": 1.10, "b":[1e400, "x"],"c":{"d":null}}'
+    frame, large = SseFrame("e", data), FrameTooLarge(b"start", limit=3)
+    response = Response(200, body=b"not json")
+    assert held.data(data) is data
+    assert held.frame(frame) is frame
+    assert held.frame(data) is data
+    assert held.frame(large) is large
+    assert held.response(response) is response
+
+
+def test_frames_and_answers_are_cleaned_and_keep_the_rest() -> None:
+    held = holding("hunter2")
+    frame = held.frame(SseFrame("e", b'{"n":1.5,"x":"hunter2"}', "id", 5))
+    assert frame == SseFrame("e", b'{"n":1.5,"x":"[redacted]"}', "id", 5)
+    large = held.frame(FrameTooLarge(b'{"x":"hunter2', limit=20))
+    assert isinstance(large, FrameTooLarge)
+    assert (large.offending, large.limit) == (b'{"x":"[redacted]', 20)
+    assert held.response(Response(422, body=b"hunter2 is wrong")).body == b"[redacted] is wrong"
+    assert held.frame(b"hunter2") == b"[redacted]"
+
+
+def test_words_of_the_protocol_stay_and_so_does_all_where_a_value_is_very_short() -> None:
+    said = {
+        "type": "agent.message",
+        "id": "evt_message",
+        "request_id": "message",
+        "createdAt": "message",
+        "event_ids": ["message"],
+        "message": "a message",
+        "n": 1234,
+    }
+    assert cleaned(said, "message", "1234") == {**said, "message": "a [redacted]"}
+    assert cleaned({"x": "abc abcd"}, "abc") == {"x": "abc abcd"}
+
+
+def test_the_longest_value_is_replaced_and_each_line_by_itself() -> None:
+    assert cleaned(["xhunter2hunter2x"], "hunter2", "hunter2hunter2") == ["x[redacted]x"]
+    key = "-----BEGIN KEY-----\nMIIEvQIBADAN\nabc\n"
+    assert cleaned(["| MIIEvQIBADAN |", "abc"], key) == ["| [redacted] |", "abc"]
+
+
+@pytest.mark.parametrize("size", range(1, 12))
+def test_a_value_in_pieces_is_found_and_no_character_is_lost(size: int) -> None:
+    text = "hunt hunter2 huhunter2hunter2. hunter"
+    held = holding("hunter2", "hunter2hunter2")
+    out: list[ev.Event] = []
+    for at in range(0, len(text), size):
+        out += held.events([delta(text[at : at + size])])
+    end = ev.TextCompleted(
+        thread_id=ev.MAIN, turn_id="t", block_id="b", message_id="m", index=0,
+        text="all", status="complete",
+    )  # fmt: skip
+    out += held.events([end])
+    assert out[-1] is end
+    assert texts(out) == "hunt [redacted] hu[redacted]. hunter"
+    assert all(event.text for event in out if isinstance(event, ev.TextDelta))
+
+
+def test_what_waits_is_of_its_own_block_and_thread() -> None:
+    held = holding("hunter2")
+    out = held.events([delta("a hun"), delta("ter2", "other"), delta("x hun", "b", "child")])
+    assert texts(out) == "a ter2x "
+    assert texts(held.events([delta("ter2!")])) == "[redacted]!"
+    ended = held.events([ev.Notice(thread_id="child", level="info", text="n")])
+    assert texts(ended) == "hun"
+
+
+def test_values_are_known_until_they_are_cleared_to_the_log_too() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter(()))
+    log = logging.Logger("test")
+    log.addHandler(handler)
+    held = holding("swordfish9")
+    assert held.is_in({"c0", "c9"})
+    assert not held.is_in({"c9"})
+    log.warning("it is %s", "swordfish9")
+    held.clear()
+    assert not held
+    log.warning("it was %s", "swordfish9")
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["message"], second["message"]) == ("it is [redacted]", "it was swordfish9")
+    assert "swordfish9" not in repr(held)

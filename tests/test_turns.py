@@ -1,0 +1,109 @@
+"""What the watch of the event loop's turns sees."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.turns import BOUND, BUCKETS, PERIOD, TURNS, Turns, WatchedLoop, watch
+from tests.support.watched import watched
+
+LONG = 0.06
+"""Seconds of CPU of a turn that is too long."""
+
+
+def work(seconds: float) -> None:
+    """Use the processor."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def played(make: Callable[[], asyncio.AbstractEventLoop], what: Any) -> Turns:
+    """Return what is counted of turns while something runs in a loop that is watched."""
+
+    async def run() -> None:
+        unwatch = watch(asyncio.get_running_loop())
+        try:
+            await what()
+        finally:
+            unwatch()
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(run())
+    return TURNS
+
+
+async def one_long_turn() -> None:
+    for _ in range(3):
+        await asyncio.sleep(2 * PERIOD)
+    work(LONG)
+    for _ in range(3):
+        await asyncio.sleep(2 * PERIOD)
+
+
+async def many_short_turns() -> None:
+    end = time.thread_time() + LONG
+    while time.thread_time() < end:
+        work(BOUND / 20)
+        await asyncio.sleep(0)
+
+
+async def one_long_wait() -> None:
+    # Another thread has the processor, or nobody: no turn of the loop takes it.
+    done = threading.Event()
+    threading.Timer(LONG, done.set).start()
+    await asyncio.sleep(2 * PERIOD)
+    done.wait()
+    await asyncio.sleep(2 * PERIOD)
+
+
+Played = Callable[[], Coroutine[Any, Any, None]]
+
+
+@pytest.mark.parametrize("make", [WatchedLoop, asyncio.SelectorEventLoop])
+@pytest.mark.parametrize(
+    ("what", "over"), [(one_long_turn, 1), (many_short_turns, 0), (one_long_wait, 0)]
+)
+def test_a_turn_counts_by_the_processor_time_of_the_loops_thread(
+    make: Callable[[], asyncio.AbstractEventLoop], what: Played, over: int
+) -> None:
+    turns = played(make, what)
+    assert turns.over == over
+    assert (turns.longest > BOUND) == bool(over)
+
+
+def test_a_long_wait_in_a_turn_is_seen_by_the_clock() -> None:
+    turns = played(WatchedLoop, one_long_wait)
+    assert turns.longest_wall > LONG / 2
+
+
+def test_each_turn_is_counted_once_in_its_class() -> None:
+    turns = Turns()
+    for cpu in (0.0005, 0.001, 0.0011, BOUND, BOUND + 0.001, 9.0):
+        turns.took(cpu, 10.0)
+    at = dict(zip([*BUCKETS, None], turns.counts, strict=True))
+    assert {bound: count for bound, count in at.items() if count} == {
+        0.001: 2,
+        0.002: 1,
+        BOUND: 1,
+        0.05: 1,
+        None: 1,
+    }
+    assert (turns.over, turns.longest, turns.longest_wall) == (2, 9.0, 10.0)
+
+
+async def test_a_server_tells_of_its_turns(tmp_path: Path) -> None:
+    async with watched(tmp_path) as dragoman:
+        before = await dragoman.turns()
+        for _ in range(3):
+            await dragoman.get("/healthz")
+        after = await dragoman.turns()
+    assert after.all > before.all
+    assert after.longest > 0
