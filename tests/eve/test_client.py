@@ -1515,6 +1515,30 @@ def test_the_boundary_of_a_control_does_not_end_a_turn() -> None:
     assert wire.of(ev.TurnEnded) == []
 
 
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+@pytest.mark.parametrize("late", [True, False])
+def test_a_boundary_that_comes_late_is_none_of_a_control(generation: str, late: bool) -> None:
+    wire = Wire(generation)
+    waiting = {"continuationToken": "eve:two", "wait": "next-user-message"}
+    wire.begin("hi")
+    wire.in_turn("turn.completed")
+    if late:
+        assert wire.codec.wake_at is not None
+        wire.take(wire.codec.tick(wire.codec.wake_at))
+    else:
+        wire.say("session.waiting", **waiting)
+    assert len(wire.of(ev.TurnEnded)) == 1
+    assert wire.codec.streams() == ()
+    wire.answer(wire.command(cmd.Compact()), 202, {"ok": True, "status": "accepted"})
+    if late:
+        wire.say("session.waiting", **waiting)
+    assert len(wire.codec.streams()) == 1
+    wire.say("compaction.completed", sequence=0, turnId="turn_1")
+    wire.say("session.waiting", **waiting)
+    assert len(wire.of(ev.ContextCompacted)) == 1
+    assert wire.codec.streams() == ()
+
+
 def test_a_pause_is_not_ended_by_a_session_that_waits() -> None:
     wire = Wire("S2")
     wire.approval("one")

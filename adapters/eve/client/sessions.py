@@ -109,7 +109,8 @@ class Sessions:
             if line.taken_back:
                 line.taken_back = False
                 return out
-            if line.ending is None or "control" in line.ending:
+            # A boundary that came after its turn's end had been told is no answer to a control.
+            if (line.ending is None and not owed) or "control" in (line.ending or ()):
                 s.control = max(0, s.control - 1)
         if line.ending is not None and "control" not in line.ending:
             if rest := rest_of(record.data, _BOUNDARY_KEYS):
