@@ -1539,6 +1539,17 @@ def test_a_boundary_that_comes_late_is_none_of_a_control(generation: str, late: 
     assert wire.codec.streams() == ()
 
 
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_a_control_that_came_to_nothing_is_answered_by_a_boundary_alone(generation: str) -> None:
+    wire = Wire(generation)
+    wire.begin("hi")
+    wire.close()
+    wire.answer(wire.command(cmd.Compact()), 202, {"ok": True, "status": "accepted"})
+    assert len(wire.codec.streams()) == 1
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+    assert wire.codec.streams() == ()
+
+
 def test_a_pause_is_not_ended_by_a_session_that_waits() -> None:
     wire = Wire("S2")
     wire.approval("one")
