@@ -246,6 +246,8 @@ class Normalizer:
         ):
             if block is not None:
                 self._add(Rule.CLOSE_BLOCK, _completed(make, thread_id, turn_id, block, status))
+        # One for all: there may be hundreds, and they are closed in one step.
+        why = ev.ErrorInfo(code=ABANDONED, message="The turn ended before the tool returned.")
         for call_id in list(thread.calls):
             self._add(
                 Rule.ABANDONED_CALL,
@@ -255,9 +257,7 @@ class Normalizer:
                     call_id=call_id,
                     is_error=True,
                     status="interrupted",
-                    error=ev.ErrorInfo(
-                        code=ABANDONED, message="The turn ended before the tool returned."
-                    ),
+                    error=why,
                     synthetic=True,
                 ),
             )

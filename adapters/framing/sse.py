@@ -13,7 +13,7 @@ import functools
 import io
 from typing import NamedTuple
 
-from adapters.framing import FrameTooLarge
+from adapters.framing import FrameTooFull, FrameTooLarge
 
 DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Bytes of one frame, its last line end left out, each other line end counted as one.
@@ -21,6 +21,10 @@ DEFAULT_MAX_FRAME_BYTES = 16 * 1024 * 1024
 Hermes accepts request bodies up to 10 MB (hermes-agent page, the 413 row of the API server) and
 shows their content again in its events, and JSON escaping adds to that.
 """
+
+MAX_FRAME_LINES = 16_384
+"""Lines of one frame. Each is looked at, all in one step, four ms for so many. Frames of the known
+dialects have three; JSON of 1 MiB that is written on several lines has about as many."""
 
 _BOM = b"\xef\xbb\xbf"
 # A dialect has at most some dozens of event names, of some dozens of letters; the bounds are for a
@@ -55,7 +59,8 @@ class SseParser:
     """Cuts the bytes of an event stream into frames, however they arrive.
 
     A frame longer than `max_frame_bytes` comes out as a `FrameTooLarge` in its place; nothing of it
-    is used, its id included, so that resuming from `last_event_id` asks for it again.
+    is used, its id included, so that resuming from `last_event_id` asks for it again. One of more
+    than `MAX_FRAME_LINES` lines comes out as a `FrameTooFull`.
     """
 
     def __init__(self, *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
@@ -215,6 +220,8 @@ class SseParser:
             blocks = text.split(b"\n\n")
             blocks.pop()
         for block in blocks:
+            if not block:
+                continue
             stop = len(block) - blank
             if stop > limit and len(block[:stop].lstrip(b"\n")) > limit:
                 frames.append(FrameTooLarge(block[:stop].lstrip(b"\n"), limit=limit))
@@ -238,7 +245,11 @@ class SseParser:
                     self._last_event_id = event_id
                     frames.append(SseFrame(name, block[start + 6 : stop], event_id))
                     continue
-            frame = self._parse_block(block[:stop])
+            block = block[:stop].lstrip(b"\n")
+            if stop >= MAX_FRAME_LINES and block.count(b"\n") >= MAX_FRAME_LINES:
+                frames.append(FrameTooFull(block, f"more than {MAX_FRAME_LINES} lines"))
+                continue
+            frame = self._parse_block(block)
             if frame is not None:
                 frames.append(frame)
         return frames

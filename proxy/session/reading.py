@@ -281,7 +281,7 @@ class Reading:
             taken = self._take(call, frames)
             return self._take_slowly(call, frames[taken:]) if taken < len(frames) else None
 
-        await stream.read(take)
+        await stream.read(take, self._gate)
         if stream.tail:
             now, held = self._record.time(), self._record.held
             reason = "the body ended in the middle of a frame"
@@ -295,8 +295,8 @@ class Reading:
         while start < len(frames):
             some = frames[start : start + SLICE_FRAMES]
             if are_light(some):
-                start += self._take(call, some)
-                await asyncio.sleep(0)
+                # Others have their turn between them, and all who have so much share one slice.
+                start += await self._gate.do(functools.partial(self._take, call, some))
                 continue
             for frame in some:
                 await self._take_weighed(call, frame)

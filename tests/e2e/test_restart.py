@@ -23,6 +23,7 @@ import pytest
 from adapters import events as ev
 from adapters.errors import DragomanError
 from proxy.errors import JournalUnavailable
+from proxy.gate import Gate
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
@@ -51,13 +52,13 @@ def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand each frame of the Engine over by itself, so that each is a write of its own."""
     whole = Stream.read
 
-    async def one_by_one(stream: Stream, take: Take) -> None:
+    async def one_by_one(stream: Stream, take: Take, gate: Gate) -> None:
         async def each(frames: Frames) -> None:
             for frame in frames:
                 if (busy := take([frame])) is not None:
                     await busy
 
-        await whole(stream, each)
+        await whole(stream, each, gate)
 
     monkeypatch.setattr(Stream, "read", one_by_one)
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.errors import OFFENDING_LIMIT
-from adapters.framing import FrameTooLarge, FramingError, sse
+from adapters.framing import FrameTooFull, FrameTooLarge, FramingError, sse
 from adapters.framing.sse import SseFrame, SseParser, format_comment, format_sse
 
 # The streams that tell event-stream parsers apart: body, frames, unterminated tail.
@@ -493,3 +493,23 @@ def test_what_is_written_is_read_back(
         for data, event, id, retry in written
     ]
     assert drain(SseParser(), cut(body, places)) == (expected, b"")
+
+
+@pytest.mark.parametrize("line", [b"data: 1\n", b":\n", b"a\n"])
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_a_frame_of_very_many_lines_is_too_full(line: bytes, end: bytes) -> None:
+    most, more = line * sse.MAX_FRAME_LINES, line * (sse.MAX_FRAME_LINES + 1)
+    around = b"event: tick\ndata: {}\n\n"
+    body = b"".join((around, most, b"\n\n", more, b"\n", around)).replace(b"\n", end)
+    cuts = [7_000, 7_001, len(body) - 30]
+    for chunks in ([body], cut(body, cuts)):
+        frames, tail = drain(SseParser(), chunks)
+        full = [frame for frame in frames if isinstance(frame, FrameTooFull)]
+        assert [str(frame) for frame in full] == [
+            f"a frame of {len(more) - 1} bytes has more than 16384 lines and was skipped"
+        ]
+        assert full[0].offending == more[:OFFENDING_LIMIT]
+        assert [frames[0], frames[-1]] == [SseFrame("tick", b"{}"), SseFrame("tick", b"{}")]
+        # One with as many as are allowed is read, which is nothing where none of them is data.
+        assert len(frames) == 3 + line.startswith(b"data")
+        assert tail == b""

@@ -21,9 +21,18 @@ from adapters.base import Call, Request, Response
 from adapters.body import body_of, file_in_base64
 from adapters.errors import ErrorCode
 from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame
+from adapters.framing.sse import SseFrame, SseParser
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.upstream.client import MOST_CARRYING, PIECE_BYTES, WHY_LIMIT, Stream, Upstream
+from proxy.gate import Gate
+from proxy.upstream.client import (
+    MANY_LINES,
+    MOST_CARRYING,
+    PIECE_BYTES,
+    SMALL_BYTES,
+    WHY_LIMIT,
+    Stream,
+    Upstream,
+)
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import until
 
@@ -76,12 +85,14 @@ async def read(upstream: Upstream, call: Call, framing: str = "sse") -> tuple[li
 
 
 async def collect(stream: Stream, frames: list[object]) -> None:
-    await stream.read(frames.extend)
+    await stream.read(frames.extend, Gate())
 
 
 async def test_many_small_frames_that_come_at_once_are_taken_in_pieces(
-    upstream: Upstream, origin: Origin
+    upstream: Upstream, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # All that is done fills its slice of a turn.
+    monkeypatch.setattr("proxy.gate.SLICE_SECONDS", 1e-9)
     frame = b"data: 1\n\n"
     body = frame * 200_000
     origin.answers = [head("200 OK", SSE, f"Content-Length: {len(body)}") + body]
@@ -97,12 +108,40 @@ async def test_many_small_frames_that_come_at_once_are_taken_in_pieces(
     async with upstream.stream(get("/x"), "sse") as answer, asyncio.TaskGroup() as group:
         assert isinstance(answer, Stream)
         task = group.create_task(others())
-        await answer.read(lambda frames: taken.append(len(frames)))
+        await answer.read(lambda frames: taken.append(len(frames)), Gate())
         task.cancel()
     assert sum(taken) == 200_000
-    assert max(taken) <= PIECE_BYTES // len(frame) + 1
+    assert max(taken) <= SMALL_BYTES // len(frame) + 1
     # Everybody else has a turn for each piece.
-    assert turns >= len(body) // PIECE_BYTES
+    assert turns >= len(body) // SMALL_BYTES
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n", b"id: 1\n\n", b":\n"])
+async def test_the_pieces_of_what_is_mostly_line_ends_are_small(
+    upstream: Upstream, origin: Origin, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def feed(parser: SseParser, data: bytes) -> list[SseFrame | FrameTooLarge]:
+        sizes.append(len(data))
+        return whole(parser, data)
+
+    whole = SseParser.feed
+    monkeypatch.setattr(SseParser, "feed", feed)
+    body = line * (PIECE_BYTES // len(line)) + b"x" * (3 * PIECE_BYTES) + b"\n\ndata: 1\n\n"
+    origin.answers = [head("200 OK", SSE, f"Content-Length: {len(body)}") + body]
+    frames: list[object] = []
+    async with upstream.stream(get("/x"), "sse") as answer:
+        assert isinstance(answer, Stream)
+        await collect(answer, frames)
+    assert [frame.data for frame in frames if isinstance(frame, SseFrame)] == [b"1"]
+    # What is mostly text is not cut up any smaller.
+    assert max(sizes) <= PIECE_BYTES
+    assert len(sizes) >= PIECE_BYTES // SMALL_BYTES
+    seen = 0
+    for size in sizes:
+        assert size <= SMALL_BYTES or body.count(line[-1:], seen, seen + size) <= MANY_LINES
+        seen += size
 
 
 async def test_what_a_library_quotes_of_a_backend_is_one_short_line(
@@ -292,7 +331,7 @@ async def test_frames_come_as_they_arrive_however_the_bytes_are_cut(
                 # The origin writes the rest only now: the first frame did not wait for it.
                 go_on.set()
 
-        await answer.read(take)
+        await answer.read(take, Gate())
     assert [(frame.event, frame.data) for frame in seen] == [("a", b"1"), ("b", b"2")]
 
 
@@ -356,7 +395,7 @@ async def test_a_stream_that_is_left_is_closed_at_once(upstream: Upstream, origi
     seen: list[object] = []
     async with upstream.stream(get("/execute/replay"), "sse") as answer:
         assert isinstance(answer, Stream)
-        reading = asyncio.create_task(answer.read(seen.extend))
+        reading = asyncio.create_task(answer.read(seen.extend, Gate()))
         await until(lambda: len(seen) == 1)
         reading.cancel()
     async with asyncio.timeout(5):

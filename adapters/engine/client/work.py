@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from adapters import events as ev
@@ -122,9 +123,14 @@ def tool_call(s: State, seen: Seen) -> list[ev.Event]:
 
 def _open(s: State, call_id: str, call: OpenCall) -> bool:
     """Remember a call as far as there is room; say whether there was any."""
-    others = [known for name, known in s.calls.items() if name != call_id]
-    size = sum(known.size for known in others) + call.size
-    if others and (len(others) >= ev.MOST_CALLS or size > ev.CALLS_BYTES):
+    others: Collection[OpenCall] = s.calls.values()
+    if (before := s.calls.get(call_id)) is not None:
+        others = [known for known in others if known is not before]
+    # What is over the number is not weighed: a backend that asks for too many asks for very many.
+    if len(others) >= ev.MOST_CALLS:
+        return False
+    size = sum([known.size for known in others]) + call.size
+    if others and size > ev.CALLS_BYTES:
         return False
     if size > KEPT_BYTES:
         size = sum(known.size for known in others if known.kept) + call.size

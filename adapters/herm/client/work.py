@@ -75,8 +75,7 @@ class Work:
         out = self._begun(seen)
         tool = name_in(payload, "tool") or "unknown"
         call = _call(seen, tool)
-        taken = sum(one.size for one in s.calls.values())
-        if len(s.calls) >= ev.MOST_CALLS or (taken and taken + call.size > ev.CALLS_BYTES):
+        if not self._has_room(call):
             what = f"call `{cut(call_id, CODE_LIMIT)}` is one too many"
             return out + self._asks.too_many(what, ev.MOST_CALLS)
         mcp = seen.type == "agent.mcp_tool_use"
@@ -107,10 +106,19 @@ class Work:
             out += self._asks.permission(call_id, call, seen.native)[1]
         return out
 
+    def _has_room(self, call: OpenCall) -> bool:
+        calls = self._s.calls
+        # What is over the number is not weighed: a backend that asks for too many asks for very
+        # many.
+        if len(calls) >= ev.MOST_CALLS:
+            return False
+        taken = sum([one.size for one in calls.values()])
+        return not taken or taken + call.size <= ev.CALLS_BYTES
+
     def _remembered(self, call: OpenCall) -> OpenCall:
         """Return a call as it is remembered: where there is no room for its input, it is not shown
         again by a pause that alone asks for it."""
-        kept = sum(one.size for one in self._s.calls.values() if one.kept)
+        kept = sum([one.size for one in self._s.calls.values() if one.kept])
         if kept + call.size <= KEPT_BYTES:
             return call
         return dataclasses.replace(call, input=None, kept=False)

@@ -65,6 +65,14 @@ FLOODS: Mapping[str, bytes] = {
 SMALL = 100_000
 """Frames of nothing that come at once."""
 
+LINES: Mapping[str, bytes] = {
+    # One frame of an event stream.
+    "ManyLines": b"a\n" * 2**19 + b"\n",
+    "NoLines": b"\n" * 2**20,
+    "NoLinesByCr": b"\r" * 2**20,
+}
+"""What may come in lines that say nothing."""
+
 MANY = 1_000
 """Frames that each open something which nothing ends, twice what a session remembers."""
 
@@ -75,6 +83,8 @@ ANSWERED = 8
 def _flood(name: str, dialect: str, place: int) -> Fault:
     if name == "ManyFrames":
         return Garbage(place, _FRAME[dialect] % b"{}" * SMALL)
+    if name in LINES:
+        return Garbage(place, LINES[name])
     if name in MANY_KINDS:
         return Garbage(place, many(name, dialect, MANY))
     if name == "NoEnd":
@@ -97,7 +107,7 @@ class _Floods(Faults):
         return _flood(self._name, self._dialect, source.randrange(8))
 
 
-WAYS = (*KINDS, *FLOODS, "ManyFrames", "NoEnd", *MANY_KINDS)
+WAYS = (*KINDS, *FLOODS, *LINES, "ManyFrames", "NoEnd", *MANY_KINDS)
 """How a scripted backend misbehaves: each fault, and each flood."""
 
 
