@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from adapters.events import Content, InputKind, JsonObject, Model, Policy
-from adapters.stored import Stored, take_version, version_member
+from adapters.stored import VERSION, Stored, take_version, version_member
 
 SAID_AS_MESSAGE = "said_as_message"
 """The key in an answer's `options` under which a face keeps the plain message that was taken as the
@@ -266,6 +266,11 @@ def decode_command(value: JsonObject) -> AnyCommand:
 def encode_command(command: Command) -> bytes:
     """Return the command as JSON, its version first, without a sealed value."""
     return b"{%b%b" % (VERSION_MEMBER, command.__pydantic_serializer__.to_json(command)[1:])
+
+
+def dump_command(command: Command) -> JsonObject:
+    """Return the same as a value."""
+    return {VERSION: Command.state_version, **command.model_dump(mode="json")}
 
 
 VERSION_MEMBER = version_member(Command)

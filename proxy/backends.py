@@ -3,8 +3,10 @@ reached, and what became of them since the last start."""
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import aiohttp
@@ -13,6 +15,7 @@ from adapters import commands as cmd
 from adapters.base import ClientCodec
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.registry import DIALECTS
+from proxy.bodies import RETRY_SECONDS
 from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
@@ -28,6 +31,10 @@ ENGINE = "engine"
 TASK = "task"
 """The kind of alias that a frontend chose: an Engine `task_id`."""
 
+MOST_STRANGERS = 64
+"""Requests without a key that wait for one backend at a time: a person completes a sign-in now and
+then, and a backend that answers none of them holds each connection for a minute."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -40,6 +47,7 @@ class Backends:
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
+        self._strangers: collections.Counter[str] = collections.Counter()
 
     def get(self, name: str) -> BackendSettings | None:
         """Return the backend with this name, if it is configured."""
@@ -119,10 +127,25 @@ class Backends:
             upstream = self._upstreams[backend.name] = Upstream(self._http, backend.url, auth)
         return upstream
 
-    def public_upstream(self, backend: BackendSettings) -> Upstream:
-        """Return connections to a backend that carry no credential of ours: for its routes which
-        are open to everybody, whose callers must not get rights by passing through here."""
-        return Upstream(self._http, backend.url, {})
+    @contextlib.contextmanager
+    def in_public(self, backend: BackendSettings) -> Iterator[Upstream]:
+        """Give connections to a backend that carry no credential of ours: for its routes which are
+        open to everybody, whose callers must not get rights by passing through here.
+
+        Raises:
+            DragomanError: too many of them wait for this backend now.
+        """
+        if self._strangers[backend.name] >= MOST_STRANGERS:
+            raise DragomanError(
+                "Too many such requests wait for their answers; try again.",
+                code=ErrorCode.OVERLOADED,
+                details={"retry_after": RETRY_SECONDS},
+            )
+        self._strangers[backend.name] += 1
+        try:
+            yield Upstream(self._http, backend.url, {})
+        finally:
+            self._strangers[backend.name] -= 1
 
     # What became of them.
 

@@ -31,7 +31,6 @@ from proxy.rows import SessionRow
 from proxy.session import RESET_SECONDS, Session
 from proxy.settings import BackendSettings, Settings
 from proxy.tasks import Tasks
-from proxy.upstream.client import Upstream
 
 __all__ = ["ATTACH_PAGE", "HANDLE", "QUIET_SECONDS", "TASK", "WORK_AT_ONCE", "Sessions"]
 
@@ -210,10 +209,6 @@ class Sessions:
             NotSupported: one cannot, and the session might become its.
         """
         self.backends.check(route, command)
-
-    def public_upstream(self, backend: BackendSettings) -> Upstream:
-        """Return connections to a backend that carry no credential of ours."""
-        return self.backends.public_upstream(backend)
 
     async def create(
         self,

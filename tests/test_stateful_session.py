@@ -53,6 +53,7 @@ from proxy.errors import (
     SessionNotFound,
     UpstreamUnavailable,
 )
+from proxy.gate import Gate
 from proxy.hub import entries_of
 from proxy.journal.base import Journal, Write
 from proxy.journal.memory import MemoryJournal
@@ -285,7 +286,7 @@ class PlainStream:
     head: Response = dataclasses.field(default_factory=lambda: Response(200))
     tail: bytes = b""
 
-    async def read(self, take: Take) -> None:
+    async def read(self, take: Take, gate: Gate) -> None:
         talk = self.talk
         while True:
             more = talk.more

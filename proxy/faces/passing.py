@@ -51,7 +51,8 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
     body = await read_bytes(request)
     sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
     try:
-        answer = await sessions.public_upstream(backend).call(Call("callback", sent))
+        with sessions.backends.in_public(backend) as upstream:
+            answer = await upstream.call(Call("callback", sent))
     except UpstreamError as error:
         # What went wrong names the backend's address, or quotes it: nothing for a stranger.
         text = "The backend gives no answer now; try again."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from adapters import commands as cmd
 from adapters import events as ev
@@ -15,7 +15,7 @@ from proxy.journal.base import Journal
 from proxy.repeats import Asked
 from proxy.rows import NewSession
 from proxy.session.admission import Admission, Origin, beside, check_batch
-from proxy.session.outbox import Outbox
+from proxy.session.outbox import Input, Outbox
 from proxy.session.record import Record
 from proxy.session.replies import Replies, noted
 from proxy.session.sending import Sending
@@ -27,6 +27,10 @@ __all__ = ["RESET_SECONDS", "Intake"]
 RESET_SECONDS = 60.0
 """How long a reset is given for the backend's own answer: a real eve 0.30.8 has taken 7 s, and 19 s
 on a busy machine."""
+
+
+LONG_BYTES = 64 * 1024
+"""Bytes of a command above which it is accepted in one turn of the loop and sent in another one."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -134,7 +138,8 @@ class Intake:
             if isinstance(one.command, cmd.AnswerInteraction) and one.command.sealed is not None:
                 self._record.held.add(one.command_id, one.command.sealed)
         at_once = self._outbox.line_up(admitted.inputs, self._record.state)
-        alone = len(ids) == 1 and not at_once
+        # A long one is sent in a turn of the loop of its own.
+        alone = len(ids) == 1 and not at_once and not _is_long(admitted.inputs)
         leaving = self._sending.leave(ids[0]) if alone else None
         put.handed_over = True
         stored = self._record.emit(
@@ -202,3 +207,7 @@ class Intake:
         if stored is not None:
             await stored
         self._sending.go_on()
+
+
+def _is_long(inputs: Iterable[Input]) -> bool:
+    return any(one.body is not None and len(one.body) > LONG_BYTES for one in inputs)

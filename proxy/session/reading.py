@@ -251,25 +251,33 @@ class Reading:
         try:
             load = functools.partial(self._files, call)
             async with self._upstream.stream(call, codec.framing, load) as answer:
+                # A session may have hundreds of streams, whose heads come together.
                 if isinstance(answer, Response):
-                    self.respond(call, await weighed_answer(answer, BODY_LIMIT))
+                    answer = await weighed_answer(answer, BODY_LIMIT)
+                    await self._gate.do(functools.partial(self.respond, call, answer))
                     return UpstreamUnavailable(
                         f"The backend answered {answer.status} where a stream was asked for.",
                         sent=True,
                     )
                 opened = True
-                record.hear(codec.opened(call, answer.head, record.time()))
+                head = answer.head
+                await self._gate.do(lambda: record.hear(codec.opened(call, head, record.time())))
                 # What waited for the stream may go now.
                 self._upward.go_on()
                 await self._read(call, answer)
         except UpstreamError as error:
-            if opened:
-                record.hear(codec.closed(call, CloseReason.LOST, record.time()))
-            else:
-                record.hear(self._failed(call, error))
+            await self._gate.do(functools.partial(self._lost, call, error, opened=opened))
             return error
-        record.hear(codec.closed(call, CloseReason.ENDED, record.time()))
+        ended = functools.partial(codec.closed, call, CloseReason.ENDED)
+        await self._gate.do(lambda: record.hear(ended(record.time())))
         return None
+
+    def _lost(self, call: Call, error: UpstreamError, *, opened: bool) -> None:
+        record = self._record
+        if opened:
+            record.hear(self._codec.closed(call, CloseReason.LOST, record.time()))
+        else:
+            record.hear(self._failed(call, error))
 
     # Frames.
 

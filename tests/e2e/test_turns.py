@@ -10,8 +10,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from adapters.events import Entry
+from proxy.scripted import BACKENDS, Options
 from tests.support.logs import BACKEND, asked, block, keeping, opened, put, started
+from tests.support.serving import served
 from tests.support.watched import watched
 
 CONFIGURATION = f"""
@@ -85,3 +89,39 @@ async def test_what_pruning_many_sessions_would_erase_is_told_calmly(tmp_path: P
         async with dragoman.http.post(url, json=wanted) as response:
             gone = await response.json()
     assert len(gone["sessions"]) == count
+
+
+@pytest.mark.parametrize("dialect", sorted(BACKENDS))
+@pytest.mark.parametrize("face", ["engine", "eve"])
+async def test_a_message_of_a_megabyte_is_taken_and_sent_calmly(
+    tmp_path: Path, dialect: str, face: str
+) -> None:
+    # Each of its characters is escaped, wherever it is written.
+    text = "script: text " + '"' * 510_000
+    backend = BACKENDS[dialect](Options(pace=0.0))
+    create = 'create = { agent = "agent_K4" }' if dialect == "herm" else ""
+    async with served(backend) as url:
+        table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'
+        async with watched(tmp_path, table) as dragoman, dragoman.calm():
+            base = f"{dragoman.url}/as/{face}/to/lab"
+            if face == "eve":
+                path, body = "/eve/v1/session", {"message": text}
+            else:
+                path, body = "/execute", {"task_id": "t", "message": text}
+            async with dragoman.http.post(base + path, json=body) as response:
+                assert response.status == (202 if face == "eve" else 200)
+                if face == "engine":
+                    assert b'"phase":"completed"' in await response.read()
+            listed = json.loads(await dragoman.get("/api/v1/sessions"))["sessions"]
+            path = f"/api/v1/sessions/{listed[0]['id']}/events?follow=1"
+            async with asyncio.timeout(30), dragoman.http.get(dragoman.url + path) as response:
+                async for line in response.content:
+                    if b'"turn.ended"' in line:
+                        break
+            log = await dragoman.get(f"/api/v1/sessions/{listed[0]['id']}/events")
+    events = [json.loads(line) for line in log.splitlines()]
+    said = [event for event in events if event["type"] == "message.received"]
+    assert [event["content"][0]["text"] for event in said] == [text]
+    # An eve says it twice in one record, which is more than is read: that is told.
+    told = [event["type"] for event in events].count("error.reported")
+    assert told == (1 if dialect == "eve" else 0)

@@ -20,6 +20,8 @@ from aiohttp import web
 from yarl import URL
 
 from proxy.app import create_app, create_listener
+from proxy.backends import MOST_STRANGERS
+from proxy.bodies import RETRY_SECONDS
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.eve import Variant, create_eve_app
 from proxy.scripted.eve_turns import Generation
@@ -250,6 +252,46 @@ async def test_a_stranger_does_not_hear_where_a_backend_is_nor_what_it_said(answ
             told = await answer.json()
         assert (answer.status, told["ok"]) == (503, False)
         assert told["error"] == "The backend gives no answer now; try again."
+
+
+async def test_strangers_hold_a_limited_number_of_connections_to_a_backend() -> None:
+    waiting = asyncio.Semaphore(0)
+    go_on = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        waiting.release()
+        await go_on.wait()
+        writer.write(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        port = await enter(listening(talk))
+        backends = tuple(backend_settings(n, "eve", f"http://{HOST}:{port}") for n in "bc")
+        tables = {"journal": {"url": "memory:"}, "backends": backends, "keys": (key_of("a"),)}
+        settings = Settings.model_validate(tables)
+        sessions = await enter(opened_sessions(settings))
+        main = await enter(served(create_app(settings, sessions)))
+        stack.push_async_callback(sessions.aclose)
+        http = await enter(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+
+        async def call_back(backend: str) -> tuple[int, str | None]:
+            url = f"{main}/as/eve/to/{backend}/eve/v1/callback/t"
+            async with http.post(url, json={}) as answer:
+                return answer.status, answer.headers.get("Retry-After")
+
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            held = [group.create_task(call_back("b")) for _ in range(MOST_STRANGERS)]
+            for _ in held:
+                await waiting.acquire()
+            assert await call_back("b") == (503, str(RETRY_SECONDS))
+            # Those of another backend are others'.
+            other = group.create_task(call_back("c"))
+            await waiting.acquire()
+            go_on.set()
+        assert {task.result()[0] for task in [*held, other]} == {202}
+        assert (await call_back("b"))[0] == 202
 
 
 async def snapshot(http: aiohttp.ClientSession, session: str, **query: int) -> list[dict[str, Any]]:

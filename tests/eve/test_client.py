@@ -1289,6 +1289,38 @@ def test_garbage_is_reported_and_the_stream_goes_on() -> None:
     assert wire.of(ev.TurnStarted)
 
 
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+@pytest.mark.parametrize("first", ["data", "type"])
+@pytest.mark.parametrize("words", ["ours", "others", "short"])
+def test_a_message_whose_record_is_too_long_to_be_read_has_its_receipt(
+    generation: str, first: str, words: str
+) -> None:
+    wire = Wire(generation)
+    wire.begin("hi")
+    wire.close()
+    text = '"\u00e9\x01\n' * (30_000 if words != "short" else 10)
+    call = wire.command(cmd.SendMessage(content=(ev.Text(text=text),), policy="queue"))
+    wire.answer(call, 200, {"ok": True, "sessionId": "wrun_1", "status": "accepted"})
+    wire.begin()
+    said = text if words != "others" else f"not {text}"
+    record = {"type": "message.received", "data": {"sequence": 1, "message": said}}
+    if first == "data":
+        record = {"data": {"message": said, "parts": []}, "type": "message.received"}
+    begin = orjson.dumps(record)[:512]
+    before = len(wire.of(ev.MessageReceived))
+    wire.take(wire.codec.garbage(wire.main, begin, "a frame is too long", wire.now))
+    assert wire.of(ev.ErrorReported)[-1].message == "eve: a frame is too long"
+    received = wire.of(ev.MessageReceived)[before:]
+    assert [event.content for event in received] == (
+        [(ev.Text(text=text),)] if words == "ours" else []
+    )
+    # It is not received twice, though the stream is read again from before it.
+    wire.take(wire.codec.garbage(wire.main, begin, "a frame is too long", wire.now))
+    assert len(wire.of(ev.MessageReceived)) == before + len(received)
+    wire.close()
+    assert not wire.normalizer.repairs
+
+
 @pytest.mark.parametrize("piece", [5, None, ["x"]])
 def test_a_piece_of_an_open_text_that_is_no_text_is_kept_as_what_nobody_knows(piece: Any) -> None:
     wire = Wire("S2")

@@ -59,7 +59,8 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import rest_of
 from adapters.eve.client.work import Work
 from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, format_json, name_of, parse_json
+from adapters.jsonvalue import JsonError, name_of, parse_json
+from adapters.longtext import format_state, held_long
 from adapters.stored import Kept, fill, newest
 
 _PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
@@ -259,7 +260,7 @@ class EveClient(ClientCodec):
             for thread, events in held.items():
                 s.lines[thread].held = [raw.dump(event) for event in events]
             s.token = None
-            return _state_json(s)
+            return format_state(s)
         finally:
             s.token = token
             for thread, events in held.items():
@@ -284,7 +285,7 @@ class EveClient(ClientCodec):
                     fields = zip(_PLACE_FIELDS, newest([*known], place), strict=True)
                     at.by_thread[thread] = fill(Place, dict(fields))
         if len(stored := newest(first, later)) > 1:
-            become(s, fill(State, stored[1]))
+            become(s, held_long(fill(State, stored[1])))
             # Of a position the token is that of the snapshot before.
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
             for line in s.lines.values():
@@ -377,12 +378,5 @@ class EveClient(ClientCodec):
         return out
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        self._kept.touched = True
         return self._reading.garbage(call, offending, reason, now)
-
-
-def _state_json(state: State) -> bytes:
-    try:
-        return orjson.dumps(state)
-    except orjson.JSONEncodeError:
-        # It holds an integer beyond 64 bits, as held events may.
-        return format_json(dataclasses.asdict(state))

@@ -11,6 +11,7 @@ from adapters.eve.client.contents import flattened
 from adapters.eve.client.records import Live, State
 from adapters.eve.client.retries import is_about, is_waiting
 from adapters.eve.client.values import dump
+from adapters.longtext import held_long
 
 RECOVER_MS = 10_000
 """How long the stream may take to show a command that a crash or a lost answer left in doubt."""
@@ -43,18 +44,17 @@ class Inputs:
         """Remember a message, of which the stream will show a receipt."""
         if any(item["command_id"] == command_id for item in self._s.pending):
             return
-        self._s.pending.append(
-            {
-                "command_id": command_id,
-                "kind": kind,
-                "flat": flattened(content),
-                "content": [dump(block) for block in content],
-                "delivery": None,
-                "settled": False,
-                "creates": creates,
-                "step": step,
-            }
-        )
+        known = {
+            "command_id": command_id,
+            "kind": kind,
+            "flat": flattened(content),
+            "content": [dump(block) for block in content],
+            "delivery": None,
+            "settled": False,
+            "creates": creates,
+            "step": step,
+        }
+        self._s.pending.append(held_long(known))
 
     def doubt(self, command_id: str) -> None:
         """Remember that a command may have arrived."""

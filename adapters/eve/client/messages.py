@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters import raw
+from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import content_of
 from adapters.eve.client.holding import Holding
@@ -14,11 +15,18 @@ from adapters.eve.client.places import Places
 from adapters.eve.client.records import SAID_MOST, Line, Record, State
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import C_KEYS, digest_of, rest_of
-from adapters.jsonvalue import text_of
+from adapters.jsonvalue import format_json, text_of
 
 CHILD_HEARD = 4_096
 """Characters of a message to a child that are remembered. A T says it again after a pause in which
 it had put it aside; one that is longer is shown a second time then."""
+
+LONG_MESSAGE = 64 * 1024
+"""Characters from which the record of a message may be longer than what is read of a record: each
+may be twelve bytes of it."""
+
+SAME = 256
+"""Bytes of the words in a record by which it is known."""
 
 _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 
@@ -99,6 +107,22 @@ class Messages:
             record.native,
             extra=rest_of(data, _RECEIVED_KEYS),
         )
+
+    def too_long(self, line: Line, offending: bytes, now: int) -> list[ev.Event]:
+        """Hear how a record begins that is too long to be read: that of a message says the words
+        twice. One of ours whose words begin in the same way has its receipt."""
+        said = offending.partition(b'"message":')[2]
+        for item in self._s.pending:
+            text = item["flat"]
+            if len(text) < LONG_MESSAGE or len(said) < SAME:
+                continue
+            if format_json(text[: len(said)]).startswith(said):
+                delivery = item["delivery"]
+                native = ev.NativeRef(dialect=wire.DIALECT, type="message.received")
+                deliveries = {} if delivery is None else {delivery: None}
+                record = Record("message.received", {"message": text}, deliveries, native, now)
+                return self.message_received(line, record)
+        return []
 
     def _to_remember(self, line: Line, text: str) -> str:
         """Return what is remembered of a message: only a T says or takes it again."""

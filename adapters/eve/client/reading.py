@@ -37,7 +37,7 @@ _COUNTS = ("sequence", "stepIndex")
 class Reading:
     """Takes a record, and hands it on."""
 
-    __slots__ = ("_ends", "_handlers", "_holding", "_resolving", "_s")
+    __slots__ = ("_ends", "_handlers", "_holding", "_messages", "_resolving", "_s")
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Reading:
         self._holding = holding
         self._resolving = resolving
         self._ends = ends
+        self._messages = messages
         self._handlers: dict[str, Callable[[Line, Record], list[ev.Event]]] = {
             "session.started": sessions.session_started,
             "session.waiting": sessions.session_waiting,
@@ -147,6 +148,9 @@ class Reading:
         """Return the report of a line that cannot be read."""
         line = self._s.lines.get(call.thread_id)
         turn_id = None if line is None else line.turn
-        return [
+        out: list[ev.Event] = [
             raw.garbled(wire.DIALECT, reason, offending, thread_id=call.thread_id, turn_id=turn_id)
         ]
+        if line is not None and line.thread == ev.MAIN:
+            out += self._messages.too_long(line, offending, now)
+        return out

@@ -10,6 +10,7 @@ from adapters.base import Call, Response
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import State
 from adapters.eve.client.server import Server
+from adapters.longtext import held_long
 
 READY_FIRST_MS = 250
 
@@ -63,7 +64,7 @@ class Retries:
                 "also": list(call.also),
                 "name": call.name,
                 "path": call.request.path,
-                "body": None if body is None else body.decode(),
+                "body": None if body is None else held_long(body.decode()),
                 "since": now,
                 "tries": 0,
                 "at": None,

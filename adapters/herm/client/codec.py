@@ -35,7 +35,7 @@ from adapters.herm.client.sessions import Sessions
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
 from adapters.herm.client.work import Work
-from adapters.jsonvalue import format_json, parse_json
+from adapters.longtext import format_state, held_long
 from adapters.stored import Kept, fill, newest
 
 RUNNING_PATIENCE_MS = 3_600_000
@@ -117,8 +117,8 @@ class HermClient(ClientCodec):
         call = self._sessions.create(command_id, command)
         if isinstance(command, cmd.SendMessage):
             self._s.pending = expected(command_id, command)
-        value: Any = parse_json(cmd.encode_command(command))
-        self._s.first = First(command_id, value)
+        first = First(command_id, cmd.dump_command(command))
+        self._s.pending, self._s.first = held_long([self._s.pending, first])
         return call
 
     def _step(self, command_id: str, command: cmd.AnyCommand) -> Call:
@@ -358,12 +358,7 @@ class HermClient(ClientCodec):
         )
 
     def _state(self) -> bytes:
-        try:
-            # Without a copy of all that is open, which `asdict` makes.
-            return orjson.dumps(self._s)
-        except orjson.JSONEncodeError:
-            # It holds an integer beyond 64 bits, as what waits may.
-            return format_json(dataclasses.asdict(self._s))
+        return format_state(self._s)
 
     def snapshot(self) -> bytes:
         return self._kept.snapshot(self._place(), self._state())
@@ -385,7 +380,7 @@ class HermClient(ClientCodec):
         if stored := newest(first, later):
             place = newest(*(part[0] if part else [] for part in (first, later)))
             become(self._at, fill(Place, dict(zip(_PLACE_FIELDS, place, strict=True))))
-            become(self._s, fill(State, stored[1]))
+            become(self._s, held_long(fill(State, stored[1])))
         self._live = False
         if self._s.session is None:
             self._s.pending = None
