@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -11,7 +15,17 @@ from typing import Any
 
 import pytest
 
-from proxy.turns import BOUND, BUCKETS, PERIOD, TURNS, Turns, WatchedLoop, watch
+from proxy.turns import (
+    BOUND,
+    BUCKETS,
+    MOST_READY,
+    PERIOD,
+    TURNS,
+    Turns,
+    WatchedLoop,
+    WatchedSelector,
+    watch,
+)
 from tests.support.watched import watched
 
 LONG = 0.06
@@ -107,3 +121,48 @@ async def test_a_server_tells_of_its_turns(tmp_path: Path) -> None:
         after = await dragoman.turns()
     assert after.all > before.all
     assert after.longest > 0
+
+
+def test_a_selector_tells_of_few_files_in_one_turn_and_of_all_in_the_next_ones() -> None:
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(contextlib.closing(WatchedSelector(Turns())))
+        pairs = [socket.socketpair() for _ in range(2 * MOST_READY + 5)]
+        for pair in pairs:
+            for one in pair:
+                stack.callback(one.close)
+        for number, (ours, theirs) in enumerate(pairs):
+            theirs.send(b"x")
+            selector.register(ours.fileno(), selectors.EVENT_READ, number)
+        turns: list[list[int]] = []
+        for _ in range(3):
+            ready = selector.select(0)
+            turns.append([key.data for key, _ in ready])
+            for key, _ in ready:
+                pairs[key.data][0].recv(1)
+        assert list(map(len, turns)) == [MOST_READY, MOST_READY, 5]
+        assert sorted(itertools.chain(*turns)) == list(range(len(pairs)))
+        assert selector.select(0) == []
+
+
+def test_a_selector_tells_nothing_of_a_file_that_is_another_one_now() -> None:
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(contextlib.closing(WatchedSelector(Turns())))
+        pairs = [socket.socketpair() for _ in range(MOST_READY + 3)]
+        for pair in pairs:
+            for one in pair:
+                stack.callback(one.close)
+        for number, (ours, theirs) in enumerate(pairs):
+            theirs.send(b"x")
+            selector.register(ours.fileno(), selectors.EVENT_READ, number)
+        told = {key.data for key, _ in selector.select(0)}
+        gone, again, same = sorted(set(range(len(pairs))) - told)
+        for number in told:
+            selector.unregister(pairs[number][0].fileno())
+        selector.unregister(pairs[gone][0].fileno())
+        # It is waited for anew, as another file of that number would be, and says nothing.
+        number = pairs[again][0].fileno()
+        selector.unregister(number)
+        pairs[again][0].recv(1)
+        selector.register(number, selectors.EVENT_READ, again)
+        assert [key.data for key, _ in selector.select(0)] == [same]
+        assert [key.data for key, _ in selector.select(0)] == [same]

@@ -260,10 +260,7 @@ class Reading:
                         sent=True,
                     )
                 opened = True
-                head = answer.head
-                await self._gate.do(lambda: record.hear(codec.opened(call, head, record.time())))
-                # What waited for the stream may go now.
-                self._upward.go_on()
+                await self._gate.do(functools.partial(self._opened, call, answer.head))
                 await self._read(call, answer)
         except UpstreamError as error:
             await self._gate.do(functools.partial(self._lost, call, error, opened=opened))
@@ -271,6 +268,11 @@ class Reading:
         ended = functools.partial(codec.closed, call, CloseReason.ENDED)
         await self._gate.do(lambda: record.hear(ended(record.time())))
         return None
+
+    def _opened(self, call: Call, head: Response) -> None:
+        self._record.hear(self._codec.opened(call, head, self._record.time()))
+        # What waited for the stream may go now.
+        self._upward.go_on()
 
     def _lost(self, call: Call, error: UpstreamError, *, opened: bool) -> None:
         record = self._record
