@@ -67,10 +67,6 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MOST_TOLD = 16
-"""Writes whose outcome is told in one turn of the loop: each wakes somebody who goes on with up to
-a millisecond of work in the next one."""
-
 READERS = 2
 """Threads that read. SQLite gives 1.7 million rows a second to one; two keep a long replay from
 delaying the rest.
@@ -244,7 +240,7 @@ class SqliteJournal(Journal):
         """Tell who is next, in order, for a slice of a turn of the loop: what they do then, for
         each reader of a session, takes a millisecond and more."""
         begun = time.perf_counter()
-        for _ in range(min(len(self._untold), MOST_TOLD)):
+        while self._untold:
             done, outcome = self._untold.popleft()
             try:
                 done(outcome)
