@@ -244,7 +244,7 @@ class ClientCodec(Stored, abc.ABC):
         """Take the time; called at `wake_at` or later."""
 
     def webhook(self, request_id: str) -> str | None:
-        """Return the address to which the provider of an open sign-in returns, or None.
+        """Return the OAuth callback URL of an open sign-in, or None.
 
         It holds a live token of the backend, so no event carries it.
         """

@@ -121,7 +121,7 @@ class Normalizer:
                 self._keep(event, broken)
         if self._asked:
             self._pause_again()
-        # What was let through is not kept for as long as nothing follows.
+        # Drop the reference: an idle session must not keep its last batch alive.
         self._out = []
         return out
 

@@ -30,10 +30,10 @@ from adapters.fidelity import CANONICAL
 from adapters.framing import FrameTooLarge
 from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.framing.sse import SseFrame, SseParser
-from adapters.inputs import BadInput, Inputs
 from adapters.jsonvalue import JsonError, parse_json
 from adapters.leg import stamp
 from adapters.normalizer import Normalizer
+from adapters.recorded_inputs import BadInput, Inputs
 from adapters.registry import DIALECTS
 from adapters.state import LawBroken, LogState
 

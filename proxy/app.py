@@ -21,10 +21,10 @@ from adapters.registry import DIALECTS, faces
 from proxy.auth import Key
 from proxy.errors import ConfigError
 from proxy.faces.table import add_face
-from proxy.keys import ASKED, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import FAULT, NO_HTTP, fault_of
 from proxy.origins import add_origins, allowed, preflight
-from proxy.repeats import Asked
+from proxy.repeats import Submission
 from proxy.routes import control, health, metrics
 from proxy.sessions import Sessions
 from proxy.settings import ListenerSettings, Settings
@@ -60,23 +60,25 @@ async def _entrance(
     try:
         with request.app[SESSIONS].holding():
             response = await handler(request)
-            if (asked := request.get(ASKED)) is not None:
-                await _reply(request, response, asked)
+            if (submission := request.get(SUBMISSION)) is not None:
+                await _reply(request, response, submission)
             return response
     except ConnectionError:
         # The client has left. aiohttp finds that out once more, and logs no error for it.
         return web.Response()
     finally:
-        if (asked := request.get(ASKED)) is not None:
-            asked.over(whole=False)
+        if (submission := request.get(SUBMISSION)) is not None:
+            submission.over(whole=False)
 
 
-async def _reply(request: web.Request, response: web.StreamResponse, asked: Asked) -> None:
+async def _reply(
+    request: web.Request, response: web.StreamResponse, submission: Submission
+) -> None:
     """Write a reply here, so that it is known whether it was written to its end."""
     with contextlib.suppress(ConnectionError):
         await response.prepare(request)
         await response.write_eof()
-        asked.over(whole=True)
+        submission.over(whole=True)
 
 
 def _foreign(request: web.Request) -> web.Response | None:

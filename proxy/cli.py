@@ -40,8 +40,8 @@ from adapters.commands import AnyCommand
 from adapters.errors import DragomanError, NotSupported
 from adapters.events import Entry
 from adapters.fidelity import CANONICAL, ORDER, Ledger, Report
-from adapters.inputs import BadInput, read_inputs
 from adapters.paths import path_of
+from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.registry import DIALECTS
 from proxy import logs
 from proxy import matrix as tables

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from proxy.auth import Key
 from proxy.bodies import Hold
-from proxy.repeats import Asked
+from proxy.repeats import Submission
 from proxy.sessions import Sessions
 from proxy.settings import Settings
 
@@ -18,7 +18,7 @@ KEYS: web.AppKey[Sequence[Key]] = web.AppKey("keys", tuple)
 LISTENER_ROUTE = web.AppKey("listener_route", str)
 """The route of a listener, whose paths do not name one."""
 
-ASKED = web.RequestKey("asked", Asked)
+SUBMISSION = web.RequestKey("submission", Submission)
 """What identifies a request that gives commands, whose repeats are to be recognised."""
 
 HELD = web.RequestKey("held", Hold)

@@ -15,7 +15,7 @@ from proxy.backends import ENGINE, TASK, Backends
 from proxy.clock import Clock, Ids
 from proxy.journal.base import Journal
 from proxy.live import HANDLE, Live
-from proxy.repeats import IDEMPOTENT, REQUEST, Asked, identity
+from proxy.repeats import IDEMPOTENT, REQUEST, Submission, identity
 from proxy.rows import LegRow, NewSession, SessionRow
 from proxy.session import Session, codec_of
 from proxy.settings import BackendSettings
@@ -34,7 +34,8 @@ class Wanted:
     """A session as it is asked for: on a route, by the owner's key `by`, through the face of a
     dialect, with its first commands and the bytes of their files.
 
-    `succeeds` is an expired session whose names it takes over. `asked` is the request that gave it.
+    `succeeds` is an expired session whose names it takes over. `submission` is the request that
+    gave it.
     """
 
     owner: str
@@ -48,7 +49,7 @@ class Wanted:
     options: Mapping[str, Any] | None = None
     aliases: Sequence[tuple[str, str]] = ()
     succeeds: SessionRow | None = None
-    asked: Asked | None = None
+    submission: Submission | None = None
 
 
 class Making:
@@ -89,7 +90,7 @@ class Making:
         codec = codec_of(wanted.dialect, backend.name, self._faces.get(wanted.dialect, {}))
         if native_id is None and backend.dialect == ENGINE:
             native_id = await self._new_name(row, backend, wanted.aliases)
-        asked, succeeds = wanted.asked, wanted.succeeds
+        submission, succeeds = wanted.submission, wanted.succeeds
         new = NewSession(
             row,
             backend.name,
@@ -97,7 +98,7 @@ class Making:
             codec,
             _names(row, wanted),
             None if succeeds is None else succeeds.key,
-            [] if asked is None else [(REQUEST, asked.body)],
+            [] if submission is None else [(REQUEST, submission.body)],
         )
         session = self._live.make(row, LegRow(row.key, 0, backend.name, native_id), backend)
         # Who finds it on disk before we hear that it is there waits for this one: two of it would
@@ -110,7 +111,7 @@ class Making:
                 wanted.commands,
                 by=wanted.by,
                 blobs=wanted.blobs,
-                asked=asked,
+                submission=submission,
             )
             self._live.admit(session)
             made.set_result(self._live.hold(session))
@@ -141,28 +142,30 @@ class Making:
         )
 
     async def made_by(
-        self, asked: Asked, *, owner: str, route: str
+        self, submission: Submission, *, owner: str, route: str
     ) -> tuple[Session, list[str]] | None:
-        """Return the session that a create made which `asked` repeats, and the ids of its first
-        commands; None where it is new.
+        """Return the session that a create made which `submission` repeats, and the ids of its
+        first commands; None where it is new.
 
         Raises:
             DragomanError: its `Idempotency-Key` is another request's, or that session's, which is
                 gone.
         """
-        kind, name = (REQUEST, asked.body) if asked.key is None else (IDEMPOTENT, asked.key)
+        kind, name = (
+            (REQUEST, submission.body) if submission.key is None else (IDEMPOTENT, submission.key)
+        )
         found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
         if found is None:
             return None
         try:
             session = await self._live.get(found, owner=owner, route=route)
         except DragomanError:
-            if asked.key is None:
+            if submission.key is None:
                 # Whatever became of it, who asks did not say that it is the same.
                 return None
             raise
-        ids = session.repeated(asked)
-        if ids is None and asked.key is not None:
+        ids = session.repeated(submission)
+        if ids is None and submission.key is not None:
             # The key holds for as long as the session; what else it said, not so long.
             ids = []
         return None if ids is None else (session, ids)
@@ -206,17 +209,17 @@ def _names(row: SessionRow, wanted: Wanted) -> list[tuple[str, str]]:
     """Return the first names of a session."""
     # Also a session of another dialect is found by the tokens that the eve face shows of it.
     names = [*wanted.aliases, (HANDLE, handle_of(row.secret))]
-    if wanted.asked is not None and wanted.asked.key is not None:
-        names.append((IDEMPOTENT, wanted.asked.key))
+    if wanted.submission is not None and wanted.submission.key is not None:
+        names.append((IDEMPOTENT, wanted.submission.key))
     return names
 
 
 def _first(row: SessionRow, backend: BackendSettings, wanted: Wanted) -> list[ev.Event]:
     """Return the events that a log begins with."""
     options = wanted.options
-    if wanted.asked is not None and not wanted.commands:
+    if wanted.submission is not None and not wanted.commands:
         # Else the first command has it.
-        options = {**(options or {}), REQUEST: identity(wanted.asked, row.id, sealed=False)}
+        options = {**(options or {}), REQUEST: identity(wanted.submission, row.id, sealed=False)}
     started = ev.SessionStarted(
         thread_id=ev.MAIN,
         agent={"id": backend.create.agent or backend.name, "name": backend.name},

@@ -69,10 +69,10 @@ class Accepted:
     ids: list[str]
     lost_at: int | None = None
     retry: int = 0
-    asked: Asked | None = None
+    submission: Submission | None = None
 
 
-class Asked:
+class Submission:
     """A request that gives commands, from its begin to the end of its reply."""
 
     __slots__ = ("_accepted", "_lost", "_reachable", "_tell", "body", "key", "retry")
@@ -111,7 +111,7 @@ class Asked:
             tell(accepted, False)
             return
         self._tell = tell
-        accepted.asked = self
+        accepted.submission = self
 
     def over(self, *, whole: bool) -> None:
         """Hear that the reply is over, and whether it was written to its end, which it was not to a
@@ -121,7 +121,7 @@ class Asked:
         accepted, tell = self._accepted, self._tell
         if accepted is not None and tell is not None:
             # The session goes on remembering it, and is to leave memory without a collection.
-            self._tell = accepted.asked = None
+            self._tell = accepted.submission = None
             tell(accepted, whole)
 
 
@@ -178,7 +178,7 @@ class Requests:
             if command_id in known.ids:
                 known.body = None
 
-    def find(self, asked: Asked, now: int) -> Accepted | None:
+    def find(self, submission: Submission, now: int) -> Accepted | None:
         """Return the request that another one repeats, or None; it does so once for each reply that
         broke off.
 
@@ -186,24 +186,24 @@ class Requests:
             DragomanError: with the code KEY_REUSED, it has the key of another request.
         """
         for known in reversed(self._known.values()):
-            if asked.key is not None:
-                if known.key != asked.key or now - known.at > KEY_MS:
+            if submission.key is not None:
+                if known.key != submission.key or now - known.at > KEY_MS:
                     continue
-                if known.body not in (None, asked.body):
+                if known.body not in (None, submission.body):
                     raise DragomanError(
                         "This `Idempotency-Key` was sent with another request; "
                         "each request needs one of its own.",
                         code=ErrorCode.KEY_REUSED,
                     )
                 return known
-            if known.body != asked.body:
+            if known.body != submission.body:
                 continue
-            if known.asked is not None and known.asked.leaving:
+            if known.submission is not None and known.submission.leaving:
                 # Also where nobody has noticed yet that its client is gone.
-                known.asked.over(whole=False)
+                known.submission.over(whole=False)
             if known.lost_at is not None and now - known.lost_at <= LOST_MS:
                 return known
-            if asked.retry > known.retry and now - known.at <= RETRY_MS:
+            if submission.retry > known.retry and now - known.at <= RETRY_MS:
                 return known
         return None
 
@@ -232,9 +232,9 @@ class InOrder:
         )
 
     @contextlib.asynccontextmanager
-    async def turn(self, owner: str, route: str, asked: Asked) -> AsyncIterator[None]:
+    async def turn(self, owner: str, route: str, submission: Submission) -> AsyncIterator[None]:
         """Wait until no equal request of this owner and route is being accepted."""
-        name = (owner, route, asked.key or asked.body)
+        name = (owner, route, submission.key or submission.body)
         lock = self._locks.get(name)
         if lock is None:
             lock = self._locks[name] = asyncio.Lock()
@@ -242,13 +242,13 @@ class InOrder:
             yield
 
 
-def identity(asked: Asked, request_id: str, *, sealed: bool) -> Mapping[str, str | int]:
+def identity(submission: Submission, request_id: str, *, sealed: bool) -> Mapping[str, str | int]:
     """Return what is stored of a request; of one that holds a secret only its key."""
     value: dict[str, str | int] = {"id": request_id}
-    if asked.retry:
-        value["retry"] = asked.retry
+    if submission.retry:
+        value["retry"] = submission.retry
     if not sealed:
-        value["body"] = asked.body
-    if asked.key is not None:
-        value["key"] = asked.key
+        value["body"] = submission.body
+    if submission.key is not None:
+        value["key"] = submission.key
     return value

@@ -25,7 +25,7 @@ from proxy.journal.base import Journal
 from proxy.keeping import Keeping
 from proxy.live import HANDLE, QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
 from proxy.making import Making, Wanted
-from proxy.repeats import Asked, InOrder
+from proxy.repeats import InOrder, Submission
 from proxy.retention import Doomed, Limits
 from proxy.rows import SessionRow
 from proxy.session import RESET_SECONDS, Session
@@ -221,7 +221,7 @@ class Sessions:
         options: Mapping[str, Any] | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
-        asked: Asked | None = None,
+        submission: Submission | None = None,
     ) -> Session:
         """Make a session that nothing is said in yet; for the rest see `create_with`."""
         wanted = Wanted(
@@ -234,7 +234,7 @@ class Sessions:
             options=options,
             aliases=aliases,
             succeeds=succeeds,
-            asked=asked,
+            submission=submission,
         )
         session, _ = await self._making.make(wanted)
         return session
@@ -253,7 +253,7 @@ class Sessions:
         options: Mapping[str, Any] | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
-        asked: Asked | None = None,
+        submission: Submission | None = None,
     ) -> tuple[Session, list[str]]:
         """Make a session on a route's backend and submit its first commands, `by` a key through the
         face of `dialect`; return it and their ids. Durable on return, as one: when a command is
@@ -261,7 +261,7 @@ class Sessions:
 
         `succeeds` is an expired session whose names it takes over. It begins with a gap, and an
         Engine goes on with the same task: that has a memory of its own. A repeat of the request
-        `asked` is found by `made_by` from then on.
+        `submission` is found by `made_by` from then on.
 
         Raises:
             DragomanError: there is no such route, its backend cannot be driven, or a command is
@@ -280,21 +280,21 @@ class Sessions:
             options=options,
             aliases=aliases,
             succeeds=succeeds,
-            asked=asked,
+            submission=submission,
         )
         return await self._making.make(wanted)
 
     async def made_by(
-        self, asked: Asked, *, owner: str, route: str
+        self, submission: Submission, *, owner: str, route: str
     ) -> tuple[Session, list[str]] | None:
-        """Return the session that a create made which `asked` repeats, and the ids of its first
-        commands; None where it is new.
+        """Return the session that a create made which `submission` repeats, and the ids of its
+        first commands; None where it is new.
 
         Raises:
             DragomanError: its `Idempotency-Key` is another request's, or that session's, which is
                 gone.
         """
-        return await self._making.made_by(asked, owner=owner, route=route)
+        return await self._making.made_by(submission, owner=owner, route=route)
 
     async def get(self, name: str, *, owner: str | None, route: str | None) -> Session:
         """Return the session that `name` stands for: its public id, or an alias in its owner's
@@ -353,7 +353,7 @@ class Sessions:
         by: str,
         face: str,
         details: Mapping[str, Any] | None = None,
-        asked: Asked | None = None,
+        submission: Submission | None = None,
     ) -> None:
         """Submit a command and wait for what comes of it; of a reset, until the session has ended.
 
@@ -362,7 +362,7 @@ class Sessions:
         """
         after = session.last_seq
         (command_id,) = await session.submit(
-            [command], by=by, face=face, details=details, asked=asked
+            [command], by=by, face=face, details=details, submission=submission
         )
         patience = RESET_SECONDS if isinstance(command, cmd.Reset) else SETTLE_SECONDS
         due = self.clock.monotonic() + patience

@@ -16,21 +16,21 @@ from proxy.repeats import (
     REQUESTS_KEPT,
     RETRY_MS,
     Accepted,
-    Asked,
     InOrder,
     Requests,
+    Submission,
     identity,
 )
 
 
-def asked(body: bytes = b"continue", reachable: bool = True, **headers: str) -> Asked:
+def asked(body: bytes = b"continue", reachable: bool = True, **headers: str) -> Submission:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Asked("POST", "/x", CIMultiDict(names), body, lambda: reachable)
+    return Submission("POST", "/x", CIMultiDict(names), body, lambda: reachable)
 
 
 def heard(
     requests: Requests,
-    request: Asked,
+    request: Submission,
     name: str,
     at: int = 0,
     *,
@@ -66,11 +66,11 @@ def test_equal_is_what_has_the_same_method_path_and_body() -> None:
     # As aiohttp gives what is no UTF-8.
     name = "\udcff"
     headers = CIMultiDict({"Idempotency-Key": name})
-    heard(requests, Asked("POST", name, headers, b"", lambda: True), "c1").lost_at = 0
+    heard(requests, Submission("POST", name, headers, b"", lambda: True), "c1").lost_at = 0
     for method, path in (("PUT", name), ("POST", "/x")):
-        assert requests.find(Asked(method, path, CIMultiDict(), b"", lambda: True), 0) is None
-    assert requests.find(Asked("POST", name, CIMultiDict(), b"", lambda: True), 0) is not None
-    assert requests.find(Asked("POST", name, headers, b"", lambda: True), 0) is not None
+        assert requests.find(Submission(method, path, CIMultiDict(), b"", lambda: True), 0) is None
+    assert requests.find(Submission("POST", name, CIMultiDict(), b"", lambda: True), 0) is not None
+    assert requests.find(Submission("POST", name, headers, b"", lambda: True), 0) is not None
 
 
 def test_what_broke_off_may_come_again_for_a_while() -> None:
@@ -120,7 +120,7 @@ def test_a_client_that_is_gone_is_noticed_when_it_comes_again() -> None:
     requests = Requests()
     accepted = heard(requests, asked(), "c1")
     there = True
-    first = Asked("POST", "/x", CIMultiDict(), b"continue", lambda: there)
+    first = Submission("POST", "/x", CIMultiDict(), b"continue", lambda: there)
 
     def tell(request: object, whole: bool) -> None:
         accepted.lost_at = None if whole else 5
@@ -137,18 +137,18 @@ def test_a_reply_that_was_written_is_whole_if_its_client_is_there(there: bool) -
     first = asked(reachable=there)
     accepted = heard(Requests(), asked(), "c1")
     first.accept(accepted, lambda _, whole: told.append(whole))
-    assert accepted.asked is first
+    assert accepted.submission is first
     first.over(whole=True)
     first.over(whole=False)
     assert told == [there]
-    assert accepted.asked is None
+    assert accepted.submission is None
 
 
 async def test_only_equal_requests_of_one_owner_on_one_route_wait_for_each_other() -> None:
     in_order = InOrder()
     entered: list[str] = []
 
-    async def enter(name: str, owner: str, route: str, request: Asked) -> None:
+    async def enter(name: str, owner: str, route: str, request: Submission) -> None:
         async with in_order.turn(owner, route, request):
             entered.append(name)
 

@@ -19,7 +19,7 @@ from adapters import events as ev
 from adapters.fidelity import CANONICAL, ORDER
 from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.framing.sse import DEFAULT_MAX_FRAME_BYTES
-from adapters.inputs import BadInput, read_inputs
+from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.state import LogState
 from adapters.translate import Options, Source, make_sink, make_source, time_of
 from proxy.cli import main

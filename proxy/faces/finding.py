@@ -9,7 +9,7 @@ from adapters.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, Tha
 from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.faces.visit import Found, Visit
 from proxy.journal.base import SessionRow
-from proxy.repeats import Asked
+from proxy.repeats import Submission
 from proxy.routes.entry import owned
 from proxy.session import THREAD, Session
 from proxy.sessions import TASK
@@ -21,7 +21,7 @@ requests."""
 AT_WORK = ("running", "paused")
 
 
-async def find(visit: Visit, target: Target, asked: Asked | None = None) -> Found:
+async def find(visit: Visit, target: Target, submission: Submission | None = None) -> Found:
     """Return the session that a target stands for.
 
     Raises:
@@ -48,7 +48,7 @@ async def find(visit: Visit, target: Target, asked: Asked | None = None) -> Foun
         case Newest():
             return Found(await _newest(visit))
         case That():
-            return await _that(visit, target, asked)
+            return await _that(visit, target, submission)
         case New():
             raise TypeError("a new session is made, not found")
 
@@ -110,10 +110,10 @@ async def _newest(visit: Visit) -> Session:
     return await _chosen(visit, max(found, key=lambda row: (row.updated_at, row.key)).id)
 
 
-async def _that(visit: Visit, that: That, asked: Asked | None) -> Found:
+async def _that(visit: Visit, that: That, submission: Submission | None) -> Found:
     for row in await rows(visit, *AT_WORK):
         session = await _chosen(visit, row.id)
-        ids = None if asked is None else session.repeated(asked)
+        ids = None if submission is None else session.repeated(submission)
         found = Found(session, ids=ids, looked=True)
         if ids is not None or that.test(await visit.see(found, shown=True)):
             return found

@@ -17,8 +17,8 @@ from proxy.faces.reading import plan_of
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import entries_in
 from proxy.journal.base import SessionRow
-from proxy.repeats import Asked
-from proxy.routes.entry import kept, read, read_asked, to_web
+from proxy.repeats import Submission
+from proxy.routes.entry import kept, read, read_submission, to_web
 from proxy.sessions import TASK
 from proxy.streams import send_head, write_stream
 
@@ -31,16 +31,18 @@ async def say(visit: Visit) -> web.StreamResponse:
     act = _act(visit)
     if act.before is not None:
         act.before(visit.incoming, RoutePlace(visit))
-    asked = await _read(visit, act)
+    submission = await _read(visit, act)
     if act.needs is not None:
         visit.enter(act.needs(visit.incoming, visit.said))
     if not isinstance(act.answer, TurnBody):
-        return await kept(visit.request, _answered(visit, act, asked))
-    found, done = await kept(visit.request, _taken(visit, act, asked))
+        return await kept(visit.request, _answered(visit, act, submission))
+    found, done = await kept(visit.request, _taken(visit, act, submission))
     # The stream is long, and what it began with may be large.
     visit.said = None
-    assert asked is not None, "a request whose turn is streamed has a body, and may be repeated"
-    return await _turn(visit, act.answer, found, done.ids[0], asked)
+    assert submission is not None, (
+        "a request whose turn is streamed has a body, and may be repeated"
+    )
+    return await _turn(visit, act.answer, found, done.ids[0], submission)
 
 
 def _act(visit: Visit) -> Say[Any, Any]:
@@ -48,52 +50,60 @@ def _act(visit: Visit) -> Say[Any, Any]:
     return visit.route.does
 
 
-async def _read(visit: Visit, act: Say[Any, Any]) -> Asked | None:
+async def _read(visit: Visit, act: Say[Any, Any]) -> Submission | None:
     """Read the body of a request; return what identifies the request, if its repeats are known."""
     body, incoming = act.body, visit.incoming
     if body is None:
         return None
     parse = body.parse
     if act.repeats:
-        visit.said, asked = await read_asked(visit.request, lambda data: parse(data, incoming))
-        return asked
+        visit.said, submission = await read_submission(
+            visit.request, lambda data: parse(data, incoming)
+        )
+        return submission
     visit.said = await read(visit.request, lambda data: parse(data, incoming))
     return None
 
 
-async def _answered(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> web.Response:
-    found, done = await _taken(visit, act, asked)
+async def _answered(
+    visit: Visit, act: Say[Any, Any], submission: Submission | None
+) -> web.Response:
+    found, done = await _taken(visit, act, submission)
     seen = await visit.see(found, shown=act.looks_after, tell=act.told)
     assert not isinstance(act.answer, TurnBody)
     return to_web(act.answer(visit.incoming, seen, visit.said, done))
 
 
-async def _taken(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> tuple[Found, Done]:
+async def _taken(
+    visit: Visit, act: Say[Any, Any], submission: Submission | None
+) -> tuple[Found, Done]:
     """Take a request, after every equal one that came before it."""
-    if asked is None:
+    if submission is None:
         return await _take(visit, act, None)
-    async with visit.sessions.in_order.turn(visit.owner, visit.name, asked):
-        return await _take(visit, act, asked)
+    async with visit.sessions.in_order.turn(visit.owner, visit.name, submission):
+        return await _take(visit, act, submission)
 
 
-async def _take(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> tuple[Found, Done]:
+async def _take(
+    visit: Visit, act: Say[Any, Any], submission: Submission | None
+) -> tuple[Found, Done]:
     target = act.where(visit.incoming, visit.said)
     match target:
         case New():
-            assert asked is not None, "what makes a session has a body, and may be repeated"
-            found, done = await _created(visit, act, asked)
+            assert submission is not None, "what makes a session has a body, and may be repeated"
+            found, done = await _created(visit, act, submission)
         case Chosen(name) if act.opens is not None:
-            assert asked is not None, "what makes a session has a body, and may be repeated"
-            found, done = await _found_or_made(visit, act, asked, name)
+            assert submission is not None, "what makes a session has a body, and may be repeated"
+            found, done = await _found_or_made(visit, act, submission, name)
         case _:
-            found, done = await find(visit, target, asked), None
+            found, done = await find(visit, target, submission), None
     if done is not None:
         return found, done
     session = found.session
     seen = await visit.see(found, shown=act.looks_before)
     details = None if act.admit is None else act.admit(visit.incoming, seen, visit.said)
-    if asked is not None:
-        ids = found.ids if found.looked else session.repeated(asked)
+    if submission is not None:
+        ids = found.ids if found.looked else session.repeated(submission)
         if ids is not None:
             return found, Done(
                 ids, recalled=await _inputs(visit, found, ids) if act.recalls else ()
@@ -105,12 +115,12 @@ async def _take(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> tuple[
     if act.waits:
         (command,) = commands
         await visit.sessions.carry_out(
-            session, command, by=by, face=face, details=details, asked=asked
+            session, command, by=by, face=face, details=details, submission=submission
         )
         return found, Done(commands=commands)
     blobs = None if act.blobs is None else act.blobs(visit.said)
     ids = await session.submit(
-        commands, by=by, face=face, details=details, blobs=blobs, asked=asked
+        commands, by=by, face=face, details=details, blobs=blobs, submission=submission
     )
     return found, Done(ids, commands)
 
@@ -118,14 +128,16 @@ async def _take(visit: Visit, act: Say[Any, Any], asked: Asked | None) -> tuple[
 # Making.
 
 
-async def _created(visit: Visit, act: Say[Any, Any], asked: Asked) -> tuple[Found, Done | None]:
+async def _created(
+    visit: Visit, act: Say[Any, Any], submission: Submission
+) -> tuple[Found, Done | None]:
     """Make a session, unless the request repeats the one that made it."""
-    earlier = await visit.sessions.made_by(asked, owner=visit.owner, route=visit.name)
+    earlier = await visit.sessions.made_by(submission, owner=visit.owner, route=visit.name)
     if earlier is not None:
         return Found(earlier[0]), Done(earlier[1])
     opening = _opening(visit, act)
     try:
-        return await _make(visit, opening, asked)
+        return await _make(visit, opening, submission)
     except SequenceConflict:
         if opening.once is None:
             raise
@@ -148,14 +160,14 @@ async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, Done
 
 
 async def _found_or_made(
-    visit: Visit, act: Say[Any, Any], asked: Asked, name: str
+    visit: Visit, act: Say[Any, Any], submission: Submission, name: str
 ) -> tuple[Found, Done | None]:
     """Return the session with a name that its frontend chose; a new name opens a new one, with the
     commands in it."""
     sessions, owner, route = visit.sessions, visit.owner, visit.name
-    if asked.key is not None:
+    if submission.key is not None:
         # The key may be that of a request which made another session.
-        earlier = await sessions.made_by(asked, owner=owner, route=route)
+        earlier = await sessions.made_by(submission, owner=owner, route=route)
         if earlier is not None and earlier[1]:
             return Found(earlier[0]), Done(earlier[1])
     key = (owner, route, name)
@@ -173,7 +185,7 @@ async def _found_or_made(
             authorize(visit.principal, None, Action.CREATE, route, visit.settings)
             opening = _opening(visit, act)
         try:
-            return await _make(visit, opening, asked, chosen=name, succeeds=succeeds)
+            return await _make(visit, opening, submission, chosen=name, succeeds=succeeds)
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
             return await find(visit, Chosen(name)), None
@@ -193,7 +205,7 @@ def _opening(visit: Visit, act: Say[Any, Any]) -> Opening:
 async def _make(
     visit: Visit,
     opening: Opening,
-    asked: Asked,
+    submission: Submission,
     *,
     chosen: str | None = None,
     succeeds: SessionRow | None = None,
@@ -213,7 +225,7 @@ async def _make(
         options=opening.options,
         aliases=aliases,
         succeeds=succeeds,
-        asked=asked,
+        submission=submission,
     )
     return Found(session), Done(ids, opening.commands)
 
@@ -244,14 +256,14 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
 
 
 async def _turn(
-    visit: Visit, body: TurnBody[Any], found: Found, command_id: str, asked: Asked
+    visit: Visit, body: TurnBody[Any], found: Found, command_id: str, submission: Submission
 ) -> web.StreamResponse:
     """Stream the turn that a command becomes."""
     request = visit.request
     response = web.StreamResponse(headers=body.headers())
     await send_head(request, response)
     # The head says that it was taken; what a client then misses, it asks for in another request.
-    asked.over(whole=True)
+    submission.over(whole=True)
     try:
         reading = await _begun(visit, body, found, command_id)
     except Exception:

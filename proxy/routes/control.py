@@ -45,9 +45,9 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.journal.base import CommandRow, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.lines import Lines
-from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Asked
+from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Submission
 from proxy.retention import Doomed, Limits
-from proxy.routes.entry import admitted, kept, read, read_asked, takes
+from proxy.routes.entry import admitted, kept, read, read_submission, takes
 from proxy.session import Session
 from proxy.sessions import HANDLE
 from proxy.streams import piecemeal, write_calmly
@@ -659,8 +659,8 @@ async def answer(request: web.Request) -> web.StreamResponse:
     principal, session = await _session(request, Action.ANSWER)
     _check_running(request)
     request_id = request.match_info["request"]
-    given, asked = await read_asked(request, _answer_in)
-    work = _answer(request, principal, session, request_id, given, asked)
+    given, submission = await read_submission(request, _answer_in)
+    work = _answer(request, principal, session, request_id, given, submission)
     return _json(AcceptedOut(command_id=await kept(request, work)), 202)
 
 
@@ -674,13 +674,15 @@ async def _answer(
     session: Session,
     request_id: str,
     given: AnswerIn,
-    asked: Asked,
+    submission: Submission,
 ) -> str:
-    async with request.app[SESSIONS].in_order.turn(principal.name, session.row.route, asked):
-        ids = session.repeated(asked)
+    async with request.app[SESSIONS].in_order.turn(principal.name, session.row.route, submission):
+        ids = session.repeated(submission)
         if ids is None:
             command = _answer_of(session, request_id, given)
-            ids = await session.submit([command], by=principal.name, face="control", asked=asked)
+            ids = await session.submit(
+                [command], by=principal.name, face="control", submission=submission
+            )
         return ids[0]
 
 

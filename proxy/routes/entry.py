@@ -12,9 +12,9 @@ from adapters.errors import DragomanError, ErrorCode
 from proxy.auth import Action, Principal, authenticate, authorize
 from proxy.bodies import SMALL, Hold, parsed
 from proxy.errors import SessionNotFound
-from proxy.keys import ASKED, HELD, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.keys import HELD, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import check
-from proxy.repeats import Asked
+from proxy.repeats import Submission
 from proxy.session import Session
 from proxy.streams import piecemeal
 
@@ -28,8 +28,8 @@ __all__ = [
     "open_route",
     "owned",
     "read",
-    "read_asked",
     "read_bytes",
+    "read_submission",
     "release",
     "route_of",
     "takes",
@@ -162,7 +162,9 @@ async def read_bytes(request: web.Request) -> bytes:
     return await bodies.read(request, _limit(request), hold)
 
 
-async def read_asked(request: web.Request, parse: Callable[[bytes], T]) -> tuple[T, Asked]:
+async def read_submission(
+    request: web.Request, parse: Callable[[bytes], T]
+) -> tuple[T, Submission]:
     """Return what the body of a request says that is to give commands, and what identifies it;
     what becomes of its reply is heard by the application.
 
@@ -178,13 +180,13 @@ async def read_asked(request: web.Request, parse: Callable[[bytes], T]) -> tuple
         transport = connection.transport
         return transport is not None and not transport.is_closing()
 
-    def both(body: bytes) -> tuple[T, Asked]:
-        asked = Asked(request.method, request.path, request.headers, body, reachable)
-        return parsed(body, parse), asked
+    def both(body: bytes) -> tuple[T, Submission]:
+        submission = Submission(request.method, request.path, request.headers, body, reachable)
+        return parsed(body, parse), submission
 
-    wanted, asked = await _worked(request, both)
-    request[ASKED] = asked
-    return wanted, asked
+    wanted, submission = await _worked(request, both)
+    request[SUBMISSION] = submission
+    return wanted, submission
 
 
 async def kept(request: web.Request, work: Coroutine[Any, Any, T]) -> T:

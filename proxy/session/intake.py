@@ -12,7 +12,7 @@ from adapters.errors import DragomanError, ErrorCode
 from proxy.clock import Clock, Ids
 from proxy.errors import JournalError
 from proxy.journal.base import Journal
-from proxy.repeats import Asked
+from proxy.repeats import Submission
 from proxy.rows import NewSession
 from proxy.session.admission import Admission, Origin, beside, check_batch
 from proxy.session.outbox import Input, Outbox
@@ -88,7 +88,7 @@ class Intake:
         origin: Origin,
         *,
         blobs: Mapping[str, bytes],
-        asked: Asked | None,
+        submission: Submission | None,
         first: Sequence[ev.Event] = (),
         new: NewSession | None = None,
     ) -> list[str]:
@@ -109,7 +109,7 @@ class Intake:
             # Nothing may have changed while blobs were stored.
             if put.names:
                 checked = self._check(commands)
-            return await self._take(checked, origin, put, asked, first, new)
+            return await self._take(checked, origin, put, submission, first, new)
         except BaseException:
             await self._drop(put)
             raise
@@ -119,7 +119,7 @@ class Intake:
         checked: Sequence[cmd.AnyCommand | None],
         origin: Origin,
         put: _Put,
-        asked: Asked | None,
+        submission: Submission | None,
         first: Sequence[ev.Event],
         new: NewSession | None,
     ) -> list[str]:
@@ -130,7 +130,7 @@ class Intake:
             list(zip(ids, beside(checked), strict=True)),
             self._record.state,
             origin,
-            request=noted(asked, request_id, checked),
+            request=noted(submission, request_id, checked),
             now=self._record.now(),
             new_id=self._ids.uuid,
         )
@@ -150,7 +150,7 @@ class Intake:
         )
         if stored is not None:
             await stored
-        self._replies.accepted(asked, request_id)
+        self._replies.accepted(submission, request_id)
         if self._work.closed:
             # What is stored goes out, or is looked for, when the session is loaded again.
             return ids

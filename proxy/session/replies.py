@@ -9,20 +9,20 @@ from typing import Any
 from adapters import commands as cmd
 from proxy.clock import Clock
 from proxy.journal.base import Journal, Write
-from proxy.repeats import LOST, REPEATED, REQUEST, Accepted, Asked, identity
+from proxy.repeats import LOST, REPEATED, REQUEST, Accepted, Submission, identity
 from proxy.session.record import Record
 
 __all__ = ["Replies", "noted"]
 
 
 def noted(
-    asked: Asked | None, request_id: str, commands: Iterable[cmd.AnyCommand | None]
+    submission: Submission | None, request_id: str, commands: Iterable[cmd.AnyCommand | None]
 ) -> dict[str, Any]:
     """Return what is stored of a request with its commands."""
-    if asked is None:
+    if submission is None:
         return {}
     sealed = any(getattr(command, "sealed", None) is not None for command in commands)
-    return {REQUEST: identity(asked, request_id, sealed=sealed)}
+    return {REQUEST: identity(submission, request_id, sealed=sealed)}
 
 
 class Replies:
@@ -37,28 +37,28 @@ class Replies:
         self._clock = clock
         self._record = record
 
-    def repeated(self, asked: Asked) -> list[str] | None:
+    def repeated(self, submission: Submission) -> list[str] | None:
         """Return the ids of the commands that a request gave which this one repeats, or None: then
         it is new.
 
         Raises:
             DragomanError: its `Idempotency-Key` is another request's.
         """
-        known = self._record.requests.find(asked, self._clock.now())
+        known = self._record.requests.find(submission, self._clock.now())
         if known is None:
             return None
         if known.lost_at is not None:
             known.lost_at = None
             self._name(REPEATED, known)
-        known.retry = max(known.retry, asked.retry)
-        asked.accept(known, self._replied)
+        known.retry = max(known.retry, submission.retry)
+        submission.accept(known, self._replied)
         return known.ids
 
-    def accepted(self, asked: Asked | None, request_id: str) -> None:
+    def accepted(self, submission: Submission | None, request_id: str) -> None:
         """Let a request that was stored tell what becomes of its reply."""
         known = self._record.requests.get(request_id)
-        if asked is not None and known is not None:
-            asked.accept(known, self._replied)
+        if submission is not None and known is not None:
+            submission.accept(known, self._replied)
 
     def _replied(self, request: Accepted, whole: bool) -> None:
         """Hear whether the reply to a request was written to its end."""

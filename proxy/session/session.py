@@ -30,7 +30,7 @@ from proxy.errors import JournalCorrupt, JournalError, reading_back
 from proxy.gate import Gate
 from proxy.hub import Feed
 from proxy.journal.base import Journal
-from proxy.repeats import Asked
+from proxy.repeats import Submission
 from proxy.rows import CommandRow, LegRow, NewSession, SessionRow
 from proxy.session.admission import Admission, Origin
 from proxy.session.feeds import Feeds
@@ -279,7 +279,7 @@ class Session:
         *,
         by: str,
         blobs: Mapping[str, bytes] | None = None,
-        asked: Asked | None = None,
+        submission: Submission | None = None,
     ) -> list[str]:
         """Store a session that is being made, with its first events and commands, and return the
         ids of these; durable on return. Its own face reads it next.
@@ -296,7 +296,7 @@ class Session:
         self.used_at = self._clock.monotonic()
         origin = Origin(by, self.row.dialect)
         return await self._intake.submit(
-            commands, origin, blobs=blobs or {}, asked=asked, first=first, new=new
+            commands, origin, blobs=blobs or {}, submission=submission, first=first, new=new
         )
 
     async def load(self, names: Collection[tuple[str, str]] = ()) -> None:
@@ -386,12 +386,12 @@ class Session:
         face: str,
         details: Mapping[str, Any] | None = None,
         blobs: Mapping[str, bytes] | None = None,
-        asked: Asked | None = None,
+        submission: Submission | None = None,
     ) -> list[str]:
         """Accept a batch of commands and return their ids, one each; durable on return.
 
-        The batch is refused as a whole, before anything is stored. A repeat of the request `asked`
-        is found by `repeated` from then on.
+        The batch is refused as a whole, before anything is stored. A repeat of the request
+        `submission` is found by `repeated` from then on.
 
         Raises:
             SessionClosed: the session has ended.
@@ -403,7 +403,7 @@ class Session:
         """
         self.used_at = self._clock.monotonic()
         origin = Origin(by, face, details or {})
-        return await self._intake.submit(commands, origin, blobs=blobs or {}, asked=asked)
+        return await self._intake.submit(commands, origin, blobs=blobs or {}, submission=submission)
 
     async def withdraw(self, command_id: str, *, by: str) -> None:
         """Take a message out of the queue, so that it never goes to the backend; durable on return.
@@ -414,11 +414,11 @@ class Session:
         """
         await self._intake.withdraw(command_id, by=by)
 
-    def repeated(self, asked: Asked) -> list[str] | None:
+    def repeated(self, submission: Submission) -> list[str] | None:
         """Return the ids of the commands that a request gave which this one repeats, or None: then
         it is new. `proxy.repeats` says what a repeat is.
 
         Raises:
             DragomanError: its `Idempotency-Key` is another request's.
         """
-        return self._replies.repeated(asked)
+        return self._replies.repeated(submission)
