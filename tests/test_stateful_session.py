@@ -640,8 +640,8 @@ class SessionMachine(RuleBasedStateMachine):
             assert model.talk.wrong == []
             if model.gone is None and model.leaving:
                 row = await self.journal.session(model.id)
-                if row.state == "deleted":
-                    model.gone = "deleted"
+                if row.state in ("deleted", "expired"):
+                    model.gone = row.state
             if model.gone is None:
                 with contextlib.suppress(CursorExpired):
                     model.take(*await self.stored(model, len(model.rows)))
@@ -985,12 +985,19 @@ class SessionMachine(RuleBasedStateMachine):
         async def work() -> None:
             await self.rest()
             await self.clock.advance(2.0)
-            for doomed in await self.sessions.prune(Limits(age=1)):
-                model = next(model for model in self.models if model.id == doomed.row.id)
-                assert model.talk.turn is None
-                self.settled(model)
-                model.gone = "expired"
+            there = self.at_hand()
+            for model in there:
+                model.leaving = True
+            done, doomed = await self.attempt(self.sessions.prune(Limits(age=1)))
             await self.rest()
+            for model in there:
+                # It stays where it had work, or a crash came before it was its turn.
+                model.leaving = model.gone is not None
+                if model.gone is not None:
+                    assert (model.gone, model.talk.turn) == ("expired", None)
+                    self.settled(model)
+            if done:
+                assert {one.row.id for one in doomed} == {m.id for m in there if m.gone}
 
         self.run(work())
 
