@@ -14,6 +14,8 @@ from typing import Any
 
 import aiohttp
 
+from proxy.upstream import straight
+
 Work = Coroutine[Any, Any, None]
 """What the one who takes pieces has to do before he takes more."""
 
@@ -122,7 +124,7 @@ class Body:
         turn: asyncio.Future[None] = self._loop.create_future()
         self._turn = turn
         self._since = self._loop.time()
-        _begin(self._content, self)
+        straight.begin(self._content, self)
         try:
             await turn
         finally:
@@ -132,7 +134,7 @@ class Body:
         """Let aiohttp keep what comes, and `read` look."""
         turn, self._turn = self._turn, None
         if turn is not None:
-            _end(self._content)
+            straight.end(self._content)
             if not turn.done():
                 turn.set_result(None)
 
@@ -186,39 +188,3 @@ def _heard(closed: asyncio.Future[None]) -> None:
     """Take note of why a connection was closed, which is logged as an error where nobody does."""
     if not closed.cancelled():
         closed.exception()
-
-
-class _HandedOn(aiohttp.StreamReader):
-    """What the reader of a body is while its pieces are handed on: aiohttp's parser tells it of
-    them, and it keeps none. It has no fields of its own, so that any reader can become one."""
-
-    __slots__ = ()
-
-    def feed_data(self, data: bytes, size: int = 0) -> bool:
-        if data:
-            _BODIES[self].put(data)
-        return False
-
-    def end_http_chunk_receiving(self) -> None:
-        """Where chunks end means nothing here, and is not kept."""
-
-    def feed_eof(self) -> None:
-        super().feed_eof()
-        _BODIES[self].over()
-
-    def set_exception(self, exc: BaseException, *cause: BaseException) -> None:
-        super().set_exception(exc, *cause)
-        _BODIES[self].over()
-
-
-_BODIES: dict[aiohttp.StreamReader, Body] = {}
-
-
-def _begin(content: aiohttp.StreamReader, body: Body) -> None:
-    _BODIES[content] = body
-    content.__class__ = _HandedOn
-
-
-def _end(content: aiohttp.StreamReader) -> None:
-    content.__class__ = aiohttp.StreamReader
-    del _BODIES[content]
