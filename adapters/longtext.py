@@ -14,7 +14,7 @@ import orjson
 
 from adapters.jsonvalue import format_json
 
-__all__ = ["LONG", "format_state", "held_long"]
+__all__ = ["LONG", "format_state", "held_long", "written_once"]
 
 LONG = 16 * 1024
 """Characters of a text whose JSON is kept with it."""
@@ -51,6 +51,22 @@ def _with_long(value: Any, known: dict[str, _Long]) -> Any:
             item = getattr(value, field.name)
             if (held := _with_long(item, known)) is not item:
                 setattr(value, field.name, held)
+    return value
+
+
+def written_once(value: Any) -> Any:
+    """Return a JSON value for `format_json`: a long text that comes several times in it is looked
+    through once."""
+    return _as_fragments(held_long(value))
+
+
+def _as_fragments(value: Any) -> Any:
+    if isinstance(value, _Long):
+        return orjson.Fragment(value.json)
+    if isinstance(value, dict):
+        return {name: _as_fragments(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_as_fragments(item) for item in value]
     return value
 
 

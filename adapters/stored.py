@@ -31,7 +31,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -258,7 +258,8 @@ class Kept:
     def snapshot(self, place: bytes, state: bytes, *more: bytes) -> bytes:
         """Return a snapshot, which is stored."""
         self._state, self.touched = state, False
-        return b"%b[%b]" % (self._mark, b",".join((place, state, *more)))
+        # All at once: a state may have megabytes.
+        return b"".join((self._mark, b"[", place, b",", state, *_after(more), b"]"))
 
     def position(self, place: bytes, state: Callable[[], bytes]) -> bytes:
         """Return a position."""
@@ -294,6 +295,12 @@ class Kept:
         if type(value) is not list:
             raise Unfit(f"{self._what} is no list")
         return value
+
+
+def _after(parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        yield b","
+        yield part
 
 
 def newest(first: list[Any], later: list[Any]) -> list[Any]:

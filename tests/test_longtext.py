@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.jsonvalue import JsonError
-from adapters.longtext import LONG, format_state, held_long
+from adapters.jsonvalue import JsonError, format_json
+from adapters.longtext import LONG, format_state, held_long, written_once
 
 
 @dataclasses.dataclass(slots=True)
@@ -67,6 +67,11 @@ def test_a_long_text_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert held_long(state) is state
     assert looked == [state]
     assert state.items[0] is state.items[1].text is state.named["b"][0]
+
+
+@given(VALUES)
+def test_what_is_written_once_is_written_as_before(value: Any) -> None:
+    assert format_json(written_once(copy.deepcopy(value))) == format_json(value)
 
 
 def test_a_state_with_a_number_beyond_64_bits_is_written_all_the_same() -> None:

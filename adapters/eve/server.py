@@ -32,6 +32,7 @@ from adapters.eve import wire
 from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
 from adapters.interactions import decision_of
 from adapters.jsonvalue import LONG_TEXT, format_json, format_text, parse_json, text_in, weight_of
+from adapters.longtext import written_once
 from adapters.normalizer import ABANDONED
 from adapters.paths import path_of
 
@@ -733,30 +734,16 @@ class EveEncoder(Encoder):
             if self._s.beside.pop(event.command_id, False):
                 return
         self._in_turn()
-        self._write(
-            "message.received",
-            {
-                **self._c(),
-                "message": _flat(event.content),
-                "parts": _parts(event.content, self._form),
-            },
-            event,
-        )
+        said = {"message": _flat(event.content), "parts": _parts(event.content, self._form)}
+        self._write("message.received", {**self._c(), **written_once(said)}, event)
 
     def _guidance_received(self, event: ev.GuidanceReceived) -> None:
         if event.command_id is not None:
             self._s.taken.pop(event.command_id, None)
             self._deliver(event.command_id)
         self._in_turn()
-        self._write(
-            "message.received",
-            {
-                **self._c(),
-                "message": event.text,
-                "parts": [{"type": "text", "text": event.text}],
-            },
-            event,
-        )
+        said = {"message": event.text, "parts": [{"type": "text", "text": event.text}]}
+        self._write("message.received", {**self._c(), **written_once(said)}, event)
 
     # Steps and text.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from adapters import commands as cmd
@@ -220,14 +221,15 @@ class Admission:
         request: Mapping[str, Any],
         now: int,
         new_id: Callable[[], str],
+        bodies: Sequence[bytes | None] = (),
     ) -> Admitted:
         """Take in a batch of commands that were checked just now, each with its id.
 
         `request` is what the log notes of the request that gave them. `new_id` gives an id for each
-        interrupt that a message brings with it.
+        interrupt that a message brings with it. `bodies` are the commands as JSON, as far as known.
         """
         out = Admitted([], [])
-        for command_id, command in batch:
+        for (command_id, command), body in zip_longest(batch, bodies):
             if command is None:
                 continue
             if isinstance(command, cmd.SendMessage) and command.policy == "interrupt":
@@ -243,7 +245,7 @@ class Admission:
             if self._is_kept_here(command, state):
                 out.events.extend(self._apply(command_id, command, state, now))
             else:
-                out.inputs.append(self._outbox.accept(command_id, command, now))
+                out.inputs.append(self._outbox.accept(command_id, command, now, body))
         return out
 
     def _follows(

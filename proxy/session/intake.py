@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -106,10 +107,16 @@ class Intake:
         try:
             for data in blobs.values():
                 put.names.append(await self._journal.put_blob(data))
-            # Nothing may have changed while blobs were stored.
-            if put.names:
-                checked = self._check(commands)
-            return await self._take(checked, origin, put, submission, first, new)
+            bodies = _long_ones(checked)
+            if bodies:
+                # Each of the two is enough for a turn of the loop.
+                await asyncio.sleep(0)
+            # Nothing may have changed meanwhile.
+            if put.names or bodies:
+                before, checked = checked, self._check(commands)
+                if checked != before:
+                    bodies = []
+            return await self._take(checked, origin, put, submission, first, new, bodies)
         except BaseException:
             await self._drop(put)
             raise
@@ -122,6 +129,7 @@ class Intake:
         submission: Submission | None,
         first: Sequence[ev.Event],
         new: NewSession | None,
+        bodies: Sequence[bytes | None],
     ) -> list[str]:
         """Accept a batch that is checked and whose blobs are stored."""
         ids = [self._ids.uuid() for _ in checked]
@@ -133,6 +141,7 @@ class Intake:
             request=noted(submission, request_id, checked),
             now=self._record.now(),
             new_id=self._ids.uuid,
+            bodies=bodies,
         )
         for one in admitted.inputs:
             if isinstance(one.command, cmd.AnswerInteraction) and one.command.sealed is not None:
@@ -207,6 +216,23 @@ class Intake:
         if stored is not None:
             await stored
         self._sending.go_on()
+
+
+def _long_ones(checked: Sequence[cmd.AnyCommand | None]) -> list[bytes | None]:
+    """Return the JSON of the long messages of a batch, at their places; nothing where there are
+    none."""
+    batch = beside(checked)
+    if not any(map(_has_long_text, batch)):
+        return []
+    return [
+        cmd.encode_command(command) if command is not None and _has_long_text(command) else None
+        for command in batch
+    ]
+
+
+def _has_long_text(command: cmd.AnyCommand | None) -> bool:
+    content = command.content if isinstance(command, cmd.SendMessage) else ()
+    return any(isinstance(block, ev.Text) and len(block.text) > LONG_BYTES for block in content)
 
 
 def _is_long(inputs: Iterable[Input]) -> bool:
