@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from adapters import commands as cmd
@@ -214,22 +213,21 @@ class Admission:
 
     def admit(
         self,
-        batch: Sequence[tuple[str, cmd.AnyCommand | None]],
+        batch: Sequence[tuple[str, cmd.AnyCommand | None, bytes]],
         state: LogState,
         origin: Origin,
         *,
         request: Mapping[str, Any],
         now: int,
         new_id: Callable[[], str],
-        bodies: Sequence[bytes | None] = (),
     ) -> Admitted:
-        """Take in a batch of commands that were checked just now, each with its id.
+        """Take in a batch of commands that were checked just now, each with its id and its JSON.
 
         `request` is what the log notes of the request that gave them. `new_id` gives an id for each
-        interrupt that a message brings with it. `bodies` are the commands as JSON, as far as known.
+        interrupt that a message brings with it.
         """
         out = Admitted([], [])
-        for (command_id, command), body in zip_longest(batch, bodies):
+        for command_id, command, body in batch:
             if command is None:
                 continue
             if isinstance(command, cmd.SendMessage) and command.policy == "interrupt":
@@ -238,14 +236,15 @@ class Admission:
                 if stop is not None:
                     stop_id = new_id()
                     out.events.append(_accepted(stop_id, stop, origin, origin.details))
-                    out.inputs.append(self._outbox.accept(stop_id, stop, now))
+                    written = cmd.encode_command(stop)
+                    out.inputs.append(self._outbox.accept(stop_id, stop, written, now))
             details = {**origin.details, **request}
             out.events.append(_accepted(command_id, command, origin, details))
             out.events.extend(self._follows(command_id, command, state, origin))
             if self._is_kept_here(command, state):
                 out.events.extend(self._apply(command_id, command, state, now))
             else:
-                out.inputs.append(self._outbox.accept(command_id, command, now, body))
+                out.inputs.append(self._outbox.accept(command_id, command, body, now))
         return out
 
     def _follows(

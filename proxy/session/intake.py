@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from adapters import commands as cmd
 from adapters import events as ev
@@ -16,7 +16,7 @@ from proxy.journal.base import Journal
 from proxy.repeats import Submission
 from proxy.rows import NewSession
 from proxy.session.admission import Admission, Origin, beside, check_batch
-from proxy.session.outbox import Input, Outbox
+from proxy.session.outbox import Outbox
 from proxy.session.record import Record
 from proxy.session.replies import Replies, noted
 from proxy.session.sending import Sending
@@ -107,15 +107,16 @@ class Intake:
         try:
             for data in blobs.values():
                 put.names.append(await self._journal.put_blob(data))
-            bodies = _long_ones(checked)
-            if bodies:
-                # Each of the two is enough for a turn of the loop.
+            bodies = _written(checked)
+            long = any(len(body) > LONG_BYTES for body in bodies)
+            if long:
+                # Its JSON is enough for a turn of the loop, and so is what follows.
                 await asyncio.sleep(0)
-            # Nothing may have changed meanwhile.
-            if put.names or bodies:
+            if put.names or long:
+                # Nothing may have changed meanwhile.
                 before, checked = checked, self._check(commands)
                 if checked != before:
-                    bodies = []
+                    bodies = _written(checked)
             return await self._take(checked, origin, put, submission, first, new, bodies)
         except BaseException:
             await self._drop(put)
@@ -129,26 +130,25 @@ class Intake:
         submission: Submission | None,
         first: Sequence[ev.Event],
         new: NewSession | None,
-        bodies: Sequence[bytes | None],
+        bodies: Sequence[bytes],
     ) -> list[str]:
         """Accept a batch that is checked and whose blobs are stored."""
         ids = [self._ids.uuid() for _ in checked]
         request_id = ids[0] if ids else self._session_id
         admitted = self._admission.admit(
-            list(zip(ids, beside(checked), strict=True)),
+            list(zip(ids, beside(checked), bodies, strict=True)),
             self._record.state,
             origin,
             request=noted(submission, request_id, checked),
             now=self._record.now(),
             new_id=self._ids.uuid,
-            bodies=bodies,
         )
         for one in admitted.inputs:
             if isinstance(one.command, cmd.AnswerInteraction) and one.command.sealed is not None:
                 self._record.held.add(one.command_id, one.command.sealed)
         at_once = self._outbox.line_up(admitted.inputs, self._record.state)
         # A long one is sent in a turn of the loop of its own.
-        alone = len(ids) == 1 and not at_once and not _is_long(admitted.inputs)
+        alone = len(ids) == 1 and not at_once and len(bodies[0]) <= LONG_BYTES
         leaving = self._sending.leave(ids[0]) if alone else None
         put.handed_over = True
         stored = self._record.emit(
@@ -218,22 +218,6 @@ class Intake:
         self._sending.go_on()
 
 
-def _long_ones(checked: Sequence[cmd.AnyCommand | None]) -> list[bytes | None]:
-    """Return the JSON of the long messages of a batch, at their places; nothing where there are
-    none."""
-    batch = beside(checked)
-    if not any(map(_has_long_text, batch)):
-        return []
-    return [
-        cmd.encode_command(command) if command is not None and _has_long_text(command) else None
-        for command in batch
-    ]
-
-
-def _has_long_text(command: cmd.AnyCommand | None) -> bool:
-    content = command.content if isinstance(command, cmd.SendMessage) else ()
-    return any(isinstance(block, ev.Text) and len(block.text) > LONG_BYTES for block in content)
-
-
-def _is_long(inputs: Iterable[Input]) -> bool:
-    return any(one.body is not None and len(one.body) > LONG_BYTES for one in inputs)
+def _written(checked: Sequence[cmd.AnyCommand | None]) -> list[bytes]:
+    """Return the JSON of the commands of a batch; nothing of those that change nothing."""
+    return [b"" if one is None else cmd.encode_command(one) for one in beside(checked)]

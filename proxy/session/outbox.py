@@ -221,17 +221,15 @@ class Outbox:
 
     # What comes in.
 
-    def accept(
-        self, command_id: str, command: cmd.AnyCommand, now: int, body: bytes | None = None
-    ) -> Input:
-        """Take a command that is accepted; nothing is done about it before `line_up`. `body` is its
-        JSON, where that is known."""
+    def accept(self, command_id: str, command: cmd.AnyCommand, body: bytes, now: int) -> Input:
+        """Take a command that is accepted, with its JSON; nothing is done about it before
+        `line_up`."""
         made = Input(command_id, command, 0, None, now)
         if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:
             # The value is nowhere but here: what a crash cuts off cannot be sent again.
             self.claims.add(command.request_id)
         else:
-            made.body = body or cmd.encode_command(command)
+            made.body = body
             made.number, self._next_number = self._next_number, self._next_number + 1
         self._inputs[command_id] = made
         return made

@@ -90,7 +90,10 @@ class Desk:
 
     def take(self, *commands: cmd.AnyCommand) -> list[str]:
         """Accept a batch; return what goes at once."""
-        inputs = [self.outbox.accept(self.accepted(one), one, NOW) for one in commands]
+        inputs = [
+            self.outbox.accept(self.accepted(one), one, cmd.encode_command(one), NOW)
+            for one in commands
+        ]
         return names(self.outbox.line_up(inputs, self.state))
 
     def submit(
@@ -103,7 +106,10 @@ class Desk:
         check_batch(commands)
         checked = [self.admission.check(command, self.state) for command in commands]
         numbers = itertools.count(len(self.state.inputs) + 1)
-        batch = [(f"i{next(numbers)}", command) for command in checked]
+        batch = [
+            (f"i{next(numbers)}", command, b"" if command is None else cmd.encode_command(command))
+            for command in checked
+        ]
         admitted = self.admission.admit(
             batch,
             self.state,
