@@ -36,7 +36,8 @@ whole until it is resolved, and is in every snapshot. A larger one is taken alon
 
 MOST_CALLS = 512
 """Calls of a session that may be open at once, four times what a model asks for at a time: a turn
-that ends closes all of them in one step."""
+that ends closes all of them in one step. Asked before `CALLS_BYTES`, since who calls too many calls
+very many, and each would weigh all that are open."""
 
 MOST_CHILDREN = 512
 """Child threads of a session that may be open at once."""

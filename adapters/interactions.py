@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from adapters.commands import AnswerInteraction
 from adapters.errors import ClientProtocolError
-from adapters.events import SEALED_KINDS, InteractionRequested, Option, Text
+from adapters.events import SEALED_KINDS, Answer, InteractionRequested, Option, Text
 
 Decision: TypeAlias = Literal["allow", "deny"]
 Scope: TypeAlias = Literal["once", "session", "always"]
@@ -235,6 +235,17 @@ def _decide_question(
         named = _offered(answer.text, request, dialect)
         return answer.model_copy(update={"option_ids": (named.id,), "text": None})
     return answer
+
+
+def answer_of(command: AnswerInteraction) -> Answer:
+    """Return what a command answers, as the log tells it."""
+    return Answer(
+        option_ids=command.option_ids,
+        text=command.text,
+        content=command.content,
+        reason=command.reason,
+        is_error=command.is_error,
+    )
 
 
 def _offered(name: str, request: InteractionRequested, dialect: str) -> Option:

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
-from adapters.interactions import polarity
+from adapters.interactions import answer_of, polarity
 from adapters.jsonvalue import JsonError, parse_json
 
 BY = "recording"
@@ -495,13 +495,7 @@ def _with_answer(
     if event.outcome == "unknown":
         update["outcome"] = _outcome(command, request)
     if event.answer is None:
-        given = ev.Answer(
-            option_ids=command.option_ids,
-            text=command.text,
-            content=command.content,
-            reason=command.reason,
-            is_error=command.is_error,
-        )
+        given = answer_of(command)
         if given != ev.Answer():
             update["answer"] = given
     if event.scope is None and update.get("outcome", event.outcome) == "approved":

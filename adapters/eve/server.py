@@ -733,16 +733,17 @@ class EveEncoder(Encoder):
             self._deliver(event.command_id)
             if self._s.beside.pop(event.command_id, False):
                 return
-        self._in_turn()
-        said = {"message": _flat(event.content), "parts": _parts(event.content, self._form)}
-        self._write("message.received", {**self._c(), **written_once(said)}, event)
+        self._heard(event, _flat(event.content), _parts(event.content, self._form))
 
     def _guidance_received(self, event: ev.GuidanceReceived) -> None:
         if event.command_id is not None:
             self._s.taken.pop(event.command_id, None)
             self._deliver(event.command_id)
+        self._heard(event, event.text, [{"type": "text", "text": event.text}])
+
+    def _heard(self, event: ev.Event, words: str, parts: list[dict[str, Any]]) -> None:
         self._in_turn()
-        said = {"message": event.text, "parts": [{"type": "text", "text": event.text}]}
+        said = {"message": words, "parts": parts}
         self._write("message.received", {**self._c(), **written_once(said)}, event)
 
     # Steps and text.

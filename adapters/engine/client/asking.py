@@ -17,6 +17,7 @@ from adapters.driving.ledger import Input
 from adapters.engine import wire
 from adapters.engine.client import turns
 from adapters.engine.client.state import IN_ANY, OpenCall, Seen, State
+from adapters.interactions import answer_of
 from adapters.jsonvalue import name_of, rest_of
 
 _REQUEST = IN_ANY | {
@@ -57,12 +58,7 @@ def give(s: State, command_id: str, command: cmd.AnswerInteraction | cmd.Interru
 
 def _given(command_id: str, command: cmd.AnswerInteraction, kind: ev.InteractionKind) -> Given:
     """Return what is remembered of an answer: `hitl_resolved` does not say it (section 8.9)."""
-    answer = ev.Answer(
-        option_ids=command.option_ids,
-        text=command.text,
-        reason=command.reason,
-        content=command.content,
-    )
+    answer = answer_of(command)
     if kind != "approval":
         return Given(command_id, "skipped" if command.skip else "answered", answer)
     if allows(command):

@@ -126,7 +126,6 @@ def _open(s: State, call_id: str, call: OpenCall) -> bool:
     others: Collection[OpenCall] = s.calls.values()
     if (before := s.calls.get(call_id)) is not None:
         others = [known for known in others if known is not before]
-    # What is over the number is not weighed: a backend that asks for too many asks for very many.
     if len(others) >= ev.MOST_CALLS:
         return False
     size = sum([known.size for known in others]) + call.size

@@ -9,7 +9,7 @@ from adapters import events as ev
 from adapters.errors import NotSupported
 from adapters.eve.client.records import RECENT_IDS, Line, State
 from adapters.eve.client.values import dump
-from adapters.interactions import decision_of, option_for
+from adapters.interactions import answer_of, decision_of, option_for
 
 STRAYS = 8
 """Answers without a request that are remembered until the next turn is over. Ours."""
@@ -87,12 +87,9 @@ class Asks:
         step: str | None = None,
     ) -> None:
         """Remember an answer that is posted."""
-        answer = ev.Answer(
-            option_ids=command.option_ids or (() if option_id is None else (option_id,)),
-            text=command.text,
-            content=command.content,
-            reason=command.reason,
-        )
+        answer = answer_of(command)
+        if not answer.option_ids and option_id is not None:
+            answer = answer.model_copy(update={"option_ids": (option_id,)})
         self._s.answers[command.request_id] = {
             "command_id": command_id,
             "outcome": outcome,

@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters import raw
+from adapters.errors import OFFENDING_LIMIT
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import content_of
@@ -25,8 +26,9 @@ LONG_MESSAGE = 64 * 1024
 """Characters from which the record of a message may be longer than what is read of a record: each
 may be twelve bytes of it."""
 
-SAME = 256
-"""Bytes of the words in a record by which it is known."""
+SAME = OFFENDING_LIMIT // 2
+"""Bytes of the words in a record by which it is known: half of what is kept of a record that is not
+read. The names before the words take some 70 bytes in all recordings."""
 
 _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 

@@ -13,6 +13,7 @@ from adapters.herm import wire
 from adapters.herm.client.contents import content_blocks
 from adapters.herm.client.envelopes import text_in
 from adapters.herm.client.records import KEPT, Given, OpenCall, OpenRequest, State
+from adapters.interactions import answer_of
 from adapters.jsonvalue import format_json, weight_of
 
 __all__ = ["ANSWERS_BYTES", "APPROVAL_OPTIONS", "SEALED_NAMES", "Asks"]
@@ -181,15 +182,8 @@ class Asks:
                 words = "" if command.skip else command.text or chosen
                 payload = {"type": "user.clarify_result", "request_id": native, "answer": words}
                 outcome = "answered" if words else "skipped"
-        given = ev.Answer(
-            option_ids=command.option_ids,
-            text=command.text,
-            content=command.content,
-            reason=command.reason,
-            is_error=command.is_error,
-        )
         scope = command.scope or "once" if outcome == "approved" else None
-        told = given.model_dump(mode="json", exclude_defaults=True)
+        told = answer_of(command).model_dump(mode="json", exclude_defaults=True)
         self._remember(request, told, command_id=command_id, outcome=outcome, scope=scope)
         return payload
 

@@ -108,8 +108,6 @@ class Work:
 
     def _has_room(self, call: OpenCall) -> bool:
         calls = self._s.calls
-        # What is over the number is not weighed: a backend that asks for too many asks for very
-        # many.
         if len(calls) >= ev.MOST_CALLS:
             return False
         taken = sum([one.size for one in calls.values()])
