@@ -9,7 +9,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -123,16 +123,24 @@ async def test_a_server_tells_of_its_turns(tmp_path: Path) -> None:
     assert after.longest > 0
 
 
-def test_a_selector_tells_of_few_files_in_one_turn_and_of_all_in_the_next_ones() -> None:
+@contextlib.contextmanager
+def readable(
+    count: int,
+) -> Iterator[tuple[WatchedSelector, list[tuple[socket.socket, socket.socket]]]]:
+    """A selector of pairs of sockets, by their numbers, each of which has something to read."""
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(contextlib.closing(WatchedSelector(Turns())))
-        pairs = [socket.socketpair() for _ in range(2 * MOST_READY + 5)]
-        for pair in pairs:
+        pairs = [socket.socketpair() for _ in range(count)]
+        for number, pair in enumerate(pairs):
             for one in pair:
                 stack.callback(one.close)
-        for number, (ours, theirs) in enumerate(pairs):
-            theirs.send(b"x")
-            selector.register(ours.fileno(), selectors.EVENT_READ, number)
+            pair[1].send(b"x")
+            selector.register(pair[0].fileno(), selectors.EVENT_READ, number)
+        yield selector, pairs
+
+
+def test_a_selector_tells_of_few_files_in_one_turn_and_of_all_in_the_next_ones() -> None:
+    with readable(2 * MOST_READY + 5) as (selector, pairs):
         turns: list[list[int]] = []
         for _ in range(3):
             ready = selector.select(0)
@@ -145,15 +153,7 @@ def test_a_selector_tells_of_few_files_in_one_turn_and_of_all_in_the_next_ones()
 
 
 def test_a_selector_tells_nothing_of_a_file_that_is_another_one_now() -> None:
-    with contextlib.ExitStack() as stack:
-        selector = stack.enter_context(contextlib.closing(WatchedSelector(Turns())))
-        pairs = [socket.socketpair() for _ in range(MOST_READY + 3)]
-        for pair in pairs:
-            for one in pair:
-                stack.callback(one.close)
-        for number, (ours, theirs) in enumerate(pairs):
-            theirs.send(b"x")
-            selector.register(ours.fileno(), selectors.EVENT_READ, number)
+    with readable(MOST_READY + 3) as (selector, pairs):
         told = {key.data for key, _ in selector.select(0)}
         gone, again, same = sorted(set(range(len(pairs))) - told)
         for number in told:
