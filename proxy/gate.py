@@ -27,7 +27,10 @@ class Gate(asyncio.Semaphore):
         super().__init__(value)
         self._left = SLICE_SECONDS
         self._renewing = False
-        self._queue: collections.deque[asyncio.Future[None]] = collections.deque()
+        # Who waits, and the seconds that were asked for, None where nobody knows.
+        self._queue: collections.deque[tuple[asyncio.Future[None], float | None]] = (
+            collections.deque()
+        )
 
     def each(self, work: Iterable[T | None]) -> AsyncIterator[T]:
         """Yield what `work` yields, without each None: there it may pause too."""
@@ -49,8 +52,10 @@ class Gate(asyncio.Semaphore):
 
     async def room(self, seconds: float) -> None:
         """Return in a turn of the loop in which there is time for what takes about so long."""
-        await self._turn()
-        self._took(seconds)
+        if self._left > 0 and not self._queue:
+            self._took(seconds)
+        else:
+            await self._let_through(seconds)
 
     async def step(self, steps: Iterator[T | None]) -> T | None:
         """Return the next of `steps` that is not None, or None at their end."""
@@ -77,20 +82,15 @@ class Gate(asyncio.Semaphore):
         if self._left > 0 and not self._queue:
             return
         while True:
-            room = asyncio.get_running_loop().create_future()
-            self._queue.append(room)
-            self._renew_soon()
-            try:
-                await room
-            except asyncio.CancelledError:
-                if room in self._queue:
-                    self._queue.remove(room)
-                else:
-                    # It was our turn: it is the next one's.
-                    self._next()
-                raise
+            await self._let_through(None)
             if self._left > 0:
                 return
+
+    async def _let_through(self, seconds: float | None) -> None:
+        room = asyncio.get_running_loop().create_future()
+        self._queue.append((room, seconds))
+        self._renew_soon()
+        await room
 
     def _renew_soon(self) -> None:
         if not self._renewing:
@@ -101,13 +101,21 @@ class Gate(asyncio.Semaphore):
         self._renewing = False
         self._left = SLICE_SECONDS
         self._next()
+        if self._queue:
+            self._renew_soon()
 
     def _next(self) -> None:
-        while self._queue:
-            room = self._queue.popleft()
-            if not room.done():
-                room.set_result(None)
+        """Let through whoever comes next: one who takes nobody knows how long, or as many others
+        as there is time for."""
+        while self._queue and self._left > 0:
+            room, seconds = self._queue.popleft()
+            if room.done():
+                # Whoever waited has left.
+                continue
+            room.set_result(None)
+            if seconds is None:
                 return
+            self._left -= seconds
 
 
 class _Slices(AsyncIterator[T]):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import collections
 import selectors
 import time
 from collections.abc import Callable
@@ -23,10 +24,10 @@ events a second."""
 BUCKETS = (0.001, 0.002, 0.005, 0.01, BOUND, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 """Upper bounds of the classes that turns are counted in."""
 
-MOST_READY = 16
+MOST_READY = 8
 """Connections that are looked at in a turn: to read a request and begin with it takes up to half a
-millisecond. Others that are ready are looked at in the next turns, with timers and tasks between
-them."""
+millisecond, and what a backend tells at once of a short turn takes one or two. Others that are
+ready are looked at in the next turns, with timers and tasks between them."""
 
 PERIOD = 0.005
 """How often the timer fires that stands in for the selector: a quarter of the bound, and 0.2 % of a
@@ -92,26 +93,30 @@ class WatchedSelector(selectors.DefaultSelector):
     def __init__(self, turns: Turns) -> None:
         super().__init__()
         self._turns = turns
-        self._left: list[Ready] = []
+        self._left: collections.deque[Ready] = collections.deque()
 
     def select(self, timeout: float | None = None) -> list[Ready]:
         """Return what is ready: first what was left over, as far as it is still waited for."""
         self._turns.ended()
         try:
-            ready, self._left = self._still(self._left), []
+            ready = self._take_left()
             if not ready:
-                ready = super().select(timeout)
-            if len(ready) > MOST_READY:
-                ready, self._left = ready[:MOST_READY], ready[MOST_READY:]
+                self._left.extend(super().select(timeout))
+                ready = self._take_left()
             return ready
         finally:
             self._turns.woke()
 
-    def _still(self, left: list[Ready]) -> list[Ready]:
+    def _take_left(self) -> list[Ready]:
         # What was registered anew meanwhile may be another file of the same number. That it is
         # ready is found again.
         map_ = self.get_map()
-        return [(key, events) for key, events in left if map_.get(key.fd) is key]
+        ready: list[Ready] = []
+        while self._left and len(ready) < MOST_READY:
+            key, events = self._left.popleft()
+            if map_.get(key.fd) is key:
+                ready.append((key, events))
+        return ready
 
 
 class WatchedLoop(asyncio.SelectorEventLoop):

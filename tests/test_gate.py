@@ -129,3 +129,21 @@ async def test_a_fault_of_a_piece_is_its_own() -> None:
     with pytest.raises(ValueError, match="no"):
         await gate.do(broken)
     assert await gate.do(lambda: 1) == 1
+
+
+async def test_one_who_leaves_gives_its_room_to_the_next() -> None:
+    gate, done = Gate(), list[str]()
+
+    async def write(name: str) -> None:
+        await gate.room(gates.SLICE_SECONDS)
+        done.append(name)
+
+    tasks = [asyncio.create_task(write(name)) for name in "abcde"]
+    await asyncio.sleep(0)
+    tasks[2].cancel()
+    await asyncio.sleep(0)
+    # It was let through, and has not heard of it.
+    tasks[1].cancel()
+    await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1)
+    assert done == [*"ade"]
+    assert await gate.do(lambda: 1) == 1

@@ -157,8 +157,7 @@ class Intake:
             blobs=put.names,
             new=new,
         )
-        if stored is not None:
-            await stored
+        await self._record.until_stored(stored)
         self._replies.accepted(submission, request_id)
         if self._work.closed:
             # What is stored goes out, or is looked for, when the session is loaded again.
@@ -213,8 +212,7 @@ class Intake:
         stored = self._record.emit(
             [withdrawn(command_id, f"Withdrawn by `{by}` before it was sent.")]
         )
-        if stored is not None:
-            await stored
+        await self._record.until_stored(stored)
         self._sending.go_on()
 
 

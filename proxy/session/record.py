@@ -36,10 +36,14 @@ from proxy.session.snapshots import STATE, Snapshots
 from proxy.session.work import Upward, Work
 from proxy.upstream.weigh import LARGE
 
-__all__ = ["THREAD", "Record"]
+__all__ = ["NEXT_SECONDS", "THREAD", "Record"]
 
 THREAD = "thread"
 """The kind of alias under which a child thread's session is found."""
+
+NEXT_SECONDS = 0.0003
+"""About how long that takes which follows a write: an answer to a frontend, a request to a
+backend."""
 
 _log = logging.getLogger(__name__)
 
@@ -142,6 +146,13 @@ class Record:
         """Say whether all that happened is stored and shown."""
         return self.seq == self._feeds.stored_seq and not self._unshown
 
+    async def until_stored(self, write: asyncio.Future[None] | None) -> None:
+        """Return when a write is stored, as `emit` gave it, in a turn of the loop in which there is
+        time for what comes next: hundreds may be stored with one commit."""
+        if write is not None:
+            await write
+            await self._gate.room(NEXT_SECONDS)
+
     def time(self) -> int:
         """Return the time that waits are measured by, the codec's too: no step of the system's
         clock moves it."""
@@ -173,7 +184,7 @@ class Record:
             JournalError: it could not be stored.
         """
         if self._name_stored is not None:
-            await self._name_stored
+            await self.until_stored(self._name_stored)
             self._name_stored = None
 
     # Loading.

@@ -207,8 +207,7 @@ class Sending:
         """Store that the commands of a call are sent, then do it."""
         sent = self._outbox.send(step.commands, self._clock.now())
         stored = self._record.emit([], commands=self._outbox.rows(sent))
-        if stored is not None:
-            await stored
+        await self._record.until_stored(stored)
         try:
             await self._carry(step)
         finally:
@@ -239,8 +238,7 @@ class Sending:
             # A later step of a command: what the step before brought, a session's id above all, is
             # stored before this one is sent, and what may have been sent is looked up as any other.
             stored = self._record.emit([], commands=self._outbox.rows(inputs))
-            if stored is not None:
-                await stored
+            await self._record.until_stored(stored)
             await self._run_call(Step({one.command_id: one.command for one in inputs}, call))
             return
         try:

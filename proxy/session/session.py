@@ -373,8 +373,7 @@ class Session:
         """
         self._work.check_usable()
         stored = self._record.emit(events)
-        if stored is not None:
-            await stored
+        await self._record.until_stored(stored)
 
     # Commands.
 

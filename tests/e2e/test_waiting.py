@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
+from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
 from proxy.session import snapshots
+from proxy.session.record import NEXT_SECONDS
 from tests.e2e.conftest import Run
 from tests.support.running import BACKEND
 from tests.support.waiting import settled, until
@@ -112,3 +116,29 @@ async def test_the_events_that_say_what_a_session_is_are_remembered_up_to_a_boun
         1,
         *range(session.last_seq - 3, session.last_seq + 1),
     ]
+
+
+async def test_who_waited_for_the_same_commit_goes_on_in_turns_with_room_for_it(run: Run) -> None:
+    running = await run("memory:")
+    client = await running.eve().create("hello")
+    session = await running.live(client.session_id)
+    await settled(session)
+    done: list[int] = []
+    each: list[int] = []
+
+    async def tell(number: int) -> None:
+        await session.tell([ev.SessionUpdated(thread_id=ev.MAIN, title=f"title {number}")])
+        done.append(number)
+
+    async def look() -> None:
+        while True:
+            each.append(len(done))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    await asyncio.gather(*(tell(number) for number in range(60)))
+    looking.cancel()
+    # They are stored in one turn of the loop, and go on in their order.
+    assert done == list(range(60))
+    most = max(after - before for before, after in itertools.pairwise(each))
+    assert 1 < most <= SLICE_SECONDS / NEXT_SECONDS + 1
