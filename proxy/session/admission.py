@@ -102,13 +102,19 @@ class Admission:
         """Return the command as it will be carried, or None when there is nothing to do.
 
         Raises:
-            SessionClosed: the session has ended.
+            SessionClosed: the session has ended, or is archived and takes no input.
             ClientProtocolError: busy, paused, or an unknown interaction.
             InteractionConflict: an interaction is answered already.
             NotSupported: the backend cannot carry it.
         """
         if state.ended is not None and not isinstance(command, cmd.Delete):
             raise SessionClosed(f"Session `{self._session_id}` has ended; start a new one.")
+        said = isinstance(command, cmd.SendMessage | cmd.Steer | cmd.AnswerInteraction)
+        if said and state.archived_at is not None:
+            # Its backend may refuse it for now, as if a turn ran.
+            raise SessionClosed(
+                f"Session `{self._session_id}` is archived and takes no input; start a new one."
+            )
         match command:
             case cmd.SendMessage():
                 self._check_message(command, state)

@@ -51,6 +51,8 @@ LOCAL = Ability(Support.EMULATED, "is kept here")
 CARRIED = Ability(Support.EMULATED, "is a message", local=False)
 IMPOSSIBLE = Ability(Support.IMPOSSIBLE, "has no such thing")
 
+ARCHIVED = ev.SessionUpdated(thread_id=ev.MAIN, archived_at=NOW, synthetic=True)
+
 
 def asks(kind: ev.InteractionKind) -> ev.Event:
     return ASKS.model_copy(update={"kind": kind})
@@ -74,6 +76,11 @@ def refusal(desk: Desk, *commands: cmd.AnyCommand) -> DragomanError:
         *[
             ([OVER], [], one, SessionClosed, ErrorCode.NOT_ACTIVE)
             for one in (QUEUES, STEER, ANSWER, INTERRUPT, RESET, ARCHIVE)
+        ],
+        # One that is archived takes no input, but it can be stopped, ended and erased.
+        *[
+            ([RUNS, ASKS, ARCHIVED], [], one, SessionClosed, ErrorCode.NOT_ACTIVE)
+            for one in (QUEUES, REJECTS, STEER, ANSWER)
         ],
         # A message where the face promises that it is said now or not at all.
         ([RUNS], [], REJECTS, ClientProtocolError, ErrorCode.BUSY),
@@ -176,6 +183,13 @@ def test_what_the_state_allows_is_taken_as_it_is(
 ) -> None:
     (one,) = Desk(given, events).submit(command).inputs
     assert one.command == command
+
+
+@pytest.mark.parametrize("command", [INTERRUPT, RESET, ARCHIVE, DELETE])
+def test_a_session_that_is_archived_may_be_stopped_ended_and_erased(
+    command: cmd.AnyCommand,
+) -> None:
+    assert names(Desk([], [RUNS, ARCHIVED]).submit(command).inputs) == ["i1"]
 
 
 def test_a_session_that_is_over_may_be_erased() -> None:
