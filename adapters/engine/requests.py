@@ -19,7 +19,7 @@ import contextlib
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, assert_never
 
 from multidict import CIMultiDict
@@ -58,7 +58,7 @@ __all__ = [
     "parse_execute",
     "parse_replay",
     "parse_respond",
-    "pending_body",
+    "pending_answer",
     "refusal",
     "resumed_body",
     "stated_code",
@@ -475,9 +475,10 @@ def resumed_body(request_id: str) -> dict[str, Any]:
     return {"status": "resumed", "request_id": request_id}
 
 
-def pending_body(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the body of `/hitl/pending` (section 10.3)."""
-    return {"pending": records}
+def pending_answer(records: Sequence[bytes]) -> Response:
+    """Return the answer of `/hitl/pending` (section 10.3); the records are JSON."""
+    answer = json_response(200, {})
+    return dataclasses.replace(answer, body=b'{"pending":[%b]}' % b",".join(records))
 
 
 def health_body(uptime_seconds: float) -> dict[str, Any]:

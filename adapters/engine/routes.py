@@ -6,6 +6,7 @@ frames, a replay is another.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 
 from adapters.base import Response
@@ -39,6 +40,7 @@ from adapters.faces import (
     TurnBody,
     Waiting,
 )
+from adapters.jsonvalue import format_json
 
 __all__ = ["FACE"]
 
@@ -187,10 +189,14 @@ def _blobs(said: Execute | Respond) -> Mapping[str, bytes]:
 # GET /hitl/pending: what all tasks of this key on this route wait for (section 10.3).
 
 
-def _pending(_: Incoming, waiting: Sequence[_Seen]) -> Response:
-    records = [record for seen in waiting if (record := seen.encoder.pending) is not None]
-    records.sort(key=lambda record: record["created_at"])
-    return requests.json_response(200, requests.pending_body(records))
+def _asked(seen: _Seen) -> tuple[str, bytes] | None:
+    record = seen.encoder.pending
+    return None if record is None else (record["created_at"], format_json(record))
+
+
+def _pending(_: Incoming, asked: Sequence[tuple[str, bytes]]) -> Response:
+    in_order = sorted(asked, key=operator.itemgetter(0))
+    return requests.pending_answer([record for _, record in in_order])
 
 
 # The rest.
@@ -274,7 +280,7 @@ FACE = Face(
             path=wire.PENDING,
             needs=Action.READ,
             errors=TASK,
-            does=Waiting(_pending),
+            does=Waiting(_asked, _pending),
         ),
         Route(
             method="GET",

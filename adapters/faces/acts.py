@@ -140,10 +140,14 @@ class ListSessions:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Waiting(Generic[EncoderT]):
-    """Answers with what the sessions say that a key has on the route and that wait for an
-    answer."""
+    """Answers with what the sessions say that a key has on the route and that wait for an answer.
 
-    answer: Callable[[Incoming, Sequence[Seen[EncoderT]]], Response]
+    `one` returns what one of them says as JSON, behind the time at which it asked in the dialect's
+    form, or None. `answer` puts together what all say, which may be thousands.
+    """
+
+    one: Callable[[Seen[EncoderT]], tuple[str, bytes] | None]
+    answer: Callable[[Incoming, Sequence[tuple[str, bytes]]], Response]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections.abc import AsyncIterator
 
 from adapters.errors import DragomanError, ErrorCode
 from adapters.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, That
@@ -12,13 +14,15 @@ from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
 from proxy.routes.entry import owned
 from proxy.session import THREAD, Session
-from proxy.sessions import TASK
+from proxy.sessions import LOOK_SECONDS, TASK
 
 LOOKED_AT = 10_000
 """Sessions of one key and route that are looked at for the most recent one and for open
 requests."""
 
 AT_WORK = ("running", "paused")
+
+_log = logging.getLogger(__name__)
 
 
 async def find(visit: Visit, target: Target, submission: Submission | None = None) -> Found:
@@ -103,6 +107,25 @@ async def rows(visit: Visit, *states: str) -> list[SessionRow]:
     return [row for row in found if row.state not in ("deleted", "expired")]
 
 
+async def at_work(visit: Visit) -> AsyncIterator[Found]:
+    """Yield the sessions of a key on this route that are at work, a few in a turn of the loop.
+
+    One that cannot be loaded, such as one whose backend has left the configuration, must not hide
+    what the others wait for.
+    """
+    for row in await rows(visit, *AT_WORK):
+        await visit.sessions.gate.room(LOOK_SECONDS)
+        try:
+            session = await _chosen(visit, row.id)
+        except (SessionNotFound, CursorExpired):
+            # Erased since the list was read.
+            continue
+        except DragomanError as error:
+            _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
+            continue
+        yield Found(session)
+
+
 async def _newest(visit: Visit) -> Session:
     found = await rows(visit)
     if not found:
@@ -111,10 +134,9 @@ async def _newest(visit: Visit) -> Session:
 
 
 async def _that(visit: Visit, that: That, submission: Submission | None) -> Found:
-    for row in await rows(visit, *AT_WORK):
-        session = await _chosen(visit, row.id)
-        ids = None if submission is None else session.repeated(submission)
-        found = Found(session, ids=ids, looked=True)
+    async for one in at_work(visit):
+        ids = None if submission is None else one.session.repeated(submission)
+        found = Found(one.session, ids=ids, looked=True)
         if ids is not None or that.test(await visit.see(found, shown=True)):
             return found
     raise DragomanError("There is no such request.", code=ErrorCode.UNKNOWN_INTERACTION)

@@ -10,7 +10,6 @@ from aiohttp import web
 from adapters.base import Response
 from adapters.errors import DragomanError, ErrorCode
 from adapters.faces import (
-    Chosen,
     Follow,
     Listed,
     ListSessions,
@@ -22,10 +21,11 @@ from adapters.faces import (
     Waiting,
 )
 from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
-from proxy.faces.finding import AT_WORK, find, rows
+from proxy.faces.finding import at_work, find
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_in
 from proxy.routes.entry import to_web
+from proxy.sessions import LOOK_SECONDS
 from proxy.streams import StreamPlan, send_head, write_calmly, write_stream
 
 LOOKED_MOST = 1_000
@@ -200,6 +200,7 @@ async def list_sessions(visit: Visit) -> web.StreamResponse:
             limit=page.rows,
         )
         for row in found:
+            await visit.sessions.gate.room(LOOK_SECONDS)
             try:
                 about = await visit.told(row)
             except CursorExpired:
@@ -220,6 +221,10 @@ async def waiting(visit: Visit) -> web.StreamResponse:
     """Answer with what all sessions of a key wait for."""
     act = visit.route.does
     assert isinstance(act, Waiting)
-    found = [await find(visit, Chosen(row.id)) for row in await rows(visit, *AT_WORK)]
-    seen = [await visit.see(one, shown=True) for one in found if one.session.state.interactions]
-    return to_web(act.answer(visit.incoming, seen))
+    asked = []
+    async for found in at_work(visit):
+        if found.session.state.interactions:
+            one = act.one(await visit.see(found, shown=True))
+            if one is not None:
+                asked.append(one)
+    return to_web(act.answer(visit.incoming, asked))

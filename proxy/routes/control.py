@@ -49,7 +49,7 @@ from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, kept, read, read_submission, takes
 from proxy.session import Session
-from proxy.sessions import HANDLE
+from proxy.sessions import HANDLE, LOOK_SECONDS
 from proxy.streams import piecemeal, write_calmly
 
 VERSION = 1
@@ -641,6 +641,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
     for row in reversed(rows):
         if not may_use(principal, row.route, settings):
             continue
+        await sessions.gate.room(LOOK_SECONDS)
         try:
             session = await sessions.get(row.id, owner=None, route=None)
         except DragomanError as error:

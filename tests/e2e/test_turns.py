@@ -76,6 +76,34 @@ async def test_many_open_interactions_are_listed_calmly(tmp_path: Path) -> None:
     assert shown["open_interactions"] == listed["interactions"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/interactions", 200),
+        ("GET", f"/as/engine/to/{BACKEND}/hitl/pending", 200),
+        ("POST", f"/as/engine/to/{BACKEND}/hitl/respond", 404),
+    ],
+)
+async def test_what_many_sessions_wait_for_is_looked_at_calmly(
+    tmp_path: Path, method: str, path: str, status: int
+) -> None:
+    count = 1_500
+    async with keeping(tmp_path) as journal:
+        for number in range(count):
+            said = [started(), *opened(1), asked(number)]
+            await put(journal, f"s{number}", said, state="paused")
+    answer = {"request_id": "nobody's", "answer": "yes"} if method == "POST" else None
+    async with watched(tmp_path, CONFIGURATION) as dragoman, dragoman.calm():
+        # When they are looked at for the second time, all are in memory.
+        for _ in range(2):
+            url = dragoman.url + path
+            async with dragoman.http.request(method, url, json=answer) as response:
+                assert response.status == status, await response.text()
+                told = json.loads(await response.read())
+    if method == "GET":
+        assert len(told.get("interactions") or told["pending"]) == count
+
+
 async def test_what_pruning_many_sessions_would_erase_is_told_calmly(tmp_path: Path) -> None:
     count = 5_000
     async with keeping(tmp_path) as journal:

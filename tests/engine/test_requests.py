@@ -381,7 +381,8 @@ def test_codes_of_a_backend_stay_as_they_are() -> None:
 
 def test_the_other_bodies_are_those_of_the_page() -> None:
     assert requests.resumed_body("hitl-1") == {"status": "resumed", "request_id": "hitl-1"}
-    assert requests.pending_body([]) == {"pending": []}
+    assert requests.pending_answer([]).body == b'{"pending":[]}'
+    assert requests.pending_answer([b'{"a":1}', b"{}"]).body == b'{"pending":[{"a":1},{}]}'
     assert requests.health_body(88.23) == {
         "status": "ok",
         "uptime_seconds": 88.2,
