@@ -13,7 +13,10 @@ from adapters.errors import DragomanError, ErrorCode
 from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.tasks import Tasks
 
-__all__ = ["Upward", "Work"]
+__all__ = ["RETRY_SECONDS", "Upward", "Work"]
+
+RETRY_SECONDS = 1
+"""When whoever comes to a session that leaves memory is to come again."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +73,9 @@ class Work:
             JournalCorrupt: nothing but its log can be read.
         """
         if self.closed:
-            raise JournalUnavailable(f"Session `{self._name}` is being loaded anew; try again.")
+            # Or it is erased: who comes again is told.
+            text = f"Session `{self._name}` is being loaded anew; try again."
+            raise JournalUnavailable(text, details={"retry_after": RETRY_SECONDS})
         if self.stranded is not None:
             raise JournalCorrupt(self.stranded.message)
 

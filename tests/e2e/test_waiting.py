@@ -16,6 +16,7 @@ from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
 from proxy.session import snapshots
 from proxy.session.record import NEXT_SECONDS
+from proxy.session.work import RETRY_SECONDS
 from tests.e2e.conftest import Run
 from tests.support.running import BACKEND
 from tests.support.waiting import settled, until
@@ -116,6 +117,17 @@ async def test_the_events_that_say_what_a_session_is_are_remembered_up_to_a_boun
         1,
         *range(session.last_seq - 3, session.last_seq + 1),
     ]
+
+
+async def test_who_comes_while_a_session_leaves_memory_is_told_when_to_come_again(run: Run) -> None:
+    running = await run("memory:")
+    client = await running.eve().create("hello")
+    session = await running.live(client.session_id)
+    await settled(session)
+    session.close()
+    with pytest.raises(DragomanError, match="loaded anew") as caught:
+        await session.submit([said("more")], by="local", face="eve")
+    assert caught.value.details == {"retry_after": RETRY_SECONDS}
 
 
 async def test_who_waited_for_the_same_commit_goes_on_in_turns_with_room_for_it(run: Run) -> None:
