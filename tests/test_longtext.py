@@ -69,6 +69,18 @@ def test_a_long_text_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert state.items[0] is state.items[1].text is state.named["b"][0]
 
 
+def test_a_long_text_is_written_from_its_json_wherever_it_stands() -> None:
+    state = held_long(State([TEXT], {"a": [Item(TEXT + "1"), {"b": TEXT + "2"}]}))
+    (plain,), (item, named) = state.items, state.named["a"]
+    for number, long in enumerate((plain, item.text, named["b"])):
+        long.json = b"%d" % number
+    assert json.loads(format_state(state)) == {
+        "items": [0],
+        "named": {"a": [{"text": 1, "more": None}, {"b": 2}]},
+    }
+    assert json.loads(format_json(written_once([plain]))) == [0]
+
+
 @given(VALUES)
 def test_what_is_written_once_is_written_as_before(value: Any) -> None:
     assert format_json(written_once(copy.deepcopy(value))) == format_json(value)

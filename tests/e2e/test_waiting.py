@@ -12,9 +12,11 @@ import pytest
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
+from adapters.state import LogState
 from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
 from proxy.session import snapshots
+from proxy.session.intake import LONG_BYTES
 from proxy.session.record import NEXT_SECONDS
 from proxy.session.work import RETRY_SECONDS
 from tests.e2e.conftest import Run
@@ -117,6 +119,32 @@ async def test_the_events_that_say_what_a_session_is_are_remembered_up_to_a_boun
         1,
         *range(session.last_seq - 3, session.last_seq + 1),
     ]
+
+
+async def test_a_long_command_is_stored_as_it_was_checked_last(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await run("memory:", engine={"pace": 0.2})
+    client = await running.eve().create("script: slow 1000")
+    session = await running.live(client.session_id)
+    await until(lambda: session.state.busy)
+    check, seen = rooms.Admission.check, list[cmd.SendMessage]()
+
+    def changing(self: rooms.Admission, command: cmd.AnyCommand, state: LogState) -> Any:
+        # What a steering is carried as depends on what runs.
+        checked = check(self, command, state)
+        assert isinstance(checked, cmd.SendMessage)
+        content = (*checked.content, ev.Text(text=f"looked at {len(seen)}"))
+        seen.append(checked.model_copy(update={"content": content}))
+        return seen[-1]
+
+    monkeypatch.setattr(rooms.Admission, "check", changing)
+    await session.submit([said("x" * 2 * LONG_BYTES)], by="local", face="eve")
+    assert len(seen) == 2
+    (row,) = session.queued()
+    assert row.body == cmd.encode_command(seen[1])
+    monkeypatch.undo()
+    await session.submit([cmd.Delete()], by="local", face="eve")
 
 
 async def test_who_comes_while_a_session_leaves_memory_is_told_when_to_come_again(run: Run) -> None:
