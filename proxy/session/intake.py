@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from proxy.session.sending import Sending
 from proxy.session.settlements import withdrawn
 from proxy.session.work import Work
 
-__all__ = ["LONG_BYTES", "RESET_SECONDS", "Intake"]
+__all__ = ["RESET_SECONDS", "Intake"]
 
 RESET_SECONDS = 60.0
 """How long a reset is given for the backend's own answer: a real eve 0.30.8 has taken 7 s, and 19 s
@@ -107,17 +106,10 @@ class Intake:
         try:
             for data in blobs.values():
                 put.names.append(await self._journal.put_blob(data))
-            bodies = _written(checked)
-            long = any(len(body) > LONG_BYTES for body in bodies)
-            if long:
-                # Its JSON is enough for a turn of the loop, and so is what follows.
-                await asyncio.sleep(0)
-            if put.names or long:
+            if put.names:
                 # Nothing may have changed meanwhile.
-                before, checked = checked, self._check(commands)
-                if checked != before:
-                    bodies = _written(checked)
-            return await self._take(checked, origin, put, submission, first, new, bodies)
+                checked = self._check(commands)
+            return await self._take(checked, origin, put, submission, first, new)
         except BaseException:
             await self._drop(put)
             raise
@@ -130,13 +122,14 @@ class Intake:
         submission: Submission | None,
         first: Sequence[ev.Event],
         new: NewSession | None,
-        bodies: Sequence[bytes],
     ) -> list[str]:
         """Accept a batch that is checked and whose blobs are stored."""
         ids = [self._ids.uuid() for _ in checked]
+        batch = beside(checked)
+        bodies = [b"" if one is None else cmd.encode_command(one) for one in batch]
         request_id = ids[0] if ids else self._session_id
         admitted = self._admission.admit(
-            list(zip(ids, beside(checked), bodies, strict=True)),
+            list(zip(ids, batch, bodies, strict=True)),
             self._record.state,
             origin,
             request=noted(submission, request_id, checked),
@@ -214,8 +207,3 @@ class Intake:
         )
         await self._record.until_stored(stored)
         self._sending.go_on()
-
-
-def _written(checked: Sequence[cmd.AnyCommand | None]) -> list[bytes]:
-    """Return the JSON of the commands of a batch; nothing of those that change nothing."""
-    return [b"" if one is None else cmd.encode_command(one) for one in beside(checked)]

@@ -16,7 +16,6 @@ from adapters.state import LogState
 from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
 from proxy.session import snapshots
-from proxy.session.intake import LONG_BYTES
 from proxy.session.record import NEXT_SECONDS
 from proxy.session.work import RETRY_SECONDS
 from tests.e2e.conftest import Run
@@ -121,7 +120,7 @@ async def test_the_events_that_say_what_a_session_is_are_remembered_up_to_a_boun
     ]
 
 
-async def test_a_long_command_is_stored_as_it_was_checked_last(
+async def test_a_command_with_a_file_is_stored_as_it_was_checked_last(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await run("memory:", engine={"pace": 0.2})
@@ -139,7 +138,7 @@ async def test_a_long_command_is_stored_as_it_was_checked_last(
         return seen[-1]
 
     monkeypatch.setattr(rooms.Admission, "check", changing)
-    await session.submit([said("x" * 2 * LONG_BYTES)], by="local", face="eve")
+    await session.submit([said("look")], by="local", face="eve", blobs={"a": b"a file"})
     assert len(seen) == 2
     (row,) = session.queued()
     assert row.body == cmd.encode_command(seen[1])
