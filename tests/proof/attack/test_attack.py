@@ -12,7 +12,7 @@ from proxy.settings import Settings
 from tests import asks
 from tests.proof.attack.half import BEGUN, HalfOpen
 from tests.proof.attack.requests import KEYS, Hit, Target, draw, of_sessions, targets
-from tests.proof.attack.run import Attack, shown, unnamed
+from tests.proof.attack.run import Attack, names_session, shown, unnamed
 from tests.proof.attack.server import Server, tables
 from tests.proof.attack.vault import CREDENTIAL, Vault, vault
 from tests.proof.attack.wire import Answer, Talk, ask, listening
@@ -212,6 +212,9 @@ def test_an_owners_words_are_for_the_owner(attack: Attack) -> None:
 def test_an_answer_that_quotes_the_name_that_was_asked_for_tells_nothing(quoted: bytes) -> None:
     assert unnamed(b"no %b here" % quoted, "dgs_1") == "no NAME here"
     assert unnamed(b"no %b here" % quoted, "dgs_2") != "no NAME here"
+    # Nor does one to a request that has left it out.
+    assert names_session(b"GET /sessions/%b" % quoted, "dgs_1")
+    assert not names_session(b"GET /sessions/%b" % quoted, "dgs_2")
 
 
 def test_a_header_tells_two_answers_apart_and_the_time_does_not() -> None:
