@@ -40,6 +40,9 @@ RELOAD_SECONDS = 1.0
 RETRY_MOST_SECONDS = 30.0
 """The longest wait between two attempts at what the journal refuses."""
 
+LOOK_SECONDS = 0.0001
+"""About what it takes to look at a session in memory, and at what it shows."""
+
 HANDLE = "handle"
 """The kind of alias under which faces find a session by a name of their own, such as half a
 token."""

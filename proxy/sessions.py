@@ -32,22 +32,11 @@ from proxy.session import RESET_SECONDS, Session
 from proxy.settings import BackendSettings, Settings
 from proxy.tasks import Tasks
 
-__all__ = [
-    "ATTACH_PAGE",
-    "HANDLE",
-    "LOOK_SECONDS",
-    "QUIET_SECONDS",
-    "TASK",
-    "WORK_AT_ONCE",
-    "Sessions",
-]
+__all__ = ["ATTACH_PAGE", "HANDLE", "QUIET_SECONDS", "TASK", "WORK_AT_ONCE", "Sessions"]
 
 WORK_AT_ONCE = 6
 """Sessions that are loaded, and readers that are given a piece of history, at the same time: each
 takes some milliseconds between two looks at what else there is to do."""
-
-LOOK_SECONDS = 0.0001
-"""About what it takes to look at a session in memory, and at what it shows."""
 
 ATTACH_PAGE = 256
 """Sessions with work that are looked for at once after a start: the first of them before anybody is

@@ -12,6 +12,7 @@ is tested as a table: state, what is heard, what follows.
 | `doubts` | inputs whose answer was lost, until a list tells what became of them | all |
 | `asks` | open interactions, and what was answered to them | all |
 | `held` | tool calls that wait until their permission is known | Engine, eve |
+| `again` | what was refused for now, or is to wait for something else, and when it is sent | Herm |
 
 **How a part hears.** By methods with the names of what it hears, each of which only the parts have
 that it concerns. The first sketch had one set of transitions for all (a stream opened, a turn is
@@ -32,21 +33,12 @@ and begin anew after a restart. A changed field is a new version of every state 
 **Deltas bypass the parts.** They come by thousands. A codec makes the next delta of an open block
 without asking any part, and asks again as soon as anything else comes.
 
-Parts that no codec uses yet, and what the codecs at hand ask of them:
-
-* `again`: refused for now, and when to try again. Herm (`Message.held`, `since`): 409, 429 and
-  `deployment_not_ready` hold the message back for 2 s or 5 s, or as `Retry-After` says, for ten
-  minutes, and the end of the turn lets it go at once. eve (`retries`): a request is kept whole and
-  sent again after 250 ms doubling to 2 s for 20 s, an answer ten times 200 ms apart. One record,
-  `(command_id, since, tries, at)`, and a policy as a value (waits, until when, how often); what is
-  sent again is made by the codec, and the ledger's input stays open for as long. It has to be
-  stored, or a restart doubts what was only refused.
-* `catching_up`: joining a list and a stream. Herm's room of that name, with `numbers`; Managed
-  Agents will need the same with ids in the place of numbers. The Engine's list is a replay without
-  ids, whose frames are compared by content: `adapters.engine.alignment`. All answer the same
-  question, «is this frame new, known, or to be kept until more is read», and `alignment` is the
-  model: values in, verdicts out, no event and no request. What they share beyond the question shows
-  when the second one is built.
+**No part yet: `catching_up`**, joining a list and a stream. Herm's room of that name, with
+`numbers`; Managed Agents will need the same with ids in the place of numbers. The Engine's list is
+a replay without ids, whose frames are compared by content: `adapters.engine.alignment`. All answer
+the same question, «is this frame new, known, or to be kept until more is read», and `alignment` is
+the model: values in, verdicts out, no event and no request. What they share beyond the question
+shows when the second one is built.
 
 And what the parts at hand still lack for Herm and eve is said in their docstrings.
 """

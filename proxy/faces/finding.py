@@ -11,10 +11,11 @@ from adapters.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, Tha
 from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.faces.visit import Found, Visit
 from proxy.journal.base import SessionRow
+from proxy.live import LOOK_SECONDS
 from proxy.repeats import Submission
 from proxy.routes.entry import owned
 from proxy.session import THREAD, Session
-from proxy.sessions import LOOK_SECONDS, TASK
+from proxy.sessions import TASK
 
 LOOKED_AT = 10_000
 """Sessions of one key and route that are looked at for the most recent one and for open

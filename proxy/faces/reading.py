@@ -24,8 +24,8 @@ from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.faces.finding import at_work, find
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_in
+from proxy.live import LOOK_SECONDS
 from proxy.routes.entry import to_web
-from proxy.sessions import LOOK_SECONDS
 from proxy.streams import StreamPlan, send_head, write_calmly, write_stream
 
 LOOKED_MOST = 1_000

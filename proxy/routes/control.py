@@ -45,11 +45,12 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.journal.base import CommandRow, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.lines import Lines
+from proxy.live import LOOK_SECONDS
 from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, kept, read, read_submission, takes
 from proxy.session import Session
-from proxy.sessions import HANDLE, LOOK_SECONDS
+from proxy.sessions import HANDLE
 from proxy.streams import piecemeal, write_calmly
 
 VERSION = 1

@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from adapters import events as ev
-from adapters.driving import asks, doubts, held, ledger
+from adapters.driving import again, asks, doubts, held, ledger
 from adapters.driving.part import Part, soonest
 from adapters.jsonvalue import parse_json
 from adapters.raw import BlockEnded
@@ -22,6 +22,7 @@ FOLDER = REPOSITORY / "adapters" / "driving"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "part"))
 
 FULL: dict[str, tuple[Any, Any]] = {
+    "again": (again.Again, again.Again(True, 7, True, 3, 2)),
     "ledger": (
         ledger.Ledger[ledger.Input],
         ledger.Ledger(

@@ -107,7 +107,7 @@ async def test_a_message_that_is_refused_for_now_waits_over_a_crash(serve: Serve
     due = live.codec.wake_at
     # No event tells of it, and it is stored all the same.
     async with asyncio.timeout(SOON_S):
-        while b'"held":true' not in await stored_state(house, session):  # noqa: ASYNC110 - no event
+        while b'"waits":true' not in await stored_state(house, session):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)
     await house.restart()
     live = await house.live(session)

@@ -164,8 +164,8 @@ class HermClient(ClientCodec):
         ):
             return None
         item = inputs.unsettled(command_id)
-        again = None if item is None else item.again
-        if again or not inputs.was_sent(command_id):
+        other = None if item is None else item.other
+        if other or not inputs.was_sent(command_id):
             # A crash came before the state was stored, or before it was posted otherwise: what was
             # sent is worked out again, and not sent as it was.
             try:
@@ -174,8 +174,8 @@ class HermClient(ClientCodec):
                 # It has become pointless, but not undone: the list may show it all the same.
                 inputs.note_lost(command_id)
             else:
-                if again:
-                    inputs.post_otherwise(call, again)
+                if other:
+                    inputs.post_otherwise(call, other)
                     return None
         self._doubts.go_on(command_id)
         return self._catching_up.start()
@@ -301,7 +301,7 @@ class HermClient(ClientCodec):
         out: list[ev.Event] = []
         pending = s.pending
         waiting = self._inputs.never_posted()
-        if pending is not None and not pending.held and s.turn is None:
+        if pending is not None and not pending.again.waits and s.turn is None:
             if pending.settled:
                 out += self._turns.begin(None, synthetic=True)
             else:
@@ -324,8 +324,7 @@ class HermClient(ClientCodec):
     def tick(self, now: int) -> list[ev.Event]:
         self._kept.touched = True
         catching_up = self._catching_up
-        if self._inputs.retry_at is not None and now >= self._inputs.retry_at:
-            self._inputs.post_held()
+        self._inputs.tick(now)
         if catching_up.hole_at is not None and now >= catching_up.hole_at:
             self._calls.append(catching_up.start(self._doubts.due(now), hole=True))
         out = self._reading.work_off(now) if catching_up.retry(now) else []

@@ -18,6 +18,7 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call, Response
+from adapters.driving.again import Patience
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.asks import Asks
@@ -42,6 +43,9 @@ BUSY_RETRY_MS = 5_000
 RETRY_FOR_MS = 600_000
 """A message that was refused for now (409, 429: surely not taken) is posted again after these, for
 ten minutes."""
+
+_NOT_READY = Patience(RETRY_MS, RETRY_MS, for_ms=RETRY_FOR_MS)
+_BUSY = Patience(BUSY_RETRY_MS, BUSY_RETRY_MS, for_ms=RETRY_FOR_MS)
 
 _TURN_OVER = frozenset({400, 409, 422, 429})
 """What steering may be refused with when no turn runs; the page names no status (section 3.1)."""
@@ -87,7 +91,7 @@ class Inputs:
         """Return the POST of the message that is expected."""
         pending = self._s.pending
         assert pending is not None
-        pending.held, pending.at, pending.due = False, None, False
+        pending.again.sent()
         payload = {"type": "user.message", "content": pending.blocks}
         return self.post(payload, pending.command_id)
 
@@ -103,22 +107,26 @@ class Inputs:
             calls.append(self.post(payload, command_id, single=alone, message=message))
         if s.later and s.pending is None and s.turn is None and s.session:
             s.pending = s.later.pop(0)
-            s.pending.due = True
-        if s.pending is not None and s.pending.due:
+            s.pending.again.wait()
+            s.pending.again.let_go()
+        if s.pending is not None and s.pending.again.ready:
             calls.append(self.post_message())
         return calls
 
     @property
     def retry_at(self) -> int | None:
         """When the message that was refused for now is posted again."""
-        pending = self._s.pending
-        return None if pending is None or not pending.held else pending.at
+        return None if self._s.pending is None else self._s.pending.again.due
 
-    def post_held(self) -> None:
-        """Post the message that was held: the turn is over, or its time has come."""
-        pending = self._s.pending
-        if pending is not None and pending.held:
-            pending.at, pending.due = None, True
+    def tick(self, now: int) -> None:
+        """Post the message that was refused for now when its time has come."""
+        if self._s.pending is not None:
+            self._s.pending.again.tick(now)
+
+    def turn_over(self) -> None:
+        """Post the message that waits for it."""
+        if self._s.pending is not None:
+            self._s.pending.again.let_go()
 
     def post_otherwise(self, call: Call, how: Literal["single", "other"]) -> None:
         """Post the input of a call once more, in the other spelling or as the other kind of
@@ -132,7 +140,7 @@ class Inputs:
         self._again[call.command_id] = payload, alone or how == "single"
         item = self.unsettled(call.command_id)
         if item is not None:
-            item.again = how
+            item.other = how
 
     def post_answers(self, answers: Mapping[str, cmd.AnswerInteraction]) -> Call | None:
         """Return the one POST of several answers (section 5), None where the backend is not known
@@ -192,7 +200,7 @@ class Inputs:
     def is_to_be_posted(self, command_id: str) -> bool:
         """Say whether a command was not posted yet, or refused for now and so not taken."""
         s = self._s
-        held = s.pending if s.pending is not None and s.pending.held else None
+        held = s.pending if s.pending is not None and s.pending.again.waits else None
         waiting = [item for item in (s.first, held, *s.later) if item is not None]
         known = any(item.command_id == command_id for item in waiting)
         return known and self.unsettled(command_id) is None
@@ -245,7 +253,7 @@ class Inputs:
         self.forget_sent(command_id)
         if self.say_next(item.message):
             # The stream is behind: it is about to say that the turn is over.
-            item.message.at = now + RETRY_MS
+            item.message.again.wait(now + RETRY_MS)
         return True
 
     def say_next(self, message: Message) -> bool:
@@ -256,8 +264,10 @@ class Inputs:
             s.later.append(message)
             return False
         s.pending = message
-        message.held, message.due = True, s.turn is None
-        return not message.due
+        message.again.wait()
+        if s.turn is None:
+            message.again.let_go()
+        return s.turn is not None
 
     def _message_refused(
         self, command_id: str, response: Response, error: ev.ErrorInfo, now: int
@@ -266,15 +276,12 @@ class Inputs:
         if pending is None or pending.command_id != command_id:
             return []
         status = response.status
-        pending.since = pending.since or now
         not_ready = status == 429 or error.code == "deployment_not_ready"
         waits = not_ready or (status == 409 and pending.policy != "reject")
-        if waits and now - pending.since < RETRY_FOR_MS:
+        patience = _NOT_READY if not_ready else _BUSY
+        if waits and pending.again.refused(now, patience, posts.retry_after(response)):
             # Section 9: on a 409 wait for `session.status_idle`, or for a while.
-            pending.held = True
             self.forget_sent(command_id)
-            default = RETRY_MS if not_ready else BUSY_RETRY_MS
-            pending.at = now + posts.retry_after(response, default)
             return []
         self._s.pending = None
         return self.settle(command_id, "refused", error)
@@ -440,7 +447,7 @@ class Inputs:
         """Return the messages that were never posted, or are to be posted again."""
         s = self._s
         waiting = list(s.later)
-        if s.pending is not None and s.pending.held:
+        if s.pending is not None and s.pending.again.waits:
             waiting.append(s.pending)
         for item in s.sent:
             if item.interrupts and item.message is not None:

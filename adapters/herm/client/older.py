@@ -19,12 +19,13 @@ def place_and_state(stored: Any) -> list[Any]:
         return [[int(frames), int(mark), int(delta_mark), last_id.decode()]]
     names = ("listed", "blocks", "texts")
     listed, blocks, texts = (stored.pop(name) for name in names)
-    state = completed(State, stored)
-    for item in state["sent"]:
+    for item in stored["sent"]:
         item["key"] = short(item["key"])
-    pending = state["pending"]
-    posted = {item["command_id"] for item in state["sent"]}
-    if pending is not None and pending["held"] and pending["command_id"] not in posted:
+    pending = stored["pending"]
+    posted = {item["command_id"] for item in stored["sent"]}
+    if pending is not None and pending["held"]:
         # It was refused for now; when it was to be posted again was not stored.
-        pending["at"] = 0
+        at = None if pending["command_id"] in posted else 0
+        pending["again"] = {"waits": True, "at": at, "since": pending["since"]}
+    state = completed(State, stored)
     return [[0, 0, 0, "", listed, blocks, texts], state]

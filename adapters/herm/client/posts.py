@@ -134,7 +134,7 @@ def no_id(response: Response) -> ev.ErrorInfo:
     )
 
 
-def retry_after(response: Response, default: int) -> int:
-    """Return after how many milliseconds to try again."""
+def retry_after(response: Response) -> int | None:
+    """Return after how many milliseconds to try again, if that is said."""
     text = response.headers.get("Retry-After", "")
-    return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 4 else default
+    return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 4 else None

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal, TypeVar
 
 from adapters import events as ev
+from adapters.driving.again import Again
 
 __all__ = [
     "KEPT",
@@ -38,9 +39,8 @@ others: as much as a model writes in one answer."""
 class Message:
     """A message that its turn has not shown yet.
 
-    `held`: it is not posted now, for a turn must end first, or since it was refused for now, which
-    was so the first time at `since`; then it is tried again `at` some time. `due`: it is to be
-    posted now. `sequence` is the number that the backend gave it.
+    It is not posted as long as it waits (`again`) for the end of a turn, or since it was refused
+    for now. `sequence` is the number that the backend gave it.
     """
 
     command_id: str
@@ -49,10 +49,7 @@ class Message:
     policy: str
     settled: bool = False
     sequence: int | None = None
-    held: bool = False
-    since: int | None = None
-    at: int | None = None
-    due: bool = False
+    again: Again = dataclasses.field(default_factory=Again)
 
 
 @dataclasses.dataclass(slots=True)
@@ -61,7 +58,7 @@ class Sent:
 
     `message` is what it becomes where it was to steer a turn that is over, or what follows where it
     is to interrupt one. `step`: it was taken, and another input of the same command follows.
-    `again`: it was surely not taken, and is to be posted otherwise: as a lone object, or as the
+    `other`: it was surely not taken, and is to be posted otherwise: as a lone object, or as the
     other kind of sealed answer.
     """
 
@@ -70,7 +67,7 @@ class Sent:
     settled: bool = False
     message: Message | None = None
     step: bool = False
-    again: Literal["single", "other"] | None = None
+    other: Literal["single", "other"] | None = None
 
     @property
     def interrupts(self) -> bool:
@@ -201,7 +198,7 @@ class State:
 
 
 RECORDS = (
-    Place, State, Message, Sent, Doubt, First, Foreign, Given, OpenRequest, OpenCall
+    Place, State, Message, Again, Sent, Doubt, First, Foreign, Given, OpenRequest, OpenCall
 )  # fmt: skip
 """All that is stored of a session."""
 

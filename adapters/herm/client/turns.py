@@ -44,7 +44,7 @@ class Turns:
         s.turns += 1
         s.turn = f"turn-{s.turns}"
         s.paused, s.interrupting = False, False
-        pending = s.pending if s.pending is not None and not s.pending.held else None
+        pending = s.pending if s.pending is not None and not s.pending.again.waits else None
         out: list[ev.Event] = []
         if pending is not None:
             out += self._inputs.settle_pending()
@@ -132,13 +132,13 @@ class Turns:
             # Unknown reasons are kept, and taken as idle (section 4.6).
             extra["stop_reason"] = seen.payload.get("stop_reason")
         out += self.end(outcome, error, seen.native, extra=extra or None)
-        self._inputs.post_held()
+        self._inputs.turn_over()
         return out
 
     def _answers_pending(self, seen: Seen) -> bool:
         """Say whether an idle without a running turn is what became of our message."""
         pending = self._s.pending
-        if pending is None or not pending.settled or pending.held:
+        if pending is None or not pending.settled or pending.again.waits:
             return False
         number = sequence_of(seen.envelope)
         return pending.sequence is None or number is None or number > pending.sequence
