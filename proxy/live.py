@@ -29,7 +29,14 @@ from proxy.session import Session
 from proxy.settings import BackendSettings
 from proxy.tasks import Tasks
 
-__all__ = ["HANDLE", "QUIET_SECONDS", "RELOAD_SECONDS", "RETRY_MOST_SECONDS", "Live"]
+__all__ = [
+    "HANDLE",
+    "LOOK_SECONDS",
+    "QUIET_SECONDS",
+    "RELOAD_SECONDS",
+    "RETRY_MOST_SECONDS",
+    "Live",
+]
 
 QUIET_SECONDS = 30.0
 """How long a session that nobody uses stays in memory: long enough for a client that reconnects."""

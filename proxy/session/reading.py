@@ -20,7 +20,7 @@ from proxy.gate import Gate
 from proxy.journal.base import Journal
 from proxy.rows import LegRow
 from proxy.sealed import REDACTED
-from proxy.session.record import Record
+from proxy.session.record import NEXT_SECONDS, Record
 from proxy.session.work import Upward, Work
 from proxy.upstream.client import BODY_LIMIT, Frames, Stream, Upstream
 from proxy.upstream.reconnect import Backoff
@@ -218,7 +218,11 @@ class Reading:
         backoff = self.backoff()
         doubt_since, self._doubt_since = self._doubt_since, None
         await record.named()
-        while not self._work.closed and (call := self._wanted(thread_id)) is not None:
+        while True:
+            # All streams of a backend may break in the same moment.
+            await self._gate.room(NEXT_SECONDS)
+            if self._work.closed or (call := self._wanted(thread_id)) is None:
+                return
             before, opened_at = codec.position, record.time()
             heard = (codec.frames, record.seq)
             error = await self.run(call)

@@ -184,7 +184,7 @@ class Record:
             JournalError: it could not be stored.
         """
         if self._name_stored is not None:
-            await self.until_stored(self._name_stored)
+            await self._name_stored
             self._name_stored = None
 
     # Loading.

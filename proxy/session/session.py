@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -316,23 +317,34 @@ class Session:
         record.requests.lose(names)
         rows = await self._journal.commands(key)
         try:
-            commands = self._put_back(rows)
+            # Each may have a megabyte of small values.
+            await self._gate.do(self._put_back)
+            commands = [
+                await self._gate.do(functools.partial(self._command_of, row)) for row in rows
+            ]
         except JournalCorrupt as error:
             self._strand(error)
         else:
             self._sending.take_up(list(zip(rows, commands, strict=True)))
 
-    def _put_back(self, rows: Sequence[CommandRow]) -> list[cmd.AnyCommand]:
-        """Put the codec back where it was, and return the commands that are open.
+    def _put_back(self) -> None:
+        """Put the codec back where it was.
 
         Raises:
-            JournalCorrupt: one of it is damaged, or a later release wrote it.
+            JournalCorrupt: its state is damaged, or a later release wrote it.
         """
         with reading_back(f"the state of session `{self.id}` at its backend"):
             self.codec.restore(self.leg.state, self.leg.position)
+
+    def _command_of(self, row: CommandRow) -> cmd.AnyCommand:
+        """Return a command that is open.
+
+        Raises:
+            JournalCorrupt: it is damaged, or a later release wrote it.
+        """
         with reading_back(f"a command of session `{self.id}`"):
-            values: list[Any] = [parse_json(row.body) for row in rows]
-            return [cmd.decode_command(value) for value in values]
+            value: Any = parse_json(row.body)
+            return cmd.decode_command(value)
 
     def _strand(self, error: JournalError) -> None:
         """Leave the backend alone and take nothing: what is stored of it stays as it is, for a

@@ -11,13 +11,16 @@ import pytest
 
 from adapters import commands as cmd
 from adapters import events as ev
+from adapters.base import Call
 from adapters.errors import DragomanError, ErrorCode
 from adapters.state import LogState
+from proxy.errors import UpstreamUnavailable
 from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
 from proxy.session import snapshots
 from proxy.session.record import NEXT_SECONDS
 from proxy.session.work import RETRY_SECONDS
+from proxy.upstream.client import Upstream
 from tests.e2e.conftest import Run
 from tests.support.running import BACKEND
 from tests.support.waiting import settled, until
@@ -181,3 +184,41 @@ async def test_who_waited_for_the_same_commit_goes_on_in_turns_with_room_for_it(
     assert done == list(range(60))
     most = max(after - before for before, after in itertools.pairwise(each))
     assert 1 < most <= SLICE_SECONDS / NEXT_SECONDS + 1
+
+
+async def test_streams_that_break_together_are_opened_again_a_few_in_a_turn(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 24
+    running = await run("memory:", engine={"pace": 0.2})
+    clients = [running.eve().create("script: slow 1000") for _ in range(count)]
+    ids = [client.session_id for client in await asyncio.gather(*clients)]
+    sessions = [await running.live(session_id) for session_id in ids]
+    await until(lambda: all(session.state.busy for session in sessions))
+    again, waiting, opened = asyncio.Event(), list[float](), list[str]()
+    each: list[int] = []
+
+    async def sleep(seconds: float) -> None:
+        if again.is_set():
+            await asyncio.sleep(seconds)
+        waiting.append(seconds)
+        await again.wait()
+
+    def stream(call: Call, *_: Any) -> Any:
+        opened.append(call.name)
+        raise UpstreamUnavailable("away", sent=False)
+
+    async def look() -> None:
+        while len(opened) < count:
+            each.append(len(opened))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(sessions[0]._clock, "sleep", sleep)
+    await running.stop_backend(BACKEND)
+    await until(lambda: len(waiting) >= count)
+    monkeypatch.setattr(Upstream, "stream", staticmethod(stream))
+    again.set()
+    await asyncio.wait_for(look(), 10)
+    most = max(after - before for before, after in itertools.pairwise(each))
+    assert 1 < most <= SLICE_SECONDS / NEXT_SECONDS + 1
+    monkeypatch.undo()
