@@ -9,7 +9,7 @@ is tested as a table: state, what is heard, what follows.
 | part | its job | who uses it |
 |---|---|---|
 | `ledger` | what was sent to the backend, until the log knows its fate and its receipt | all |
-| `doubts` | inputs whose answer was lost, until a list tells what became of them | all |
+| `doubts` | inputs whose answer was lost, until a list tells what became of them | Engine, Herm |
 | `asks` | open interactions, and what was answered to them | all |
 | `held` | tool calls that wait until their permission is known | Engine, eve |
 | `again` | what was refused for now, or is to wait for something else, and when it is sent | Herm |

@@ -6,26 +6,24 @@ A doubt begins with a look at the list. What that brings decides, or says when t
 |---|---|---|
 | `SHOWN` | any | `TAKEN` |
 | `MISSING` | the first | `TELL`, and looked for once more after `LOOK_AGAIN_MS` |
-| `MISSING` | a later one, not due | `WAIT`, until it is |
-| `MISSING` | a later one, due | `LOST`: what the connection held has arrived by then |
+| `MISSING` | a later one, begun too early | `WAIT`, until it is due |
+| `MISSING` | a later one, begun when it was due | `LOST`: what was on its way is there by then |
 | `UNREAD` | the first `LOOKS` - 1 of these | `WAIT`, and looked for after `LOOK_RETRY_MS` |
 | `UNREAD` | one more | `UNKNOWN` |
+| `GONE` | any | `UNKNOWN` |
 
 When to look again is stored: a restart goes on waiting, and does not begin again.
 
-Herm reads one list for all doubts: it hands `hear` the time at which that list was begun, since an
-older one decides nothing, and will want to say how often the list itself was tried. In eve silence
-is the evidence, for there is no list: it will use `open` and `forget`, set `at` when its stream
-opens, and needs a `due` that is no earlier than a while after the stream has opened.
+An Engine is asked for each input by itself (`looking`). A Herm has one list for all doubts, which
+was begun some time before it is read, and says when.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Annotated
 
-from adapters.driving.part import NOT_STORED, Part, soonest
+from adapters.driving.part import Part, soonest
 
 __all__ = ["LOOKS", "LOOK_AGAIN_MS", "LOOK_RETRY_MS", "Doubt", "Doubts", "Evidence", "Verdict"]
 
@@ -51,6 +49,9 @@ class Evidence(enum.Enum):
     UNREAD = enum.auto()
     """The list could not be had."""
 
+    GONE = enum.auto()
+    """The list could not be had so often that nobody asks for it any more."""
+
 
 class Verdict(enum.Enum):
     """What a look means; but for the first two the doubt is over."""
@@ -75,12 +76,20 @@ class Doubt:
     looks: int = 0
 
 
+class _Looking:
+    """What is looked for just now concerns a connection: it is no field, and is not stored."""
+
+    __slots__ = ("looking",)
+
+    def __post_init__(self) -> None:
+        self.looking: set[str] = set()
+
+
 @dataclasses.dataclass(slots=True)
-class Doubts(Part):
+class Doubts(_Looking, Part):
     """The doubts by their commands' ids. `looking` are those that are looked for just now."""
 
     open: dict[str, Doubt] = dataclasses.field(default_factory=dict)
-    looking: Annotated[set[str], NOT_STORED] = dataclasses.field(default_factory=set)
 
     @property
     def due(self) -> int | None:
@@ -101,11 +110,13 @@ class Doubts(Part):
         self.open.setdefault(command_id, Doubt())
         self.looking.add(command_id)
 
-    def hear(self, command_id: str, evidence: Evidence, now: int) -> Verdict:
-        """Hear what a look has brought."""
+    def hear(
+        self, command_id: str, evidence: Evidence, now: int, *, begun: int | None = None
+    ) -> Verdict:
+        """Hear what a look has brought, which was begun just now or some time before."""
         self.looking.discard(command_id)
         doubt = self.open[command_id]
-        verdict = _verdict(doubt, evidence, now)
+        verdict = _verdict(doubt, evidence, now if begun is None else begun)
         match verdict:
             case Verdict.TELL:
                 doubt.at = now + LOOK_AGAIN_MS
@@ -123,11 +134,13 @@ class Doubts(Part):
         self.looking.discard(command_id)
 
 
-def _verdict(doubt: Doubt, evidence: Evidence, now: int) -> Verdict:
+def _verdict(doubt: Doubt, evidence: Evidence, begun: int) -> Verdict:
     if evidence is Evidence.SHOWN:
         return Verdict.TAKEN
     if evidence is Evidence.UNREAD:
         return Verdict.WAIT if doubt.looks < LOOKS - 1 else Verdict.UNKNOWN
+    if evidence is Evidence.GONE:
+        return Verdict.UNKNOWN
     if doubt.at is None:
         return Verdict.TELL
-    return Verdict.WAIT if now < doubt.at else Verdict.LOST
+    return Verdict.WAIT if begun < doubt.at else Verdict.LOST

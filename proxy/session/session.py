@@ -320,7 +320,7 @@ class Session:
             # Each may have a megabyte of small values.
             await self._gate.do(self._put_back)
             commands = [
-                await self._gate.do(functools.partial(self._command_of, row)) for row in rows
+                await self._gate.do(functools.partial(_command_of, self.id, row)) for row in rows
             ]
         except JournalCorrupt as error:
             self._strand(error)
@@ -335,16 +335,6 @@ class Session:
         """
         with reading_back(f"the state of session `{self.id}` at its backend"):
             self.codec.restore(self.leg.state, self.leg.position)
-
-    def _command_of(self, row: CommandRow) -> cmd.AnyCommand:
-        """Return a command that is open.
-
-        Raises:
-            JournalCorrupt: it is damaged, or a later release wrote it.
-        """
-        with reading_back(f"a command of session `{self.id}`"):
-            value: Any = parse_json(row.body)
-            return cmd.decode_command(value)
 
     def _strand(self, error: JournalError) -> None:
         """Leave the backend alone and take nothing: what is stored of it stays as it is, for a
@@ -433,3 +423,14 @@ class Session:
             DragomanError: its `Idempotency-Key` is another request's.
         """
         return self._replies.repeated(submission)
+
+
+def _command_of(session_id: str, row: CommandRow) -> cmd.AnyCommand:
+    """Return a command that is open.
+
+    Raises:
+        JournalCorrupt: it is damaged, or a later release wrote it.
+    """
+    with reading_back(f"a command of session `{session_id}`"):
+        value: Any = parse_json(row.body)
+        return cmd.decode_command(value)

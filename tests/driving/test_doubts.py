@@ -36,6 +36,9 @@ SHOWN, MISSING, UNREAD = Evidence.SHOWN, Evidence.MISSING, Evidence.UNREAD
         (Doubt(NOW), UNREAD, Verdict.WAIT, Doubt(NOW + LOOK_RETRY_MS, 1)),
         (Doubt(NOW, LOOKS - 2), UNREAD, Verdict.WAIT, Doubt(NOW + LOOK_RETRY_MS, LOOKS - 1)),
         (Doubt(NOW, LOOKS - 1), UNREAD, Verdict.UNKNOWN, None),
+        # It is asked for no more.
+        (Doubt(), Evidence.GONE, Verdict.UNKNOWN, None),
+        (Doubt(NOW + 1, 3), Evidence.GONE, Verdict.UNKNOWN, None),
     ],
 )
 def test_a_look_decides_or_says_when_to_look_again(
@@ -45,6 +48,22 @@ def test_a_look_decides_or_says_when_to_look_again(
     doubts.look("a")
     assert doubts.hear("a", evidence, NOW) is verdict
     assert doubts == Doubts({"b": Doubt(7)} if after is None else {"a": after, "b": Doubt(7)})
+
+
+@pytest.mark.parametrize(
+    ("at", "begun", "verdict", "after"),
+    [
+        (None, NOW - 9, Verdict.TELL, Doubt(NOW + LOOK_AGAIN_MS)),
+        (NOW - 5, NOW - 6, Verdict.WAIT, Doubt(NOW - 5)),
+        (NOW - 5, NOW - 5, Verdict.LOST, None),
+    ],
+)
+def test_a_list_decides_that_was_begun_when_it_was_due(
+    at: int | None, begun: int, verdict: Verdict, after: Doubt | None
+) -> None:
+    doubts = Doubts({"a": Doubt(at)})
+    assert doubts.hear("a", MISSING, NOW, begun=begun) is verdict
+    assert doubts.open.get("a") == after
 
 
 def test_what_is_looked_for_is_not_due() -> None:

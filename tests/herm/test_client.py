@@ -13,6 +13,7 @@ from multidict import CIMultiDict
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, Request, Response
+from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.client import HermClient, refusal
@@ -21,7 +22,6 @@ from adapters.herm.client.asks import ANSWERS_BYTES
 from adapters.herm.client.catching_up import HOLE_MS
 from adapters.herm.client.codec import RUNNING_PATIENCE_MS
 from adapters.herm.client.contents import MOST_BLOCKS, output_of
-from adapters.herm.client.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
 from adapters.herm.client.inputs import BUSY_RETRY_MS
 from adapters.herm.client.numbers import HOLES
 from adapters.herm.client.records import KEPT, KEPT_BYTES

@@ -18,8 +18,8 @@ from typing import Any
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call, Response
+from adapters.driving.doubts import LOOK_RETRY_MS, LOOKS
 from adapters.herm.client import posts
-from adapters.herm.client.doubts import LOOK_RETRY_MS, LOOKS
 from adapters.herm.client.envelopes import (
     STATUS,
     Waiting,
@@ -62,17 +62,17 @@ longer is given up."""
 
 @dataclasses.dataclass(slots=True)
 class Fill:
-    """A list that is being read. `number` tells its calls from those of an abandoned one; `decides`
-    names the inputs in doubt that are settled when it is read; `ends` is a turn that is over if
-    this list does not tell how it goes on; `look` says that it is read for these alone, `hole` that
-    it is read for numbers that the stream lacks.
+    """A list that is being read. `number` tells its calls from those of an abandoned one; `begun`
+    is when it was asked for, 0 where that is before any input in doubt is due; `ends` is a turn
+    that is over if this list does not tell how it goes on; `look` says that it is read for inputs
+    in doubt alone, `hole` that it is read for numbers that the stream lacks.
 
     What is at or below `floor` is known. Of pages with something new the bytes are kept, and of
     each new envelope its number, its page and its place there, as a heap. `orders` says that there
     is no list: it only works off what waited."""
 
     number: int
-    decides: tuple[str, ...] = ()
+    begun: int = 0
     look: bool = False
     ends: str | None = None
     hole: bool = False
@@ -280,7 +280,7 @@ class CatchingUp:
 
     def start(
         self,
-        decides: tuple[str, ...] = (),
+        begun: int = 0,
         *,
         look: bool = False,
         hole: bool = False,
@@ -292,7 +292,7 @@ class CatchingUp:
             self._wait_again(self.fill.waiting)
         self.fill = Fill(
             self._fills,
-            decides,
+            begun,
             look=look and self.fill is None,
             hole=hole,
             ends=ends,
@@ -360,7 +360,7 @@ class CatchingUp:
         events, from the first known one on."""
         if not fill.falls or fill.low > fill.floor:
             return False
-        doubtful = self._s.doubts and not (self._s.lists_inputs or fill.shows_inputs)
+        doubtful = self._s.doubts.open and not (self._s.lists_inputs or fill.shows_inputs)
         if doubtful or (fill.ends is not None and not fill.lists_status):
             return fill.past > EVIDENCE_PAGES
         return True

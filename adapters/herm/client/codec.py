@@ -18,6 +18,7 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
+from adapters.driving.doubts import Doubt
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame
 from adapters.herm import wire
@@ -25,7 +26,7 @@ from adapters.herm.client import posts
 from adapters.herm.client.abilities import ABILITIES, check
 from adapters.herm.client.asks import SEALED_NAMES, Asks
 from adapters.herm.client.catching_up import CatchingUp
-from adapters.herm.client.doubts import Doubts
+from adapters.herm.client.doubts import InDoubt
 from adapters.herm.client.inputs import Inputs, expected
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.older import place_and_state
@@ -76,7 +77,7 @@ class HermClient(ClientCodec):
         self._asks = Asks(s)
         self._inputs = Inputs(s, self._numbers, self._asks)
         self._turns = Turns(s, self._texts, self._asks, self._inputs)
-        self._doubts = Doubts(s, self._inputs, self._asks)
+        in_doubt = InDoubt(s, self._inputs, self._asks)
         self._catching_up = CatchingUp(s, at, self._numbers, self._calls)
         work = Work(s, at, self._texts, self._asks, self._turns)
         self._reading = Reading(
@@ -88,7 +89,7 @@ class HermClient(ClientCodec):
             self._inputs,
             self._turns,
             work,
-            self._doubts,
+            in_doubt,
             self._catching_up,
         )
         # What a lost connection or a restart makes anew.
@@ -177,7 +178,8 @@ class HermClient(ClientCodec):
                 if other:
                     inputs.post_otherwise(call, other)
                     return None
-        self._doubts.go_on(command_id)
+        # How long it was doubted before a restart counts.
+        s.doubts.open.setdefault(command_id, Doubt())
         return self._catching_up.start()
 
     def take_calls(self) -> list[Call]:
@@ -212,7 +214,7 @@ class HermClient(ClientCodec):
         joined = bool(self._at.mark or self._s.posted)
         self._texts.opened(joined=joined)
         if joined:
-            self._calls.append(self._catching_up.start(self._doubts.due(now)))
+            self._calls.append(self._catching_up.start(now))
         return []
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
@@ -252,7 +254,7 @@ class HermClient(ClientCodec):
 
     def _unsure(self, call: Call) -> list[ev.Event]:
         """Look whether commands arrived that got no sure answer; they are never posted again."""
-        self._doubts.begin(call.command_ids)
+        self._s.doubts.open.update((name, Doubt()) for name in call.command_ids)
         self._calls.append(self._catching_up.start())
         return []
 
@@ -326,18 +328,18 @@ class HermClient(ClientCodec):
         catching_up = self._catching_up
         self._inputs.tick(now)
         if catching_up.hole_at is not None and now >= catching_up.hole_at:
-            self._calls.append(catching_up.start(self._doubts.due(now), hole=True))
+            self._calls.append(catching_up.start(now, hole=True))
         out = self._reading.work_off(now) if catching_up.retry(now) else []
-        due = self._doubts.due(now)
+        due = self._s.doubts.due_at(now)
         if catching_up.fill is None and due and self._s.session is not None:
-            self._calls.append(catching_up.start(due, look=True))
+            self._calls.append(catching_up.start(now, look=True))
         self._set_alarm()
         return out
 
     def _set_alarm(self) -> None:
         fill = self._catching_up.fill
         times = [self._inputs.retry_at, self._catching_up.hole_at]
-        times.append(self._doubts.due_at if fill is None else fill.retry_at)
+        times.append(self._s.doubts.due if fill is None else fill.retry_at)
         self.wake_at = min((at for at in times if at is not None), default=None)
 
     # The state.

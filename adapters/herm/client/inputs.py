@@ -322,7 +322,7 @@ class Inputs:
                 if item.message is not None:
                     # A message that withdraws: it follows when the turn has ended.
                     message, item.message, item.step = item.message, None, True
-                    self._s.doubts.pop(command_id, None)
+                    self._s.doubts.forget(command_id)
                     self.say_next(message)
                     return []
         return self.settle(command_id, "taken")
@@ -360,7 +360,7 @@ class Inputs:
                 item.settled = True
                 # It is not said as a message any more.
                 item.message = None
-        self._s.doubts.pop(command_id, None)
+        self._s.doubts.forget(command_id)
         if outcome != "taken":
             self.forget_sent(command_id)
         return [raw.settled(command_id, outcome, error)]

@@ -21,6 +21,7 @@ def place_and_state(stored: Any) -> list[Any]:
     listed, blocks, texts = (stored.pop(name) for name in names)
     for item in stored["sent"]:
         item["key"] = short(item["key"])
+    stored["doubts"] = {"open": stored["doubts"]}
     pending = stored["pending"]
     posted = {item["command_id"] for item in stored["sent"]}
     if pending is not None and pending["held"]:

@@ -11,11 +11,12 @@ from typing import Any
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call
+from adapters.driving.doubts import LOOKS, Evidence
 from adapters.framing.sse import SseFrame
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.catching_up import CatchingUp, Fill
-from adapters.herm.client.doubts import LOOKS, Doubts
+from adapters.herm.client.doubts import InDoubt
 from adapters.herm.client.envelopes import ENVELOPE_KEYS, Seen, id_of, sequence_of, text_in
 from adapters.herm.client.inputs import Inputs
 from adapters.herm.client.numbers import Numbers
@@ -39,8 +40,8 @@ class Reading:
         "_at",
         "_calls",
         "_catching_up",
-        "_doubts",
         "_handlers",
+        "_in_doubt",
         "_inputs",
         "_numbers",
         "_s",
@@ -59,7 +60,7 @@ class Reading:
         inputs: Inputs,
         turns: Turns,
         work: Work,
-        doubts: Doubts,
+        in_doubt: InDoubt,
         catching_up: CatchingUp,
     ) -> None:
         self._s = state
@@ -70,7 +71,7 @@ class Reading:
         self._inputs = inputs
         self._turns = turns
         self._work = work
-        self._doubts = doubts
+        self._in_doubt = in_doubt
         self._catching_up = catching_up
         self._handlers: dict[str, Callable[[Seen], list[ev.Event]]] = {
             "agent.message": work.text,
@@ -191,8 +192,11 @@ class Reading:
         self._catching_up.end(fill)
         if fill.orders:
             return []
-        exhausted = fill.attempts >= LOOKS
-        out = self._doubts.look(now, read=fill.read, exhausted=exhausted, decides=fill.decides)
+        unread = None
+        if not fill.read:
+            # A list that was asked for so often is as good as so many.
+            unread = Evidence.GONE if fill.attempts >= LOOKS else Evidence.UNREAD
+        out = self._in_doubt.look(now, unread, fill.begun)
         if s.turn is None or s.paused or fill.told or s.session is None:
             return out
         if fill.ends != s.turn:

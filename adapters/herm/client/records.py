@@ -7,12 +7,12 @@ from typing import Any, Literal, TypeVar
 
 from adapters import events as ev
 from adapters.driving.again import Again
+from adapters.driving.doubts import Doubt, Doubts
 
 __all__ = [
     "KEPT",
     "KEPT_BYTES",
     "RECORDS",
-    "Doubt",
     "First",
     "Foreign",
     "Given",
@@ -73,14 +73,6 @@ class Sent:
     def interrupts(self) -> bool:
         """Whether it interrupts for a message, which is to follow it."""
         return self.key.startswith("user.interrupt") and self.message is not None
-
-
-@dataclasses.dataclass(slots=True)
-class Doubt:
-    """An input whose answer was lost: when the list decides, and how often it was asked."""
-
-    at: int | None = None
-    looks: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -184,7 +176,7 @@ class State:
     # Inputs.
     pending: Message | None = None
     later: list[Message] = dataclasses.field(default_factory=list)
-    doubts: dict[str, Doubt] = dataclasses.field(default_factory=dict)
+    doubts: Doubts = dataclasses.field(default_factory=Doubts)
     first: First | None = None
     inbox: list[Foreign] = dataclasses.field(default_factory=list)
     sent: list[Sent] = dataclasses.field(default_factory=list)
@@ -198,7 +190,7 @@ class State:
 
 
 RECORDS = (
-    Place, State, Message, Again, Sent, Doubt, First, Foreign, Given, OpenRequest, OpenCall
+    Place, State, Message, Again, Sent, Doubts, Doubt, First, Foreign, Given, OpenRequest, OpenCall
 )  # fmt: skip
 """All that is stored of a session."""
 
