@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     list any more and is left to the garbage collector; a process that really dies does the same.
     """
     for item in items:
-        if any(part.startswith("e2e") for part in item.path.parts):
+        if any(part.startswith(("e2e", "faults")) for part in item.path.parts):
             for what in (
                 "unclosed transport",
                 "unclosed <socket",

@@ -31,23 +31,12 @@ class House(Dragoman):
     def __init__(
         self, journal: str | Journal, *, speed: float = 1.0, form: Form = "all", **eve: Any
     ) -> None:
-        self._eve = eve
         self._form: Form = form
-        backends = {generation.lower(): self._backend(generation) for generation in GENERATIONS}
+        backends = {
+            generation.lower(): Backend("eve", {"variant": Variant(generation), **eve})
+            for generation in GENERATIONS
+        }
         super().__init__(journal, backends, speed=speed, settings={"eve": {"form": form}})
-
-    def _backend(self, generation: Generation) -> Backend:
-        return Backend("eve", {"variant": Variant(generation), **self._eve})
-
-    async def replace(self, name: str, generation: Generation, *, keep: bool = False) -> None:
-        """Let a backend die, and another one of a generation come up at its address; with `keep`
-        it has the sessions of the one before."""
-        kept = self.eves[name].talks
-        await self.stop_backend(name.lower())
-        self.backends[name.lower()] = self._backend(generation)
-        await self.start_backend(name.lower())
-        if keep:
-            self.eves[name].adopt(kept)
 
     @property
     def eves(self) -> dict[str, ScriptedEve]:
