@@ -4,10 +4,9 @@ of it.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from proxy.scripted.eve import Variant
-from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import (
     Altered,
     Cut,
@@ -27,6 +26,7 @@ from proxy.scripted.faults import (
 )
 from tests.faults.conversation import told
 from tests.faults.faulty import GUESSING, Becomes, Differing, Faulty
+from tests.support.houses import GENERATIONS
 
 __all__ = ["FAULTS"]
 
@@ -117,5 +117,5 @@ FAULTS = Faulty(
     sent=SENT,
     # The first message of some generations goes with the session.
     at_once=False,
-    generations={name: {"variant": Variant(name)} for name in get_args(Generation)},
+    generations={name: {"variant": Variant(name)} for name in GENERATIONS},
 )

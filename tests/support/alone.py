@@ -12,9 +12,6 @@ from tests.support.keys import credential
 
 __all__ = ["Alone"]
 
-_NEEDED: Mapping[str, Mapping[str, Any]] = {"herm": {"create": {"agent": "agent_K4"}}}
-"""Dialect -> members without which its table in the configuration is refused."""
-
 
 class Alone(Dragoman):
     """One Dragoman over one scripted backend, which has the name of its dialect.
@@ -39,8 +36,7 @@ class Alone(Dragoman):
         speed: float = 1.0,
     ) -> None:
         self.dialect = dialect
-        table = {**_NEEDED.get(dialect, {}), **(table or {})}
-        backends = {dialect: Backend(dialect, options or {}, table)}
+        backends = {dialect: Backend(dialect, options or {}, table or {})}
         super().__init__(journal, backends, settings=settings, speed=speed)
 
     @property
@@ -53,18 +49,9 @@ class Alone(Dragoman):
         """Where an eve client finds the backend."""
         return self.face("eve", self.dialect)
 
-    def eve(
-        self,
-        form: Form = "all",
-        style: Style | None = None,
-        *,
-        key: str | None = None,
-        **options: Any,
-    ) -> EveClient:
-        """A strict eve client of this proxy."""
-        return EveClient(
-            self.http, self.base, form=form, style=style, headers=credential(key), **options
-        )
+    def eve(self, form: Form = "all", style: Style | None = None, **options: Any) -> EveClient:
+        """A strict eve client; `options` are those of `eve_client`."""
+        return self.eve_client(self.dialect, form, style, **options)
 
     async def lines(
         self, session_id: str, query: str = "follow=0", *, key: str | None = None

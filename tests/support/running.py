@@ -17,9 +17,10 @@ from proxy.journal.base import Journal
 from proxy.scripted.engine import ScriptedEngine
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED
+from tests.support.dragoman import Start
 from tests.support.waiting import until
 
-__all__ = ["BACKEND", "Live", "Running", "types"]
+__all__ = ["BACKEND", "Live", "Run", "Running", "types"]
 
 BACKEND = "engine"
 
@@ -62,6 +63,9 @@ class Running(Alone):
             for received in self.engine.received
             if received.route == route
         ]
+
+
+Run = Start[Running]
 
 
 class Live:
