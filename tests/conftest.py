@@ -7,14 +7,18 @@ import os
 import sys
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.patience import impatient
+from tests.support.serving import WHOLE_SERVERS
 
 __all__ = ["impatient"]
+
+TESTS = Path(__file__).parent
 
 # Examples derive from the test's name alone: a run is red or green for everybody, on any machine.
 # No deadline and no judgement of slowness: what an example costs depends on who else uses the
@@ -59,13 +63,13 @@ time.sleep = _guarded_sleep  # it raises no audit event before Python 3.13
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let servers be crashed in the end-to-end tests without a warning about their sockets.
+    """Let servers be crashed in the tests of whole servers without a warning about their sockets.
 
     A connection that arrives in the very moment in which aiohttp closes its listener is in nobody's
     list any more and is left to the garbage collector; a process that really dies does the same.
     """
     for item in items:
-        if any(part.startswith("e2e") for part in item.path.parts):
+        if any(item.path.is_relative_to(TESTS / folder) for folder in WHOLE_SERVERS):
             for what in (
                 "unclosed transport",
                 "unclosed <socket",

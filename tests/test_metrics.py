@@ -24,15 +24,18 @@ from proxy.journal.base import Journal, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots
-from tests.e2e.conftest import Run, run
 from tests.journal.conftest import create, journal, line, path, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
+from tests.support.dragoman import starts
 from tests.support.keys import key_of
 from tests.support.proxied import proxied
+from tests.support.running import Run, Running
 from tests.support.waiting import settled
 from tests.test_hub import Log, Step, log
 
 __all__ = ["journal", "log", "path", "run"]
+
+run = starts(Running)
 
 OPERATIONS = Path(__file__).parents[1] / "docs" / "operations.md"
 

@@ -121,7 +121,7 @@ def test_an_edit_elsewhere_leaves_the_sample_as_it_is() -> None:
 def test_the_tests_of_a_module_itself_are_tried_first_and_slow_ones_never() -> None:
     change = Change("adapters/eve/server.py", 1, "f", 0, 1, "a", "b", "a")
     tests = [
-        SeenTest("tests/e2e/test_restart.py::slow", 50.0),
+        SeenTest("tests/server/test_restart.py::slow", 50.0),
         SeenTest("tests/herm/test_server.py::one", 0.1),
         SeenTest("tests/eve/test_server.py::second", 0.2),
         SeenTest("tests/eve/test_server.py::first", 0.1),

@@ -1,7 +1,7 @@
 """Where a replay goes on, when frames are garbled, replays break and turns look alike (11.2).
 
-The stories of a seed are what the hunt in `tests/e2e/test_chaos.py` found with that seed: how many
-frames were read of each body before it broke.
+The stories of a seed are what the hunt in `tests/server/test_chaos.py` found with that seed: how
+many frames were read of each body before it broke.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A message that withdraws what is asked, in every order in which a network may carry its parts.
 
 Herm's answers, its frames and our requests go over connections of their own. The model of a Herm
-here is a few lines, so that all orders can be played; `tests/e2e_herm/test_orders.py` plays some of
+here is a few lines, so that all orders can be played; `tests/server/test_orders.py` plays some of
 them with whole sessions.
 """
 

@@ -1,9 +1,9 @@
 """A session's part around a client codec, without IO, which can be killed after each of its steps.
 
-What is stored is what `proxy.session` stores, and what it does with commands, answers and streams
-is done here in the same order. `kill` puts a codec made from what is stored in the place of the one
-in memory; `lose` lets the one in memory lose its connections and what is on its way, which is what
-a kill does to the world around.
+Beyond what `Played` does, what `proxy.session` does with commands, answers and streams is done here
+in the same order. `kill` puts a codec made from what is stored in the place of the one in memory;
+`lose` lets the one in memory lose its connections and what is on its way, which is what a kill does
+to the world around.
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ from adapters import events as ev
 from adapters.base import Call, ClientCodec, CloseReason, Response, Support
 from adapters.errors import DragomanError
 from adapters.framing.sse import SseFrame
-from adapters.leg import batch_of
-from adapters.normalizer import Normalizer
 from adapters.state import LogState
-from tests.support.played import folded
+from tests.support.played import Played
 
 START = 1_781_775_000_000
 MOST_STEPS = 2_000
@@ -80,8 +78,8 @@ class Row:
     sent: bool = False
 
 
-class Leg:
-    """One session on one backend. `log` is what is stored of it, `posts` what it has sent.
+class Leg(Played):
+    """One session on one backend. `posts` is what it has sent.
 
     With `late` answers come when the streams have nothing more to show.
     """
@@ -94,14 +92,10 @@ class Leg:
         *,
         late: bool = False,
     ) -> None:
+        super().__init__(lambda: make(world.settings))
         self.late = late
-        self.make = make
         self.world = world
         self.moves = list(moves)
-        self.codec = make(world.settings)
-        self.normalizer = Normalizer(LogState())
-        self.log: list[ev.Event] = []
-        self.stored: tuple[bytes | None, bytes | None] = (None, None)
         self.outbox: dict[str, Row] = {}
         self.waiting: list[Call] = []
         self.streams: list[Call] = []
@@ -110,13 +104,9 @@ class Leg:
         self.commands = 0
         # Connections in a row without anything new, and the log as it was at the last one.
         self.vain = self.known = 0
-        self.started = ev.SessionStarted(thread_id=ev.MAIN)
-        self.codec.started(self.started)
-        self.emit([self.started])
-
-    @property
-    def state(self) -> LogState:
-        return self.normalizer.state
+        started = ev.SessionStarted(thread_id=ev.MAIN)
+        self.codec.started(started)
+        self.emit([started])
 
     @property
     def quiet(self) -> bool:
@@ -127,17 +117,9 @@ class Leg:
 
     def emit(self, raw: Sequence[ev.Event], *, changes: bool = False, answer: bool = False) -> None:
         """Store what raw events become, and with them the codec."""
-        batch = batch_of(
-            *(self.codec, self.normalizer, raw, self.now, "s"), changes=changes, keep=answer
-        )
-        if batch is None:
-            return
-        for entry in batch.entries:
-            self.log.append(entry.event)
-            if isinstance(entry.event, ev.InputSettled):
-                self.outbox.pop(entry.event.command_id, None)
-        snapshot, _ = self.stored
-        self.stored = (snapshot if batch.state is None else batch.state), batch.position
+        for event in self.take(raw, at=self.now, changes=changes, keep=answer):
+            if isinstance(event, ev.InputSettled):
+                self.outbox.pop(event.command_id, None)
 
     def accept(self, command: cmd.AnyCommand) -> str:
         """Store a command as accepted."""
@@ -195,8 +177,8 @@ class Leg:
         for call in self.codec.streams():
             if any(stream.thread_id == call.thread_id for stream in self.streams):
                 continue
-            self.vain = self.vain + 1 if len(self.log) == self.known else 0
-            self.known = len(self.log)
+            self.vain = self.vain + 1 if len(self.events) == self.known else 0
+            self.known = len(self.events)
             if self.vain < PATIENCE:
                 self.open(call)
             else:
@@ -320,8 +302,8 @@ class Leg:
 
     def fork(self) -> Leg:
         """Return another one that has come to the same point."""
-        # Events do not change.
-        return copy.deepcopy(self, {id(event): event for event in self.log})
+        # Events and their entries do not change.
+        return copy.deepcopy(self, {id(stored): stored for stored in (*self.events, *self.entries)})
 
     def lose(self) -> Leg:
         """Lose all connections, and the answers that are on their way, but for those to questions:
@@ -347,10 +329,7 @@ class Leg:
                     self.world.answer(call)
         self.waiting, self.streams = [], []
         self.vain = 0
-        self.normalizer = Normalizer(folded(self.log))
-        self.codec = self.make(self.world.settings)
-        self.codec.started(self.started)
-        self.codec.restore(*self.stored)
+        self.restart()
         for command_id, row in list(self.outbox.items()):
             if not row.sent:
                 continue
@@ -368,7 +347,7 @@ class Leg:
 
     def told(self) -> list[Any]:
         """Return the log as `told` does."""
-        return told(self.log)
+        return told(self.events)
 
 
 def told(log: Sequence[ev.Event]) -> list[Any]:

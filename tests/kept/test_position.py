@@ -66,7 +66,7 @@ def meanwhile(command: cmd.AnyCommand, after: int = 1) -> Move:
     """What is said while a turn runs, once that has shown so much."""
 
     def when(leg: Leg) -> bool:
-        turn = [event for event in leg.log if event.turn_id is not None]
+        turn = [event for event in leg.events if event.turn_id is not None]
         return leg.state.busy and len(turn) > after
 
     return Move(lambda _: command, when)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutants.changes import Change, Sample, modules
-from tests.mutants.seen import CACHE, Seen, Test, record
+from tests.mutants.seen import CACHE, Seen, Test, has_servers, record
 from tests.mutants.trial import ROOT, Copy, copied
 
 # What issue 2 of the project demands: the share of the sample that the tests have to catch.
@@ -63,9 +63,7 @@ def plan(change: Change, tests: Iterable[Test], unreliable: set[str]) -> list[li
     for test in sorted(tests, key=lambda test: test.seconds):
         if test.seconds <= _QUICK_TEST and test.name not in unreliable:
             files.setdefault(test.file, []).append(test)
-    order = sorted(
-        files, key=lambda file: (-len(about & _words(file)), "e2e" in file or "pairs" in file, file)
-    )
+    order = sorted(files, key=lambda file: (-len(about & _words(file)), has_servers(file), file))
     likely: list[Test] = []
     spent = 0.0
     for file in order:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.mutants.trial import ROOT, Copy
+from tests.support.serving import WHOLE_SERVERS
 
 CACHE = ROOT / ".cache" / "mutants"
 # No test of a file begins later than this many seconds after the first: a slice has to end.
@@ -38,6 +39,12 @@ class Test:
         return self.name.split("::")[0]
 
 
+def has_servers(file: str) -> bool:
+    """Say whether the tests of a file run whole servers, which is slow and tells of a mistake far
+    from its place."""
+    return file.split("/")[1] in {*WHOLE_SERVERS, "pairs"}
+
+
 def test_files(copy: Copy) -> list[str]:
     """Return the test files of the fast tests, those without servers first."""
     found = (
@@ -48,7 +55,7 @@ def test_files(copy: Copy) -> list[str]:
     # The tool's own tests and those of docs and packaging say nothing about the product's
     # behaviour.
     skipped = {"tests/test_docker.py", "tests/test_mutants.py", "tests/test_project.py"}
-    return sorted(set(found) - skipped, key=lambda name: ("e2e" in name or "pairs" in name, name))
+    return sorted(set(found) - skipped, key=lambda name: (has_servers(name), name))
 
 
 def record(copy: Copy) -> Iterator[str]:

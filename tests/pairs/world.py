@@ -23,13 +23,11 @@ from proxy.sessions import Sessions
 from tests.pairs.expectations import Cell
 from tests.pairs.frontends import EnginePerson, Frontend, Seen
 from tests.pairs.table import PEOPLE
-from tests.support.dragoman import Backend, Dragoman
+from tests.support.alone import Alone
 from tests.support.journals import stored_entries
 from tests.support.waiting import settled
 
 __all__ = ["World"]
-
-ROUTE = "agents"
 
 
 class World:
@@ -64,10 +62,8 @@ class World:
         options: dict[str, Any] = {"pace": pace, "faults": Faults(dict(faults or {}))}
         if backend == "eve":
             options["variant"] = Variant(generation)
-        table: dict[str, Any] = {"settings": dict(settings or {})}
-        if backend == "herm":
-            table["create"] = {"agent": "agent_K4"}
-        self._dragoman = Dragoman(journal, {ROUTE: Backend(backend, options, table)})
+        table = {"settings": dict(settings or {})}
+        self._dragoman = Alone(journal, dialect=backend, options=options, table=table)
         self.people: list[Frontend] = []
         self.person: Frontend
 
@@ -94,15 +90,15 @@ class World:
     @property
     def scripted(self) -> Any:
         """Return the state of the scripted backend."""
-        return self._dragoman.scripted[ROUTE]
+        return self._dragoman.backend
 
     async def lose_backend(self) -> None:
         """Take the backend away: its connections break, and nobody answers there any more."""
-        await self._dragoman.stop_backend(ROUTE)
+        await self._dragoman.stop_backend(self.backend)
 
     def enter(self, dialect: str, session: str | None = None) -> Frontend:
         """Bring in a person of a dialect, with the session of that public id in front of them."""
-        url = self._dragoman.face(dialect, ROUTE)
+        url = self._dragoman.face(dialect, self.backend)
         person = PEOPLE[dialect](self.http, url, session)
         self.people.append(person)
         return person
@@ -119,7 +115,7 @@ class World:
 
     async def session_id(self) -> str:
         """Return the public id of the one session."""
-        rows = await self.sessions.journal.sessions(owner=None, route=ROUTE, limit=2)
+        rows = await self.sessions.journal.sessions(owner=None, route=self.backend, limit=2)
         assert len(rows) == 1
         return rows[0].id
 

@@ -5,6 +5,6 @@ protocol pages promise and nothing else. They are written from the pages, share 
 codecs, and raise `ProtocolViolation` with the frame or record that broke a promise. They serve
 against Dragoman's faces, the scripted backends and real servers alike.
 
-`dragoman` starts the real application over scripted backends; `running` and the fixtures of the
-end-to-end tests are kinds of it.
+`dragoman` starts the real application over scripted backends; `alone`, `running` and `houses` are
+kinds of it, by the backends that they have.
 """

@@ -6,13 +6,14 @@ The proxy is the real application on a port of its own, as `proxy.server` runs i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 from unittest.mock import patch
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 import proxy.server
@@ -27,7 +28,9 @@ from proxy.session import Session
 from proxy.sessions import Sessions
 from proxy.settings import BackendSettings, Settings
 from tests.support.clocks import HurriedClock
+from tests.support.eve_client import EveClient, Form, Style
 from tests.support.journals import CrashJournal, sqlite, stored_entries
+from tests.support.keys import credential
 from tests.support.serving import HOST, close, serve
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "Start",
     "backend_settings",
     "starting",
+    "starts",
 ]
 
 BACKEND_KEY = "k-local-9"
@@ -57,12 +61,15 @@ _CREDENTIALS = {
     "engine": ("X-Engine-Key", ""),
 }
 
+_NEEDED: Mapping[str, Mapping[str, Any]] = {"herm": {"create": {"agent": "agent_K4"}}}
+"""Dialect -> members without which its table in the configuration is refused."""
+
 
 def backend_settings(
     name: str, dialect: str, url: str, key: str = BACKEND_KEY, **members: Any
 ) -> BackendSettings:
     """The table of a backend, with the credential where its dialect has it."""
-    table = {"name": name, "dialect": dialect, "url": url, **members}
+    table = {"name": name, "dialect": dialect, "url": url, **_NEEDED.get(dialect, {}), **members}
     header, scheme = _CREDENTIALS[dialect]
     return BackendSettings.model_validate(table).with_credential(header, key, scheme=scheme)
 
@@ -223,6 +230,30 @@ class Dragoman:
         """The base URL of a face on a backend; the same after a restart."""
         return f"http://{HOST}:{self.port}/as/{dialect}/to/{backend}"
 
+    def eve_client(
+        self,
+        backend: str,
+        form: Form = "all",
+        style: Style | None = None,
+        *,
+        key: str | None = None,
+        **options: Any,
+    ) -> EveClient:
+        """A strict eve client of the eve face on a backend."""
+        return EveClient(
+            self.http,
+            self.face("eve", backend),
+            form=form,
+            style=style,
+            headers=credential(key),
+            **options,
+        )
+
+    def bodies(self, backend: str, route: str) -> list[bytes]:
+        """The bodies that a scripted backend got on a route, in order."""
+        received = self.scripted[backend].received
+        return [request.body for request in received if request.route == route]
+
     async def live(self, session_id: str) -> Session:
         """The session in memory, loaded where needed."""
         return await self.sessions.get(session_id, owner=None, route=None)
@@ -256,3 +287,14 @@ async def starting(kind: type[_Kind], folder: Path) -> AsyncIterator[Start[_Kind
             return made
 
         yield start
+
+
+def starts(kind: type[_Kind]) -> Callable[[Path], AsyncIterator[Start[_Kind]]]:
+    """Return the fixture that gives what starts Dragomans of a kind."""
+
+    @pytest.fixture
+    async def start(tmp_path: Path) -> AsyncIterator[Start[_Kind]]:
+        async with starting(kind, tmp_path) as start:
+            yield start
+
+    return start

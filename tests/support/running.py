@@ -15,26 +15,24 @@ import aiohttp
 
 from proxy.journal.base import Journal
 from proxy.scripted.engine import ScriptedEngine
+from tests.support.alone import Alone
 from tests.support.clocks import SPEED
-from tests.support.dragoman import Backend, Dragoman
-from tests.support.eve_client import EveClient, Form, Style
-from tests.support.keys import credential
+from tests.support.dragoman import Start
 from tests.support.waiting import until
 
-__all__ = ["BACKEND", "Live", "Running", "types"]
+__all__ = ["BACKEND", "Live", "Run", "Running", "types"]
 
 BACKEND = "engine"
 
 
-class Running(Dragoman):
+class Running(Alone):
     """One Dragoman over one scripted Engine.
 
     Args:
         journal: a URL, or a journal that a restart finds again.
         engine: arguments of `create_engine_app`.
-        table: further members of the Engine's table in the configuration.
-        settings: further tables of the configuration.
         speed: how much faster than real time the proxy's clock runs.
+        options: further arguments of `Alone`.
     """
 
     def __init__(
@@ -42,41 +40,21 @@ class Running(Dragoman):
         journal: str | Journal,
         *,
         engine: Mapping[str, Any] | None = None,
-        table: Mapping[str, Any] | None = None,
-        settings: Mapping[str, Any] | None = None,
         speed: float = SPEED,
+        **options: Any,
     ) -> None:
-        backends = {BACKEND: Backend("engine", engine or {}, table or {})}
-        super().__init__(journal, backends, settings=settings, speed=speed)
+        super().__init__(journal, dialect=BACKEND, options=engine, speed=speed, **options)
 
     @property
     def engine(self) -> ScriptedEngine:
         """The Engine's state."""
-        engine: ScriptedEngine = self.scripted[BACKEND]
+        engine: ScriptedEngine = self.backend
         return engine
 
     @property
     def engine_url(self) -> str:
         """The Engine's address."""
         return self.backend_url(BACKEND)
-
-    @property
-    def base(self) -> str:
-        """Where an eve client finds the backend."""
-        return self.face("eve", BACKEND)
-
-    def eve(
-        self,
-        form: Form = "all",
-        style: Style | None = None,
-        *,
-        key: str | None = None,
-        **options: Any,
-    ) -> EveClient:
-        """A strict eve client of this proxy."""
-        return EveClient(
-            self.http, self.base, form=form, style=style, headers=credential(key), **options
-        )
 
     def requests(self, route: str) -> list[Any]:
         """The bodies that the Engine got on a route, in order; queries of a route without body."""
@@ -86,21 +64,8 @@ class Running(Dragoman):
             if received.route == route
         ]
 
-    async def lines(
-        self, session_id: str, query: str = "follow=0", *, key: str | None = None
-    ) -> list[bytes]:
-        """The records of a bounded read, as the bytes of their lines."""
-        async with self.get(session_id, query, key=key) as response:
-            assert response.status == 200, await response.text()
-            body: bytes = await response.read()
-        assert body.startswith(b"\n")
-        assert body.endswith(b"\n")
-        return body[1:].splitlines(keepends=True)
 
-    def get(self, session_id: str, query: str, *, key: str | None = None) -> Any:
-        """Open a session's stream."""
-        url = f"{self.base}/eve/v1/session/{session_id}/stream?{query}"
-        return self.http.get(url, headers=credential(key))
+Run = Start[Running]
 
 
 class Live:

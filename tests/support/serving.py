@@ -11,10 +11,12 @@ from aiohttp import web
 from proxy.connections import Runner
 from proxy.keys import SESSIONS
 
-__all__ = ["HOST", "close", "serve", "served"]
+__all__ = ["HOST", "WHOLE_SERVERS", "close", "serve", "served"]
 
 HOST = "127.0.0.1"
 GRACE_SECONDS = 0.1
+WHOLE_SERVERS = frozenset({"backends", "faces", "faults", "server"})
+"""The folders of `tests` whose tests start whole servers, stop them and crash them."""
 
 
 async def serve(app: web.Application, port: int = 0) -> tuple[web.AppRunner, int]:

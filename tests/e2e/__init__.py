@@ -1,1 +1,0 @@
-"""The whole way: an eve client, Dragoman, a scripted Engine, over real connections."""

@@ -1,1 +1,0 @@
-"""The Engine face end to end: a strict Engine client, the real application, a scripted Engine."""

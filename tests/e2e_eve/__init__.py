@@ -1,1 +1,0 @@
-"""Dragoman in front of scripted eve servers of both generations."""

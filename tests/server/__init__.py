@@ -1,0 +1,1 @@
+"""What concerns the whole server, whichever dialects are spoken on its sides."""
