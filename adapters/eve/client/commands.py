@@ -16,7 +16,7 @@ from adapters.eve.client.first import First
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.posts import CREATE_OPTIONS, FOLLOW_UP_OPTIONS, Posts, follow_up_options
 from adapters.eve.client.records import State
-from adapters.eve.client.retries import Retries, is_about, is_waiting
+from adapters.eve.client.retries import Retries
 from adapters.eve.client.server import STEER_FROM, Server
 from adapters.eve.client.stopping import Stopping
 
@@ -212,7 +212,7 @@ class Commands:
         if s.first is not None and s.first["command_id"] == command_id:
             # Nothing was said yet: a session that was perhaps made is empty, and another is made.
             return None if s.first["next"] else self._first.prewarm(command_id)
-        if any(is_about(retry, command_id) and is_waiting(retry) for retry in s.retries):
+        if any(retry.is_about(command_id) and retry.waits for retry in s.retries):
             # Refused for now, and so not taken: waiting goes on.
             return None
         if s.session is None:

@@ -9,7 +9,6 @@ from adapters import raw
 from adapters.base import Call
 from adapters.eve.client.contents import flattened
 from adapters.eve.client.records import Live, State
-from adapters.eve.client.retries import is_about, is_waiting
 from adapters.eve.client.values import dump
 from adapters.longtext import held_long
 
@@ -64,7 +63,7 @@ class Inputs:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""
         s = self._s
         s.pending = [item for item in s.pending if item["command_id"] != command_id]
-        s.retries = [item for item in s.retries if item["command_id"] != command_id]
+        s.retries = [retry for retry in s.retries if retry.command_id != command_id]
         s.doubtful.pop(command_id, None)
         out = [raw.settled(command_id, "refused", error)]
         return out + self.release_claims(command_id)
@@ -197,10 +196,10 @@ class Inputs:
                 continue
             one["settled"] = True
             command_id = one["command_id"]
-            waits = any(is_about(r, command_id) and is_waiting(r) for r in s.retries)
+            waits = any(r.is_about(command_id) and r.waits for r in s.retries)
             if s.doubtful.pop(command_id, None) is None and not waits:
                 self.shown.add(command_id)
             out.append(raw.settled(command_id, "taken"))
         proved = [one["command_id"] for one in together]
-        s.retries = [r for r in s.retries if not any(is_about(r, name) for name in proved)]
+        s.retries = [r for r in s.retries if not any(r.is_about(name) for name in proved)]
         return out

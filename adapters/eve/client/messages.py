@@ -100,7 +100,7 @@ class Messages:
             out += self._inputs.arrived(item)
         else:
             self._s.doubtful.pop(item["command_id"], None)
-            self._s.retries = [r for r in self._s.retries if r["command_id"] != item["command_id"]]
+            self._s.retries = [r for r in self._s.retries if r.command_id != item["command_id"]]
             if not item["settled"]:
                 out.append(raw.settled(item["command_id"], "taken"))
         return out + self._inputs.receipt(

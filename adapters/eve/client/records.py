@@ -96,6 +96,31 @@ class _Line:
 
 
 @dataclasses.dataclass(slots=True)
+class Retry:
+    """A request that was refused for now, the first time at `since`, and is sent again: when its
+    time (`at`) has come, or now (`due`). Its `body` is JSON without the token."""
+
+    command_id: str | None
+    also: list[str]
+    name: str
+    path: str
+    body: str | None
+    since: int
+    tries: int = 0
+    at: int | None = None
+    due: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to be sent again."""
+        return self.at is not None or self.due
+
+    def is_about(self, command_id: str) -> bool:
+        """Say whether a command is in it."""
+        return command_id == self.command_id or command_id in self.also
+
+
+@dataclasses.dataclass(slots=True)
 class _State:
     """What must survive a restart, besides the places."""
 
@@ -125,7 +150,7 @@ class _State:
     # The message that a session is being made for: its command, the bodies of the create with it
     # and of the follow-up, and which of them is to be posted now.
     first: dict[str, Any] | None = None
-    retries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    retries: list[Retry] = dataclasses.field(default_factory=list)
     cancel: dict[str, Any] | None = None
     # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
     # these approvals; whether that turn was told to stop; the refusals of the turn before, which it
@@ -153,7 +178,7 @@ Place = _Place
 Line = _Line
 State = _State
 
-RECORDS: tuple[type, ...] = (Place, Line, State)
+RECORDS: tuple[type, ...] = (Place, Line, State, Retry)
 
 
 class Record(NamedTuple):
