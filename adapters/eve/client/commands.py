@@ -209,9 +209,9 @@ class Commands:
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         """Look for a command in the stream: nothing else of an eve tells (section 5)."""
         s = self._s
-        if s.first is not None and s.first["command_id"] == command_id:
+        if s.first is not None and s.first.command_id == command_id:
             # Nothing was said yet: a session that was perhaps made is empty, and another is made.
-            return None if s.first["next"] else self._first.prewarm(command_id)
+            return None if s.first.next else self._first.prewarm(command_id)
         if any(retry.is_about(command_id) and retry.waits for retry in s.retries):
             # Refused for now, and so not taken: waiting goes on.
             return None
@@ -234,7 +234,7 @@ class Commands:
         """Return what is to be sent now."""
         s = self._s
         calls: list[Call] = []
-        if s.first is not None and s.first["next"]:
+        if s.first is not None and s.first.next:
             calls.append(self._first.post_first(s.first))
         calls += self._retries.take()
         return calls + self._stopping.take()

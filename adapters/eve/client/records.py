@@ -96,6 +96,17 @@ class _Line:
 
 
 @dataclasses.dataclass(slots=True)
+class FirstMessage:
+    """The message that a session is being made for: the bodies of the create with it and of the
+    follow-up, as JSON, and which of them is to be posted now."""
+
+    command_id: str
+    create: str
+    message: str
+    next: Literal["create", "message"] | None = None
+
+
+@dataclasses.dataclass(slots=True)
 class Retry:
     """A request that was refused for now, the first time at `since`, and is sent again: when its
     time (`at`) has come, or now (`due`). Its `body` is JSON without the token."""
@@ -147,9 +158,7 @@ class _State:
     doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     # Answers whose requests were over without them in the newest turn that has ended, or since.
     strays: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    # The message that a session is being made for: its command, the bodies of the create with it
-    # and of the follow-up, and which of them is to be posted now.
-    first: dict[str, Any] | None = None
+    first: FirstMessage | None = None
     retries: list[Retry] = dataclasses.field(default_factory=list)
     cancel: dict[str, Any] | None = None
     # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
@@ -178,7 +187,7 @@ Place = _Place
 Line = _Line
 State = _State
 
-RECORDS: tuple[type, ...] = (Place, Line, State, Retry)
+RECORDS: tuple[type, ...] = (Place, Line, State, FirstMessage, Retry)
 
 
 class Record(NamedTuple):
