@@ -12,7 +12,7 @@ from adapters.base import Call
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Line, Live, State
+from adapters.eve.client.records import Line, Live, State, Waiting
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping
 from adapters.jsonvalue import parse_json
 
@@ -86,7 +86,7 @@ def test_in_a_closed_pause_it_answers_first_and_waits(room: Room) -> None:
     room.close()
     call = room.interrupt()
     assert (call.name, body(call)["inputResponses"]) == ("negative", [REFUSAL])
-    assert room.s.cancel == {"command_id": "stop", "at": None}
+    assert room.s.cancel == Waiting("stop")
 
 
 def test_in_a_closed_pause_where_all_is_answered_nothing_is_posted(room: Room) -> None:

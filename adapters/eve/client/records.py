@@ -132,6 +132,23 @@ class Retry:
 
 
 @dataclasses.dataclass(slots=True)
+class Waiting:
+    """An interrupt that waits for the turn that answers open, until `at` once they are there."""
+
+    command_id: str
+    at: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Stop:
+    """A cancel that is to be sent now, of an eve turn or of whatever runs; it may be that of a
+    command."""
+
+    turn: str | None
+    command_id: str | None = None
+
+
+@dataclasses.dataclass(slots=True)
 class _State:
     """What must survive a restart, besides the places."""
 
@@ -160,7 +177,7 @@ class _State:
     strays: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     first: FirstMessage | None = None
     retries: list[Retry] = dataclasses.field(default_factory=list)
-    cancel: dict[str, Any] | None = None
+    cancel: Waiting | None = None
     # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
     # these approvals; whether that turn was told to stop; the refusals of the turn before, which it
     # may still take back; and what it has made unsaid, as a `turn.cancelled` shows.
@@ -177,8 +194,7 @@ class _State:
     mistrusted: bool = False
     # The server has not known the turn that is to be cancelled: when it is told again.
     cancel_at: int | None = None
-    # A cancel that is to be sent now, of a turn or of whatever runs; it may be that of a command.
-    stop: dict[str, str | None] | None = None
+    stop: Stop | None = None
     control: int = 0
 
 
@@ -187,7 +203,7 @@ Place = _Place
 Line = _Line
 State = _State
 
-RECORDS: tuple[type, ...] = (Place, Line, State, FirstMessage, Retry)
+RECORDS: tuple[type, ...] = (Place, Line, State, FirstMessage, Retry, Waiting, Stop)
 
 
 class Record(NamedTuple):
