@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import NotSupported
-from adapters.eve.client.records import RECENT_IDS, Line, State
+from adapters.eve.client.records import RECENT_IDS, Line, State, Stray
 from adapters.eve.client.values import dump
 from adapters.interactions import answer_of, decision_of, option_for
 
@@ -220,20 +220,21 @@ class Asks:
             return
         chosen = answer.get("option_ids") or ()
         labels = [o.get("label") for o in request["options"] if o["id"] in chosen]
-        words = [answer.get("text"), answer.get("reason"), *chosen, *labels]
+        said = [answer.get("text"), answer.get("reason"), *chosen, *labels]
+        words = [word for word in said if isinstance(word, str)]
         main = self._s.lines[ev.MAIN]
         turn = main.turn or main.last
-        stray = {"command_id": known["command_id"], "turn": turn, "words": words}
+        stray = Stray(known["command_id"], turn, words)
         self._s.strays = [*self._s.strays, stray][-STRAYS:]
 
     def said_as_answer(self, line: Line, text: str) -> str | None:
         """Return the command of the answer that a message was, if any."""
         strays = self._s.strays if line.thread == ev.MAIN else []
-        stray = next((stray for stray in strays if text in stray["words"]), None)
+        stray = next((stray for stray in strays if text in stray.words), None)
         if stray is None:
             return None
         strays.remove(stray)
-        return str(stray["command_id"])
+        return stray.command_id
 
     def asked(self, line: Line) -> list[str]:
         """Return the requests that a thread waits for."""

@@ -225,7 +225,7 @@ class Ends:
         out: list[ev.Event] = []
         if line.thread == ev.MAIN:
             out += self._stopping.turn_over()
-            s.strays = [stray for stray in s.strays if stray["turn"] == line.last]
+            s.strays = [stray for stray in s.strays if stray.turn == line.last]
             if self._members.open:
                 s.orphans_at = line.ending_at + CHILD_HOLD_MS
         elif line.outcome is not None:

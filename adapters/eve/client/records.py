@@ -132,6 +132,16 @@ class Retry:
 
 
 @dataclasses.dataclass(slots=True)
+class Stray:
+    """An answer whose request was over without it, in or after `turn`: its command, and the words
+    that it may become."""
+
+    command_id: str
+    turn: str | None
+    words: list[str]
+
+
+@dataclasses.dataclass(slots=True)
 class Waiting:
     """An interrupt that waits for the turn that answers open, until `at` once they are there."""
 
@@ -173,14 +183,15 @@ class _State:
     asks: int = 0
     answers: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    # Answers whose requests were over without them in the newest turn that has ended, or since.
-    strays: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    # Those of the newest turn that has ended, or since.
+    strays: list[Stray] = dataclasses.field(default_factory=list)
     first: FirstMessage | None = None
     retries: list[Retry] = dataclasses.field(default_factory=list)
     cancel: Waiting | None = None
     # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
     # these approvals; whether that turn was told to stop; the refusals of the turn before, which it
     # may still take back; and what it has made unsaid, as a `turn.cancelled` shows.
+    # They are on the wire as they are here.
     answered: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stopping: bool = False
     lapsed: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -203,7 +214,7 @@ Place = _Place
 Line = _Line
 State = _State
 
-RECORDS: tuple[type, ...] = (Place, Line, State, FirstMessage, Retry, Waiting, Stop)
+RECORDS: tuple[type, ...] = (Place, Line, State, FirstMessage, Retry, Stray, Waiting, Stop)
 
 
 class Record(NamedTuple):
