@@ -428,7 +428,7 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
         before = indexes(wire)
         s = wire.codec._s
         calls = [call for line in s.lines.values() for call in line.calls.values()]
-        assert s.inputs == sum(call["size"] for call in calls if not call["returned"])
+        assert s.inputs == sum(call.size for call in calls if not call.returned)
         assert s.asks == sum(asked["size"] for asked in s.requests.values())
         assert s.unrelayed == sum(len(line.unrelayed) for line in s.lines.values())
         assert s.held_bytes == sum(line.held_bytes for line in s.lines.values())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from adapters import events as ev
 from adapters.eve.client.dues import Dues
-from adapters.eve.client.records import RECENT_IDS, Line, State
+from adapters.eve.client.records import RECENT_IDS, Line, OpenCall, State
 
 HELD_MOST = 256
 """Events of a thread that wait for the permission of a call: as many as one frame may ask for."""
@@ -49,7 +49,7 @@ class Holding:
         for line in self._s.lines.values():
             for call_id, call in line.calls.items():
                 self.callers.setdefault(call_id, {})[line.thread] = None
-                self.open_calls += not call["returned"]
+                self.open_calls += not call.returned
 
     def hold(self, line: Line, events: list[ev.Event], size: int, now: int) -> list[ev.Event]:
         """Keep back undecided calls, and what may not overtake them; where it is too much, nobody
@@ -80,7 +80,7 @@ class Holding:
                 kept.append(event)
             elif isinstance(event, ev.ToolCalled):
                 call = line.calls.get(event.call_id)
-                permission = "unknown" if call is None else call["permission"]
+                permission = "unknown" if call is None else call.permission
                 if permission is None or held:
                     kept.append(event)
                     held.add(event.call_id)
@@ -102,8 +102,8 @@ class Holding:
     def decide(self, line: Line, call_id: object, permission: ev.Permission) -> None:
         """Take the permission of a call, where it is not known yet."""
         call = line.calls.get(call_id) if isinstance(call_id, str) else None
-        if call is not None and call["permission"] is None:
-            call["permission"] = permission
+        if call is not None and call.permission is None:
+            call.permission = permission
             line.undecided.pop(cast(str, call_id), None)
 
     def decide_all(self, line: Line, permission: ev.Permission) -> None:
@@ -116,10 +116,10 @@ class Holding:
         self.decide_all(line, permission)
         return self.released(line)
 
-    def take_call(self, line: Line, call_id: str, call: dict[str, Any]) -> bool:
+    def take_call(self, line: Line, call_id: str, call: OpenCall) -> bool:
         """Remember a call that is asked for; say whether there is room for it."""
         s = self._s
-        full = s.inputs and s.inputs + call["size"] > ev.CALLS_BYTES
+        full = s.inputs and s.inputs + call.size > ev.CALLS_BYTES
         if self.open_calls >= ev.MOST_CALLS or full:
             return False
         self._forget_call(line, call_id)
@@ -127,22 +127,23 @@ class Holding:
         line.undecided[call_id] = None
         self.callers.setdefault(call_id, {})[line.thread] = None
         self.open_calls += 1
-        s.inputs += call["size"]
+        s.inputs += call.size
         return True
 
     def call_returned(self, line: Line, call_id: str) -> None:
         """Hear that a call is open no more: some of these are remembered."""
         call, s = line.calls.get(call_id), self._s
-        if call is None or call["returned"]:
+        if call is None or call.returned:
             return
-        call["returned"] = True
+        call.returned = True
         self.open_calls -= 1
-        s.inputs -= call["size"]
+        s.inputs -= call.size
         s.returned[f"{line.thread}/{call_id}"] = [line.thread, call_id]
         while len(s.returned) > RECENT_IDS:
             thread, oldest = s.returned.pop(next(iter(s.returned)))
             owner = s.lines.get(thread)
-            if owner is not None and owner.calls.get(oldest, {}).get("returned"):
+            old = None if owner is None else owner.calls.get(oldest)
+            if owner is not None and old is not None and old.returned:
                 self._forget_call(owner, oldest)
 
     def _forget_call(self, line: Line, call_id: str) -> None:
@@ -155,9 +156,9 @@ class Holding:
         del callers[line.thread]
         if not callers:
             del self.callers[call_id]
-        if not call["returned"]:
+        if not call.returned:
             self.open_calls -= 1
-            self._s.inputs -= call["size"]
+            self._s.inputs -= call.size
 
     def forget_turn(self, line: Line) -> None:
         """Forget what only an open turn has."""

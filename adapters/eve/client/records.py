@@ -32,6 +32,18 @@ class _Place:
 
 
 @dataclasses.dataclass(slots=True)
+class OpenCall:
+    """A call of a turn, asked for in the step of that number (`_Line.steps`); `permission` is None
+    until it is known. `size` is how many bytes its input has as JSON."""
+
+    kind: ev.CallKind
+    step: int
+    size: int
+    permission: ev.Permission | None = None
+    returned: bool = False
+
+
+@dataclasses.dataclass(slots=True)
 class _Line:
     """One thread: where its stream is, and what is open in it; deltas of an open block leave it."""
 
@@ -73,7 +85,7 @@ class _Line:
     step_done: bool = True
     # Those calls of a turn that have not returned, and some that have; whose permission is open;
     # digests of the messages of the eve turn.
-    calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
     undecided: dict[str, None] = dataclasses.field(default_factory=dict)
     said: dict[str, None] = dataclasses.field(default_factory=dict)
     deliveries: list[str] = dataclasses.field(default_factory=list)
@@ -214,7 +226,17 @@ Place = _Place
 Line = _Line
 State = _State
 
-RECORDS: tuple[type, ...] = (Place, Line, State, FirstMessage, Retry, Stray, Waiting, Stop)
+RECORDS: tuple[type, ...] = (
+    Place,
+    Line,
+    State,
+    OpenCall,
+    FirstMessage,
+    Retry,
+    Stray,
+    Waiting,
+    Stop,
+)
 
 
 class Record(NamedTuple):
