@@ -2096,7 +2096,7 @@ def test_a_message_does_not_go_with_what_was_not_asked_or_for_others() -> None:
     wire.in_turn("step.completed", 0, finishReason="tool-calls")
     wire.in_turn("input.requested", 0, requests=[request("A")])
     wire.close()
-    assert wire.codec._s.requests["A"]["thread"] == "child"
+    assert wire.codec._s.requests["A"].thread_id == "child"
     assert together(wire, "A") is None
     wire = Wire("T")
     wire.begin("hi")

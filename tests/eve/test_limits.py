@@ -429,7 +429,7 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
         s = wire.codec._s
         calls = [call for line in s.lines.values() for call in line.calls.values()]
         assert s.inputs == sum(call.size for call in calls if not call.returned)
-        assert s.asks == sum(asked["size"] for asked in s.requests.values())
+        assert s.asks == sum(asked.size for asked in s.requests.values())
         assert s.unrelayed == sum(len(line.unrelayed) for line in s.lines.values())
         assert s.held_bytes == sum(line.held_bytes for line in s.lines.values())
         wire.codec._index()
@@ -452,7 +452,8 @@ def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) ->
     for name in ("inputs", "returned", "held_bytes", "asks", "unrelayed", "stop"):
         del state[name]
     for asked in state["requests"].values():
-        del asked["size"]
+        del asked["size"], asked["given"]
+        asked["thread"], asked["call"] = asked.pop("thread_id"), asked.pop("call_id")
     state["resolved"] = [f"r{number}" for number in range(RECENT_IDS + 1)]
     counts = {thread: known[0] for thread, known in place[1].items()}
     codec = EveClient({})

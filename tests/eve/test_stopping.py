@@ -12,7 +12,7 @@ from adapters.base import Call
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Line, Live, State, Waiting
+from adapters.eve.client.records import Line, Live, OpenRequest, State, Waiting
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping
 from adapters.jsonvalue import parse_json
 
@@ -33,14 +33,7 @@ class Room:
 
     def ask(self, name: str = "A") -> None:
         """An approval is open."""
-        request: dict[str, Any] = {
-            "thread": ev.MAIN,
-            "shown_on": None,
-            "kind": "approval",
-            "call": None,
-        }
-        request |= {"options": [], "freeform": False, "size": 0}
-        assert self.asks.open_request(name, request)
+        assert self.asks.open_request(name, OpenRequest("approval"))
 
     def answer(self, name: str = "A") -> None:
         """Its answer is on its way."""

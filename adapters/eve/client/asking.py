@@ -11,7 +11,7 @@ from adapters.eve.client.contents import details_of, options_of
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import SETTLED_WEIGHT, Line, Record, State
+from adapters.eve.client.records import SETTLED_WEIGHT, Line, OpenRequest, Record, State
 from adapters.eve.client.reports import as_native, no_room, too_many
 from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
@@ -19,7 +19,11 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, beside_of, dump, rest_of, settlement_of
 from adapters.jsonvalue import name_of, text_of, weight_of
 
-_REQUEST_KINDS = {"tool-approval": "approval", "question": "question", "session-limit": "limit"}
+_REQUEST_KINDS: dict[str, ev.InteractionKind] = {
+    "tool-approval": "approval",
+    "question": "question",
+    "session-limit": "limit",
+}
 
 _OUTCOMES = {
     "answered": "answered",
@@ -84,8 +88,10 @@ class Asking:
         if known_request is not None or request_id in s.resolved:
             # A child's request is on its own stream and on its parent's, in any order.
             if known_request is not None:
-                own = known_request["thread"] == line.thread
-                known_request["turn" if own else "shown_turn"] = line.native
+                if known_request.thread_id == line.thread:
+                    known_request.turn = line.native
+                else:
+                    known_request.shown_turn = line.native
             return []
         if len(s.requests) >= ev.MOST_OPEN:
             return too_many(line, len(s.requests) + 1, "requests")
@@ -125,18 +131,17 @@ class Asking:
         shown_on = ev.MAIN if asking.thread != ev.MAIN else None
         dumped = [dump(option) for option in options or ()]
         weighed = [request.get("prompt"), details, dumped]
-        opened: dict[str, Any] = {
-            "thread": asking.thread,
-            "shown_on": shown_on,
-            "kind": kind,
-            "call": call_id,
-            "options": dumped,
-            "freeform": freeform,
-            "turn": asking.native,
-            "shown_turn": line.native if asking is not line else None,
-            "name": None,
-            "size": weight_of(weighed, ev.OPEN_BYTES),
-        }
+        opened = OpenRequest(
+            kind=kind,
+            thread_id=asking.thread,
+            call_id=call_id,
+            shown_on=shown_on,
+            options=options or (),
+            freeform=freeform,
+            turn=asking.native,
+            shown_turn=line.native if asking is not line else None,
+            size=weight_of(weighed, ev.OPEN_BYTES),
+        )
         if not self._asks.open_request(request_id, opened):
             return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
         out.append(
@@ -145,7 +150,7 @@ class Asking:
                 turn_id=self._turns.current(asking, record),
                 request_id=request_id,
                 shown_on=shown_on,
-                kind=cast(ev.InteractionKind, kind),
+                kind=kind,
                 prompt=str(request.get("prompt") or ""),
                 options=options,
                 freeform=freeform,
@@ -208,14 +213,14 @@ class Asking:
                 option_id = response.get("optionId")
                 words = response.get("text")
                 words = words if isinstance(words, str) else None
-                decides = request["kind"] in ("approval", "limit")
+                decides = request.kind in ("approval", "limit")
                 answer = ev.Answer(
                     option_ids=(option_id,) if isinstance(option_id, str) else (),
                     text=None if decides else words,
                     reason=words if decides else None,
                 )
             outcome = _OUTCOMES.get(str(item.get("outcome")), "unknown")
-            if request["kind"] in ("approval", "limit") and outcome == "answered":
+            if request.kind in ("approval", "limit") and outcome == "answered":
                 # Of an approval it is our own face that says so, in the closed form.
                 outcome = self._asks.decided(request, option_id)
             known = self._s.answers.get(item["requestId"])
@@ -240,7 +245,7 @@ class Asking:
             return as_native(line, record)
         settled = {"data": record.data, "native": dump(record.native)}
         request = self._s.requests.get(record.data["requestId"])
-        if request is None or request["thread"] != line.thread:
+        if request is None or request.thread_id != line.thread:
             # A child works on at once, on a stream of its own.
             return self._resolving.settle(line, settled)
         if weight_of(record.data, SETTLED_WEIGHT) > SETTLED_WEIGHT:
@@ -257,8 +262,8 @@ class Asking:
             return as_native(line, record)
         return [
             ev.InteractionUpdated(
-                thread_id=request["thread"],
-                turn_id=self._s.lines[request["thread"]].turn,
+                thread_id=request.thread_id,
+                turn_id=self._s.lines[request.thread_id].turn,
                 request_id=cast(str, request_id),
                 details=rest_of(record.data, CS_KEYS | {"requestId"}) or {},
                 native=record.native,

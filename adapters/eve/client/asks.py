@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import NotSupported
-from adapters.eve.client.records import RECENT_IDS, Line, State, Stray
+from adapters.eve.client.records import RECENT_IDS, Line, OpenRequest, State, Stray
 from adapters.eve.client.values import dump
 from adapters.interactions import answer_of, decision_of, option_for
 
@@ -37,11 +37,11 @@ class Asks:
         request = self._s.requests.get(command.request_id)
         if request is None:
             return
-        if request["kind"] == "authorization":
+        if request.kind == "authorization":
             if command.decision != "allow" and self._s.generation == "T":
                 raise NotSupported("eve: 0.30 and older cannot cancel a sign-in (8.2)")
             return
-        skips = command.skip and request["kind"] == "question"
+        skips = command.skip and request.kind == "question"
         if skips and self._option(request, "deny") is None:
             raise NotSupported(
                 "eve: this question cannot be skipped: it has no option that declines (9.4)"
@@ -52,7 +52,7 @@ class Asks:
     def kind_of(self, command: cmd.AnswerInteraction) -> str:
         """Return the kind of the request that is answered."""
         request = self._s.requests.get(command.request_id)
-        return "question" if request is None else str(request["kind"])
+        return "question" if request is None else str(request.kind)
 
     def response(
         self, command_id: str, command: cmd.AnswerInteraction, *, step: str
@@ -98,11 +98,9 @@ class Asks:
             "step": command_id if step is None else step,
         }
 
-    def _option_id(
-        self, command: cmd.AnswerInteraction, request: dict[str, Any] | None
-    ) -> str | None:
+    def _option_id(self, command: cmd.AnswerInteraction, request: OpenRequest | None) -> str | None:
         """Return the request's own option for an answer (section 9.4: never fixed ids)."""
-        offered = [] if request is None else [option["id"] for option in request["options"]]
+        offered = [] if request is None else [option.id for option in request.options]
         for option_id in command.option_ids:
             if option_id in offered or not offered:
                 return option_id
@@ -112,18 +110,17 @@ class Asks:
         if request is None or decision is None:
             return None
         own = self._option(request, decision)
-        if own is not None or request["kind"] == "question":
+        if own is not None or request.kind == "question":
             return own
         if decision == "allow":
-            return "continue" if request["kind"] == "limit" else "approve"
-        if request["kind"] == "limit":
+            return "continue" if request.kind == "limit" else "approve"
+        if request.kind == "limit":
             return "stop"
         return "deny" if self._s.generation == "T" else "cancel"
 
-    def _option(self, request: dict[str, Any], decision: Literal["allow", "deny"]) -> str | None:
-        options = tuple(ev.Option(**option) for option in request["options"])
+    def _option(self, request: OpenRequest, decision: Literal["allow", "deny"]) -> str | None:
         asked = ev.InteractionRequested(
-            thread_id=ev.MAIN, request_id="", kind="approval", prompt="", options=options
+            thread_id=ev.MAIN, request_id="", kind="approval", prompt="", options=request.options
         )
         own = option_for(asked, decision)
         return None if own is None else own.id
@@ -134,7 +131,7 @@ class Asks:
         return any(
             not answer["settled"] and answer["command_id"] not in s.doubtful
             for request_id, answer in s.answers.items()
-            if request_id in s.requests and s.requests[request_id]["kind"] != "authorization"
+            if request_id in s.requests and s.requests[request_id].kind != "authorization"
         )
 
     def is_answered(self, request_id: str) -> bool:
@@ -142,13 +139,13 @@ class Asks:
         answer = self._s.answers.get(request_id)
         return answer is not None and answer["command_id"] not in self._s.doubtful
 
-    def negative(self, request_id: str, request: dict[str, Any]) -> dict[str, Any]:
+    def negative(self, request_id: str, request: OpenRequest) -> dict[str, Any]:
         """Return an answer that lets a request end, and remember it."""
         response = {"requestId": request_id}
-        approval = request["kind"] == "approval"
+        approval = request.kind == "approval"
         option_id = self.refusal(request) if approval else self._option(request, "deny")
-        if option_id is None and request["options"] and not request["freeform"]:
-            option_id = request["options"][-1]["id"]
+        if option_id is None and request.options and not request.freeform:
+            option_id = request.options[-1].id
         if option_id is None:
             response["text"] = "Cancelled."
         else:
@@ -159,7 +156,7 @@ class Asks:
         )
         return response
 
-    def refusal(self, request: dict[str, Any]) -> str:
+    def refusal(self, request: OpenRequest) -> str:
         """Return the option that refuses an approval."""
         default = "deny" if self._s.generation == "T" else "cancel"
         return self._option(request, "deny") or default
@@ -170,48 +167,48 @@ class Asks:
         for request_id, request in self._s.requests.items():
             self._note_request(request_id, request)
 
-    def _note_request(self, request_id: str, request: dict[str, Any]) -> None:
-        for thread in {request["thread"], request["shown_on"]} - {None}:
+    def _note_request(self, request_id: str, request: OpenRequest) -> None:
+        for thread in _threads_of(request):
             self.in_thread.setdefault(thread, {})[request_id] = None
-        of_call = request["thread"], request["call"]
+        of_call = request.thread_id, request.call_id
         self.of_call.setdefault(of_call, {})[request_id] = None
 
-    def close_request(self, request_id: str) -> dict[str, Any] | None:
+    def close_request(self, request_id: str) -> OpenRequest | None:
         """Return a request, which is over."""
         s = self._s
         request = s.requests.pop(request_id, None)
         if request is None:
             return None
-        for thread in {request["thread"], request["shown_on"]} - {None}:
+        for thread in _threads_of(request):
             _drop(self.in_thread, thread, request_id)
-        _drop(self.of_call, (request["thread"], request["call"]), request_id)
-        s.asks -= request["size"]
+        _drop(self.of_call, (request.thread_id, request.call_id), request_id)
+        s.asks -= request.size
         s.resolved[request_id] = None
         if len(s.resolved) > RECENT_IDS:
             del s.resolved[next(iter(s.resolved))]
         return request
 
-    def open_request(self, request_id: str, request: dict[str, Any]) -> bool:
+    def open_request(self, request_id: str, request: OpenRequest) -> bool:
         """Remember a request; say whether there is room for it. One alone may ask as much as a
         frame has."""
         s = self._s
-        full = s.asks and s.asks + request["size"] > ev.OPEN_BYTES
+        full = s.asks and s.asks + request.size > ev.OPEN_BYTES
         if len(s.requests) >= ev.MOST_OPEN or full:
             return False
         s.requests[request_id] = request
-        s.asks += request["size"]
+        s.asks += request.size
         self._note_request(request_id, request)
         return True
 
     def close_requests(self, line: Line) -> None:
         """Forget the requests of a thread: the normalizer settles them with what they are in."""
         for request_id in list(self.in_thread.get(line.thread, ())):
-            if (request := self._s.requests[request_id])["thread"] == line.thread:
+            if (request := self._s.requests[request_id]).thread_id == line.thread:
                 self.stray(request_id, request)
                 self.close_request(request_id)
                 self._s.answers.pop(request_id, None)
 
-    def stray(self, request_id: str, request: dict[str, Any]) -> None:
+    def stray(self, request_id: str, request: OpenRequest) -> None:
         """Remember an answer whose request is over without it: it may become words of the user
         (section 5), which nobody is to be shown a second time."""
         known = self._s.answers.get(request_id)
@@ -219,7 +216,7 @@ class Asks:
         if known is None or answer is None or known["command_id"] is None:
             return
         chosen = answer.get("option_ids") or ()
-        labels = [o.get("label") for o in request["options"] if o["id"] in chosen]
+        labels = [option.label for option in request.options if option.id in chosen]
         said = [answer.get("text"), answer.get("reason"), *chosen, *labels]
         words = [word for word in said if isinstance(word, str)]
         main = self._s.lines[ev.MAIN]
@@ -240,24 +237,28 @@ class Asks:
         """Return the requests that a thread waits for."""
         return list(self.in_thread.get(line.thread, ()))
 
-    def decided(self, request: dict[str, Any], option_id: object) -> str:
+    def decided(self, request: OpenRequest, option_id: object) -> str:
         """Return what the choice of an option decides."""
-        for option in request["options"]:
-            if option["id"] == option_id:
-                decision, _ = decision_of(ev.Option(**option))
+        for option in request.options:
+            if option.id == option_id:
+                decision, _ = decision_of(option)
                 return {"allow": "approved", "deny": "denied"}.get(decision or "", "answered")
         return "answered"
 
     @staticmethod
-    def asked_now(line: Line, request: dict[str, Any]) -> bool:
+    def asked_now(line: Line, request: OpenRequest) -> bool:
         """Say whether a request was asked in the eve turn that a thread is in, or nobody knows."""
-        asked_in = request["turn" if request["thread"] == line.thread else "shown_turn"]
+        asked_in = request.turn if request.thread_id == line.thread else request.shown_turn
         return asked_in is None or asked_in == line.native
 
     def webhook(self, request_id: str) -> str | None:
         request = self._s.requests.get(request_id)
-        hook = None if request is None else request.get("webhook")
-        return hook if isinstance(hook, str) else None
+        return None if request is None else request.webhook
+
+
+def _threads_of(request: OpenRequest) -> set[str]:
+    """Return the threads that wait for a request."""
+    return {request.thread_id, request.shown_on or request.thread_id}
 
 
 def _drop(index: dict[K, dict[str, None]], key: K, name: str) -> None:

@@ -156,7 +156,7 @@ class Commands:
         for request_id, request in s.requests.items():
             if request_id in asked:
                 asked.remove(request_id)
-                if request["thread"] != ev.MAIN or request["kind"] not in ("approval", "question"):
+                if request.thread_id != ev.MAIN or request.kind not in ("approval", "question"):
                     return False
             elif not s.answers.get(request_id, {}).get("settled"):
                 return False

@@ -81,7 +81,7 @@ class Inputs:
             del self._s.answers[request_id]
             request = self._s.requests.get(request_id)
             if request is not None:
-                out.append(raw.released(request_id, command_id, thread_id=request["thread"]))
+                out.append(raw.released(request_id, command_id, thread_id=request.thread_id))
         return out
 
     def all_in_doubt(self, call: Call, error: ev.ErrorInfo, now: int) -> list[ev.Event]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from adapters.eve.client.records import RECENT_IDS, SAID_MOST
+from adapters.eve.client.records import RECENT_IDS, SAID_MOST, State
 from adapters.eve.client.values import digest_of
 from adapters.jsonvalue import compact, format_json, parse_json
+from adapters.stored import completed
 
 
 def place_and_state(stored: dict[str, Any]) -> list[Any]:
@@ -42,10 +43,12 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
     for name, thread in state["tasks"].items():
         state["lines"][thread]["names"].append(name)
     for request in state["requests"].values():
-        request["size"] = 0
+        request["thread_id"] = request.pop("thread")
+        request["call_id"] = request.pop("call")
     state["resolved"] = dict.fromkeys(state["resolved"][-RECENT_IDS:])
     state |= {"strays": [], "inputs": 0, "returned": {}, "held_bytes": 0, "asks": 0}
     state["unrelayed"] = sum(len(line["unrelayed"]) for line in state["lines"].values())
     token, state["token"] = state["token"], None
+    state = completed(State, state)
     # Of two tokens the one of the snapshot holds: a position had none.
     return [place, state] if token is None else [place, state, token]

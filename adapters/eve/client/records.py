@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters import events as ev
+from adapters.driving.asks import Ask, Given
 
 RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
@@ -108,6 +109,22 @@ class _Line:
 
 
 @dataclasses.dataclass(slots=True)
+class OpenRequest(Ask):
+    """Something that is asked: on its own thread, and where `shown_on` names another one on that
+    too; `turn` and `shown_turn` are the eve turns it was asked in there. `name` is what a sign-in
+    is known by, as the wire has it. `size` is the weight of what is asked."""
+
+    shown_on: str | None = None
+    options: tuple[ev.Option, ...] = ()
+    freeform: bool = False
+    turn: str | None = None
+    shown_turn: str | None = None
+    name: Any = None
+    webhook: str | None = None
+    size: int = 0
+
+
+@dataclasses.dataclass(slots=True)
 class FirstMessage:
     """The message that a session is being made for: the bodies of the create with it and of the
     follow-up, as JSON, and which of them is to be posted now."""
@@ -183,7 +200,7 @@ class _State:
     lines: dict[str, _Line] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
     pending: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    requests: dict[str, OpenRequest] = dataclasses.field(default_factory=dict)
     resolved: dict[str, None] = dataclasses.field(default_factory=dict)
     # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
     # of what is held, how many requests wait for their parents to show them.
@@ -231,6 +248,8 @@ RECORDS: tuple[type, ...] = (
     Line,
     State,
     OpenCall,
+    OpenRequest,
+    Given,
     FirstMessage,
     Retry,
     Stray,

@@ -51,7 +51,7 @@ class Resolving:
         request = self._asks.close_request(request_id)
         if request is None:
             return []
-        if s.generation == "T" and request["kind"] == "approval" and request["thread"] == ev.MAIN:
+        if s.generation == "T" and request.kind == "approval" and request.thread_id == ev.MAIN:
             self._stopping.approved(request_id, self._asks.refusal(request))
         if outcome in _PASSED_OVER:
             self._asks.stray(request_id, request)
@@ -61,7 +61,7 @@ class Resolving:
         out: list[ev.Event] = []
         if known is not None and outcome not in _PASSED_OVER:
             out += self._inputs.arrived(known)
-        asking = s.lines[request["thread"]]
+        asking = s.lines[request.thread_id]
         out.append(
             ev.InteractionResolved(
                 thread_id=asking.thread,
@@ -69,7 +69,7 @@ class Resolving:
                 request_id=request_id,
                 outcome=cast(ev.InteractionOutcome, outcome),
                 answer=answer,
-                scope="once" if outcome == "approved" and request["kind"] == "approval" else None,
+                scope="once" if outcome == "approved" and request.kind == "approval" else None,
                 by=by,
                 reason=reason if reason is not None else (answer.reason if answer else None),
                 native=native,
@@ -77,7 +77,7 @@ class Resolving:
                 synthetic=synthetic,
             )
         )
-        shown = s.lines.get(request["shown_on"] or "")
+        shown = s.lines.get(request.shown_on or "")
         held = shown is not None and shown.paused == "input" and not shown.closed
         if shown is not None and held and not self._asks.asked(shown):
             # It waits for its child again, and says nothing about it (section 8.2).
@@ -107,7 +107,7 @@ class Resolving:
     ) -> list[ev.Event]:
         """Take the result of a call as the proof that its approval was answered."""
         for request_id in self._asks.of_call.get((line.thread, call_id), ()):
-            if self._s.requests[request_id]["kind"] != "approval":
+            if self._s.requests[request_id].kind != "approval":
                 continue
             outcome = "approved"
             if status == "rejected":
@@ -125,12 +125,12 @@ class Resolving:
         for request_id in self._asks.asked(line):
             request = self._s.requests[request_id]
             known = self._s.answers.get(request_id)
-            if self._asks.asked_now(line, request) or request["kind"] == "authorization":
+            if self._asks.asked_now(line, request) or request.kind == "authorization":
                 # Asked in this very turn: its work proves nothing.
                 continue
             if known is not None:
                 out += self.resolve(request_id, known["outcome"], native, synthetic=True)
-            elif request["kind"] == "question" and self._s.generation == "T":
+            elif request.kind == "question" and self._s.generation == "T":
                 heard = ev.Answer(text=line.heard) if line.heard else None
                 out += self.resolve(request_id, "answered", native, answer=heard, synthetic=True)
         return out
@@ -142,7 +142,7 @@ class Resolving:
         out: list[ev.Event] = []
         for request_id in self._asks.asked(line):
             request = self._s.requests[request_id]
-            if self._asks.asked_now(line, request) or request["kind"] == "authorization":
+            if self._asks.asked_now(line, request) or request.kind == "authorization":
                 continue
             known = self._s.answers.get(request_id)
             if line.empty and line.heard is None and known is not None:

@@ -10,7 +10,7 @@ from adapters.errors import CODE_LIMIT, cut
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.holding import Holding
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import Line, OpenRequest, Record, State
 from adapters.eve.client.reports import no_room
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
@@ -102,19 +102,16 @@ class SignIns:
         rest = rest_of(told, frozenset(_SIGN_IN_KEYS))
         if rest:
             extra["authorization"] = rest
-        opened: dict[str, Any] = {
-            "thread": asking.thread,
-            "shown_on": line.thread if asking is not line else None,
-            "kind": "authorization",
-            "call": None,
-            "options": [],
-            "freeform": False,
-            "turn": asking.native,
-            "shown_turn": line.native if asking is not line else None,
-            "name": data.get("name"),
-            "webhook": hook if isinstance(hook, str) else None,
-            "size": weight_of([data.get("description"), details, hook], ev.OPEN_BYTES),
-        }
+        opened = OpenRequest(
+            kind="authorization",
+            thread_id=asking.thread,
+            shown_on=line.thread if asking is not line else None,
+            turn=asking.native,
+            shown_turn=line.native if asking is not line else None,
+            name=data.get("name"),
+            webhook=hook if isinstance(hook, str) else None,
+            size=weight_of([data.get("description"), details, hook], ev.OPEN_BYTES),
+        )
         if not self._asks.open_request(request_id, opened):
             return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
         out.append(
@@ -153,7 +150,7 @@ class SignIns:
                 (
                     key
                     for key, request in self._s.requests.items()
-                    if request["kind"] == "authorization" and request["name"] == data.get("name")
+                    if request.kind == "authorization" and request.name == data.get("name")
                 ),
                 None,
             )

@@ -87,7 +87,7 @@ class Stopping:
         """Return what stops a turn, or lets it be stopped later."""
         s = self._s
         line = s.lines[ev.MAIN]
-        asked = [name for name, r in s.requests.items() if r["kind"] != "authorization"]
+        asked = [name for name, r in s.requests.items() if r.kind != "authorization"]
         wanted = command.turn_id
         if line.closed and asked and wanted in (None, line.turn):
             # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
