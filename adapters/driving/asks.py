@@ -31,11 +31,12 @@ __all__ = ["Ask", "Asks", "Given", "Resolved"]
 
 @dataclasses.dataclass(slots=True)
 class Given:
-    """An answer that is on its way or has arrived. `claims` says that the log has a claim of its
-    command on the request: an interrupt that answers has none.
+    """An answer that is on its way or has arrived; `command_id` is None for one that the codec
+    gives by itself. `claims` says that the log has a claim of its command on the request: an
+    interrupt that answers has none.
     """
 
-    command_id: str
+    command_id: str | None
     outcome: ev.InteractionOutcome
     answer: ev.Answer | None = None
     scope: Literal["once", "session", "always"] | None = None

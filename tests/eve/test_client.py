@@ -2022,7 +2022,7 @@ def test_a_request_that_is_refused_is_refused_as_a_whole(status: int, code: str)
     errors = [e.error.code for e in wire.of(ev.InputSettled)[1:]]
     assert errors == [code, code]
     assert wire.codec._s.pending == []
-    assert wire.codec._s.answers == {}
+    assert wire.codec._asks.given() == []
 
 
 def test_a_request_whose_target_is_not_found_yet_is_sent_again_as_a_whole() -> None:
@@ -2096,12 +2096,12 @@ def test_a_message_does_not_go_with_what_was_not_asked_or_for_others() -> None:
     wire.in_turn("step.completed", 0, finishReason="tool-calls")
     wire.in_turn("input.requested", 0, requests=[request("A")])
     wire.close()
-    assert wire.codec._s.requests["A"].thread_id == "child"
+    assert wire.codec._s.asks.open["A"].thread_id == "child"
     assert together(wire, "A") is None
     wire = Wire("T")
     wire.begin("hi")
     wire.in_turn("authorization.required", 0, name="ledger", description="Sign in")
-    (name,) = wire.codec._s.requests
+    (name,) = wire.codec._s.asks.open
     assert together(wire, name) is None
 
 

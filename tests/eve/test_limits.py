@@ -240,7 +240,7 @@ def test_what_all_open_requests_of_an_eve_ask_has_a_bound(wire: Wire) -> None:
     assert [event.request_id for event in wire.of(ev.InteractionRequested)] == ["r0", "r1", "r2"]
     assert told(wire) == ["eve: request `r3`: too many; at most 256 are taken"]
     wire.close()
-    assert wire.codec._s.asks == 0
+    assert wire.codec._s.asked == 0
 
 
 def test_one_request_of_an_eve_may_ask_as_much_as_a_frame_has(wire: Wire) -> None:
@@ -341,7 +341,7 @@ def test_a_record_looks_through_no_children_and_no_requests(
         wire.in_turn("input.requested", 0, requests=[request(f"r{number}")])
     wire.in_turn("turn.waiting", on="input")
     s = wire.codec._s
-    s.lines, s.requests = Watched(s.lines), Watched(s.requests)
+    s.lines, s.asks.open = Watched(s.lines), Watched(s.asks.open)
     # What is stored has all of them.
     monkeypatch.setattr(EveClient, "_state", lambda _: b"0")
     wire.in_turn("step.started", 1)
@@ -429,7 +429,7 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
         s = wire.codec._s
         calls = [call for line in s.lines.values() for call in line.calls.values()]
         assert s.inputs == sum(call.size for call in calls if not call.returned)
-        assert s.asks == sum(asked.size for asked in s.requests.values())
+        assert s.asked == sum(asked.size for asked in s.asks.open.values())
         assert s.unrelayed == sum(len(line.unrelayed) for line in s.lines.values())
         assert s.held_bytes == sum(line.held_bytes for line in s.lines.values())
         wire.codec._index()
@@ -449,7 +449,8 @@ def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) ->
         line["said"] = [["turn_0", f"m{number}"] for number in range(SAID_MOST + 1)]
         for call in line["calls"].values():
             del call["returned"], call["size"]
-    for name in ("inputs", "returned", "held_bytes", "asks", "unrelayed", "stop"):
+    state["requests"], state["answers"] = state["asks"]["open"], {}
+    for name in ("inputs", "returned", "held_bytes", "asks", "asked", "unrelayed", "stop"):
         del state[name]
     for asked in state["requests"].values():
         del asked["size"], asked["given"]

@@ -12,7 +12,7 @@ from adapters.base import Call
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Line, Live, OpenRequest, State, Waiting
+from adapters.eve.client.records import Line, Live, Message, OpenRequest, State, Waiting
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping
 from adapters.jsonvalue import parse_json
 
@@ -96,7 +96,8 @@ def test_it_overtakes_no_answer(room: Room) -> None:
     assert room.interrupt().name == "held"
     room.stopping.go_on()
     assert room.stopping.take() == []
-    room.s.answers["A"]["settled"] = True
+    (given,) = room.asks.given()
+    given.taken = True
     room.stopping.go_on()
     (call,) = room.stopping.take()
     assert (call.command_id, body(call)) == ("stop", {"turnId": "turn_0"})
@@ -191,7 +192,7 @@ def test_after_a_failed_reset_a_message_that_is_taken_must_show_something(room: 
     room.close()
     room.stopping.mistrust(NOW)
     assert (room.s.mistrusted, room.stopping.due()) == (True, [])
-    room.s.pending.append({"command_id": "cmd-2"})
+    room.s.pending.append(Message("cmd-2", "message"))
     room.stopping.taken(NOW + 7)
     assert room.stopping.due() == [NOW + 7 + CANCELLED_MS]
 

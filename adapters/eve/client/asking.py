@@ -25,7 +25,7 @@ _REQUEST_KINDS: dict[str, ev.InteractionKind] = {
     "session-limit": "limit",
 }
 
-_OUTCOMES = {
+_OUTCOMES: dict[str, ev.InteractionOutcome] = {
     "answered": "answered",
     "approved": "approved",
     "denied": "denied",
@@ -84,7 +84,7 @@ class Asking:
     def _request(self, line: Line, record: Record, request: dict[str, Any]) -> list[ev.Event]:
         s = self._s
         request_id = request["requestId"]
-        known_request = s.requests.get(request_id)
+        known_request = s.asks.open.get(request_id)
         if known_request is not None or request_id in s.resolved:
             # A child's request is on its own stream and on its parent's, in any order.
             if known_request is not None:
@@ -93,8 +93,8 @@ class Asking:
                 else:
                     known_request.shown_turn = line.native
             return []
-        if len(s.requests) >= ev.MOST_OPEN:
-            return too_many(line, len(s.requests) + 1, "requests")
+        if len(s.asks.open) >= ev.MOST_OPEN:
+            return too_many(line, len(s.asks.open) + 1, "requests")
         if request_id in line.unrelayed:
             return []
         action = request.get("action")
@@ -203,7 +203,7 @@ class Asking:
         for item in resolutions:
             if not isinstance(item, dict) or not isinstance(item.get("requestId"), str):
                 continue
-            request = self._s.requests.get(item["requestId"])
+            request = self._s.asks.open.get(item["requestId"])
             if request is None:
                 continue
             response = item.get("response")
@@ -223,8 +223,8 @@ class Asking:
             if request.kind in ("approval", "limit") and outcome == "answered":
                 # Of an approval it is our own face that says so, in the closed form.
                 outcome = self._asks.decided(request, option_id)
-            known = self._s.answers.get(item["requestId"])
-            if outcome == "answered" and known is not None and known["outcome"] == "skipped":
+            given = request.given
+            if outcome == "answered" and given is not None and given.outcome == "skipped":
                 outcome = "skipped"
             extra = beside_of(record.data, _RESOLVED_KEYS, rest_of(item, _RESOLUTION_KEYS)) or {}
             native, by = record.native, None
@@ -244,7 +244,7 @@ class Asking:
         if not isinstance(record.data.get("requestId"), str):
             return as_native(line, record)
         settled = {"data": record.data, "native": dump(record.native)}
-        request = self._s.requests.get(record.data["requestId"])
+        request = self._s.asks.open.get(record.data["requestId"])
         if request is None or request.thread_id != line.thread:
             # A child works on at once, on a stream of its own.
             return self._resolving.settle(line, settled)
@@ -257,7 +257,7 @@ class Asking:
 
     def approval_candidate(self, line: Line, record: Record) -> list[ev.Event]:
         request_id = record.data.get("requestId")
-        request = self._s.requests.get(request_id) if isinstance(request_id, str) else None
+        request = self._s.asks.open.get(request_id) if isinstance(request_id, str) else None
         if request is None:
             return as_native(line, record)
         return [

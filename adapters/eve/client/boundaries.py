@@ -102,10 +102,10 @@ class Boundaries:
         out += self._holding.decide_and_release(line, "unknown")
         for item in self._s.pending:
             # Inputs are settled before the turn that they own, so that faces can name them in it.
-            mine = item["delivery"] in record.deliveries if item["delivery"] else item["creates"]
-            if line.thread == ev.MAIN and mine and not item["settled"]:
-                item["settled"] = True
-                out.append(raw.settled(item["command_id"], "taken"))
+            mine = item.delivery in record.deliveries if item.delivery else item.creates
+            if line.thread == ev.MAIN and mine and not item.taken:
+                item.taken = True
+                out.append(raw.settled(item.command_id, "taken"))
         turn_id = self._turns.turn_id(line, record)
         line.native, line.sequence = native_id, sequence_of(record, line.sequence)
         out.append(self._turns.begin(line, turn_id, record.native, extra=extra))
@@ -155,11 +155,11 @@ class Boundaries:
             line.empty = True
         if line.thread == ev.MAIN:
             # A message that was taken as an answer joins the turn, and S2 does not report it.
-            said = [p for p in self._s.pending if p["delivery"] in record.deliveries]
+            said = [p for p in self._s.pending if p.delivery in record.deliveries]
             for item in said:
                 self._s.pending.remove(item)
-                if not item["settled"]:
-                    out.append(raw.settled(item["command_id"], "taken"))
+                if not item.taken:
+                    out.append(raw.settled(item.command_id, "taken"))
                 out += self._inputs.receipt(item, line.turn, record.native, synthetic=True)
         line.ending = {
             **ending,

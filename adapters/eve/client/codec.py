@@ -95,7 +95,7 @@ class EveClient(ClientCodec):
         self._asks = asks = Asks(s)
         self._holding = holding = Holding(s, dues)
         retries = Retries(s, server, posts)
-        self._inputs = inputs = Inputs(s, live)
+        self._inputs = inputs = Inputs(s, live, asks)
         self._stopping = stopping = Stopping(s, live, posts, asks)
         first = First(s, server, posts, inputs)
         resolving = Resolving(s, server, asks, inputs, stopping)
@@ -120,7 +120,7 @@ class EveClient(ClientCodec):
             Sessions(s, server, dues, members, holding, stopping, ends),
         )
         self._replies = Replies(
-            s, live, server, places, members, retries, inputs, stopping, first, ends
+            s, live, server, places, members, asks, retries, inputs, stopping, first, ends
         )
         self._streams = Streams(s, live, server, places, members, holding, inputs, resolving, ends)
         self._alarms = Alarms(s, dues, members, holding, retries, inputs, stopping, resolving, ends)

@@ -81,7 +81,7 @@ class Ends:
         """End what runs as failed: the session does not show any more."""
         s = self._s
         error = ev.ErrorInfo(code=SESSION_LOST, message=error.message, details=error.details)
-        taken = [item["command_id"] for item in s.pending if item["settled"]]
+        taken = [item.command_id for item in s.pending if item.taken]
         out = self._close_inputs(error)
         if taken and s.lines[ev.MAIN].turn is None:
             # Nothing came of what was taken, and whoever said it waits for an end.
@@ -101,7 +101,8 @@ class Ends:
             if line.thread != ev.MAIN:
                 self._members.close_stream(line)
         s.control, s.reset_at = 0, None
-        s.answers.clear()
+        for request in s.asks.open.values():
+            request.given = None
         return out
 
     def _close_inputs(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
@@ -109,11 +110,11 @@ class Ends:
         s = self._s
         out: list[ev.Event] = []
         for item in s.pending:
-            if item["settled"]:
+            if item.taken:
                 out += self._inputs.receipt(item, None, None, synthetic=True)
             else:
-                out.append(raw.settled(item["command_id"], "unknown", error))
-            s.doubtful.pop(item["command_id"], None)
+                out.append(raw.settled(item.command_id, "unknown", error))
+            s.doubtful.pop(item.command_id, None)
         out += self._stopping.close()
         for command_id in s.doubtful:
             out.append(raw.settled(command_id, "unknown", error))
@@ -249,7 +250,8 @@ class Ends:
             out += self.flush(line)
         out += self._close_inputs(error)
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
-        s.requests, s.answers, s.asks = {}, {}, 0
+        s.asks.clear()
+        s.asked = 0
         for line in s.lines.values():
             line.outcome = None
         for room in (self._members, self._holding, self._asks, self._dues):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call
+from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import flattened
-from adapters.eve.client.records import Live, State
-from adapters.eve.client.values import dump
+from adapters.eve.client.records import Answered, Live, Message, State
 from adapters.longtext import held_long
 
 RECOVER_MS = 10_000
@@ -23,10 +23,11 @@ comes at once. Ours."""
 class Inputs:
     """Commands that are on their way."""
 
-    __slots__ = ("_live", "_s", "shown")
+    __slots__ = ("_asks", "_live", "_s", "shown")
 
-    def __init__(self, state: State, live: Live) -> None:
+    def __init__(self, state: State, live: Live, asks: Asks) -> None:
         self._s = state
+        self._asks = asks
         self._live = live
         # Answers that the stream has shown before the reply to their request was there.
         self.shown: set[str] = set()
@@ -34,26 +35,18 @@ class Inputs:
     def expect(
         self,
         command_id: str,
-        content: tuple[Any, ...],
-        kind: str,
+        content: tuple[ev.Content, ...],
+        kind: Literal["message", "steer"],
         *,
         creates: bool = False,
         step: str | None = None,
     ) -> None:
         """Remember a message, of which the stream will show a receipt."""
-        if any(item["command_id"] == command_id for item in self._s.pending):
+        if any(item.command_id == command_id for item in self._s.pending):
             return
-        known = {
-            "command_id": command_id,
-            "kind": kind,
-            "flat": flattened(content),
-            "content": [dump(block) for block in content],
-            "delivery": None,
-            "settled": False,
-            "creates": creates,
-            "step": step,
-        }
-        self._s.pending.append(held_long(known))
+        flat = flattened(content)
+        message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
+        self._s.pending.append(held_long(message))
 
     def doubt(self, command_id: str) -> None:
         """Remember that a command may have arrived."""
@@ -62,7 +55,7 @@ class Inputs:
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""
         s = self._s
-        s.pending = [item for item in s.pending if item["command_id"] != command_id]
+        s.pending = [item for item in s.pending if item.command_id != command_id]
         s.retries = [retry for retry in s.retries if retry.command_id != command_id]
         s.doubtful.pop(command_id, None)
         out = [raw.settled(command_id, "refused", error)]
@@ -74,15 +67,7 @@ class Inputs:
 
     def release_claims(self, command_id: str) -> list[ev.Event]:
         """Let the requests be answered again that a command has answered."""
-        out: list[ev.Event] = []
-        for request_id, answer in list(self._s.answers.items()):
-            if answer["command_id"] != command_id:
-                continue
-            del self._s.answers[request_id]
-            request = self._s.requests.get(request_id)
-            if request is not None:
-                out.append(raw.released(request_id, command_id, thread_id=request.thread_id))
-        return out
+        return self._s.asks.release(command_id)
 
     def all_in_doubt(self, call: Call, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """Doubt all commands of a call."""
@@ -137,10 +122,10 @@ class Inputs:
         """Settle a command of which nothing is seen."""
         s = self._s
         s.doubtful.pop(command_id, None)
-        known = [item for item in s.pending if item["command_id"] == command_id]
-        if known and known[0]["settled"]:
+        known = [item for item in s.pending if item.command_id == command_id]
+        if known and known[0].taken:
             return []
-        s.pending = [item for item in s.pending if item["command_id"] != command_id]
+        s.pending = [item for item in s.pending if item.command_id != command_id]
         error = ev.ErrorInfo(
             code="no_evidence", message="eve: the stream shows nothing of the command"
         )
@@ -148,7 +133,7 @@ class Inputs:
 
     def receipt(
         self,
-        item: dict[str, Any],
+        item: Message,
         turn_id: str | None,
         native: ev.NativeRef | None,
         *,
@@ -156,13 +141,13 @@ class Inputs:
         extra: dict[str, Any] | None = None,
     ) -> list[ev.Event]:
         """Return that the agent has what was said."""
-        if item["kind"] == "steer" and turn_id is not None:
+        if item.kind == "steer" and turn_id is not None:
             return [
                 ev.GuidanceReceived(
                     thread_id=ev.MAIN,
                     turn_id=turn_id,
-                    text=item["flat"],
-                    command_id=item["command_id"],
+                    text=item.flat,
+                    command_id=item.command_id,
                     native=native,
                     synthetic=synthetic,
                     extra=extra,
@@ -172,34 +157,33 @@ class Inputs:
             ev.MessageReceived(
                 thread_id=ev.MAIN,
                 turn_id=turn_id,
-                message_id=item["command_id"],
-                content=tuple(item["content"]),
-                command_id=item["command_id"],
+                message_id=item.command_id,
+                content=item.content,
+                command_id=item.command_id,
                 native=native,
                 synthetic=synthetic,
                 extra=extra,
             )
         ]
 
-    def arrived(self, known: dict[str, Any]) -> list[ev.Event]:
+    def arrived(self, known: Answered | Message) -> list[ev.Event]:
         """Take the effect of an answer or of a message as the proof that it arrived, and all that
         was posted with it, whatever becomes of the request's reply."""
         s = self._s
-        step = known.get("step")
         together = [known]
-        if step is not None:
-            others = (*s.answers.values(), *s.pending)
-            together += [one for one in others if one is not known and one.get("step") == step]
+        if known.step is not None:
+            together += [one for one in self._asks.together(known.step) if one is not known]
+            together += [one for one in s.pending if one is not known and one.step == known.step]
         out: list[ev.Event] = []
         for one in together:
-            if one["settled"]:
+            command_id = one.command_id
+            if one.taken or command_id is None:
                 continue
-            one["settled"] = True
-            command_id = one["command_id"]
+            one.taken = True
             waits = any(r.is_about(command_id) and r.waits for r in s.retries)
             if s.doubtful.pop(command_id, None) is None and not waits:
                 self.shown.add(command_id)
             out.append(raw.settled(command_id, "taken"))
-        proved = [one["command_id"] for one in together]
-        s.retries = [r for r in s.retries if not any(r.is_about(name) for name in proved)]
+        proved = [one.command_id for one in together if one.command_id is not None]
+        s.retries = [r for r in s.retries if not any(map(r.is_about, proved))]
         return out

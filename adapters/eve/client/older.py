@@ -17,36 +17,35 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
     place = [stored["f"], places]
     if "s" not in stored:
         return [place]
-    state = stored["s"]
+    state: dict[str, Any] = stored["s"]
     for thread, line in state["lines"].items():
         blocks = [line.pop(name) for name in ("text", "reasoning", "blocks")]
         places[thread] = [*places.get(thread, [0]), *blocks]
-        line |= {"aside": "", "heard_at": 0, "held_bytes": 0, "names": [], "undecided": {}}
+        line |= {"names": [], "undecided": {}}
         line["unrelayed"] = dict.fromkeys(line["unrelayed"])
         line["said"] = {digest_of(*said): None for said in line["said"][-SAID_MOST:]}
         for call_id, call in line["calls"].items():
-            call |= {"returned": False, "size": 0}
+            call["size"] = 0
             if call["permission"] is None:
                 line["undecided"][call_id] = None
     for item in state["pending"]:
-        item["step"] = None
+        item["taken"] = item["settled"]
     for retry in state["retries"]:
         if retry["body"] is not None:
             body = cast(dict[str, Any], parse_json(retry["body"].encode()))
             body.pop("continuationToken", None)
             retry["body"] = compact(format_json(body)).decode()
-        retry["due"] = False
         retry.setdefault("also", [])
-    if state["first"] is not None:
-        state["first"]["next"] = None
-    state["stop"] = None
     for name, thread in state["tasks"].items():
         state["lines"][thread]["names"].append(name)
-    for request in state["requests"].values():
-        request["thread_id"] = request.pop("thread")
-        request["call_id"] = request.pop("call")
+    asked = state["requests"]
+    for request in asked.values():
+        request |= {"thread_id": request["thread"], "call_id": request["call"]}
+    for number, (request_id, given) in enumerate(state["answers"].items()):
+        if request_id in asked:
+            asked[request_id]["given"] = {**given, "taken": given["settled"], "place": number}
+    state["asks"] = {"open": asked}
     state["resolved"] = dict.fromkeys(state["resolved"][-RECENT_IDS:])
-    state |= {"strays": [], "inputs": 0, "returned": {}, "held_bytes": 0, "asks": 0}
     state["unrelayed"] = sum(len(line["unrelayed"]) for line in state["lines"].values())
     token, state["token"] = state["token"], None
     state = completed(State, state)

@@ -6,7 +6,8 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters import events as ev
-from adapters.driving.asks import Ask, Given
+from adapters.driving.asks import Ask, Asks, Given
+from adapters.driving.ledger import Input
 
 RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
@@ -109,6 +110,28 @@ class _Line:
 
 
 @dataclasses.dataclass(slots=True)
+class Message(Input):
+    """A message on its way. The stream shows it under its `delivery`, once that is known, or with
+    the words `flat`; or as the first message of the session that it `creates`. `step` names the
+    first of those that were posted together."""
+
+    flat: str = ""
+    delivery: str | None = None
+    creates: bool = False
+    step: str | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Answered(Given):
+    """An answer; `taken` when the log knows that it was. `step` names the first of those
+    that were posted together, `place` is the one that it has among them."""
+
+    taken: bool = False
+    step: str | None = None
+    place: int = 0
+
+
+@dataclasses.dataclass(slots=True)
 class OpenRequest(Ask):
     """Something that is asked: on its own thread, and where `shown_on` names another one on that
     too; `turn` and `shown_turn` are the eve turns it was asked in there. `name` is what a sign-in
@@ -122,6 +145,7 @@ class OpenRequest(Ask):
     name: Any = None
     webhook: str | None = None
     size: int = 0
+    given: Answered | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -199,8 +223,8 @@ class _State:
     ended: bool = False
     lines: dict[str, _Line] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
-    pending: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    requests: dict[str, OpenRequest] = dataclasses.field(default_factory=dict)
+    pending: list[Message] = dataclasses.field(default_factory=list)
+    asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
     resolved: dict[str, None] = dataclasses.field(default_factory=dict)
     # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
     # of what is held, how many requests wait for their parents to show them.
@@ -209,8 +233,7 @@ class _State:
     held_bytes: int = 0
     unrelayed: int = 0
     # The weight of what is asked.
-    asks: int = 0
-    answers: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    asked: int = 0
     doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     # Those of the newest turn that has ended, or since.
     strays: list[Stray] = dataclasses.field(default_factory=list)
@@ -248,8 +271,10 @@ RECORDS: tuple[type, ...] = (
     Line,
     State,
     OpenCall,
+    Message,
+    Asks,
     OpenRequest,
-    Given,
+    Answered,
     FirstMessage,
     Retry,
     Stray,

@@ -18,7 +18,7 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, rest_of
 from adapters.jsonvalue import name_of, weight_of
 
-_SIGN_IN_OUTCOMES = {
+_SIGN_IN_OUTCOMES: dict[str, ev.InteractionOutcome] = {
     "authorized": "approved",
     "declined": "denied",
     "failed": "failed",
@@ -70,7 +70,7 @@ class SignIns:
         s = self._s
         data = record.data
         request_id = self._sign_in_id(line, data)
-        if request_id in s.requests:
+        if request_id in s.asks.open:
             return []
         number = 2
         while request_id in s.resolved:
@@ -145,11 +145,11 @@ class SignIns:
     def authorization_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         request_id = data.get("attemptId")
-        if request_id not in self._s.requests:
+        if request_id not in self._s.asks.open:
             request_id = next(
                 (
                     key
-                    for key, request in self._s.requests.items()
+                    for key, request in self._s.asks.open.items()
                     if request.kind == "authorization" and request.name == data.get("name")
                 ),
                 None,

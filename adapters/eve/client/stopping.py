@@ -87,16 +87,16 @@ class Stopping:
         """Return what stops a turn, or lets it be stopped later."""
         s = self._s
         line = s.lines[ev.MAIN]
-        asked = [name for name, r in s.requests.items() if r.kind != "authorization"]
+        asked = [name for name, r in s.asks.open.items() if r.kind != "authorization"]
         wanted = command.turn_id
         if line.closed and asked and wanted in (None, line.turn):
             # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
             s.cancel = Waiting(command_id)
-            open_ = [name for name in asked if not self._asks.is_answered(name)]
+            open_ = [name for name in asked if not self._asks.is_answered(s.asks.open[name])]
             if not open_:
                 # Another answer would be told to the model as words of the user (section 5).
                 return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
-            negative = [self._asks.negative(name, s.requests[name]) for name in open_]
+            negative = [self._asks.negative(name, s.asks.open[name]) for name in open_]
             return self._posts.responses("negative", {"inputResponses": negative}, command_id)
         if self._asks.on_their_way() and wanted in (None, line.turn):
             # One that the cancel overtakes would be told to the model as words of the user.
