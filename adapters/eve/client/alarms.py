@@ -8,7 +8,7 @@ from adapters.eve.client.ends import SESSION_LOST, Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import State
+from adapters.eve.client.records import Outcome, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.retries import Retries
 from adapters.eve.client.stopping import Stopping
@@ -82,7 +82,7 @@ class Alarms:
         if s.orphans_at is not None and now >= s.orphans_at:
             some = [line for _, line in zip(range(SLICE), self._members.unfinished(), strict=False)]
             for line in some:
-                line.outcome = line.outcome or {"status": "cancelled", "synthetic": True}
+                line.outcome = line.outcome or Outcome("cancelled", synthetic=True)
                 out += self._ends.end_child(line)
             if not self._members.open:
                 s.orphans_at = None

@@ -11,7 +11,7 @@ from adapters.eve.client.contents import details_of, options_of
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import SETTLED_WEIGHT, Line, OpenRequest, Record, State
+from adapters.eve.client.records import SETTLED_WEIGHT, Line, OpenRequest, Record, Settlement, State
 from adapters.eve.client.reports import as_native, no_room, too_many
 from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
@@ -195,7 +195,7 @@ class Asking:
             return as_native(line, record)
         out: list[ev.Event] = []
         settled, line.settled = line.settled, None
-        if settled is not None and settled["data"].get("requestId") not in [
+        if settled is not None and settled.data.get("requestId") not in [
             item.get("requestId") for item in resolutions if isinstance(item, dict)
         ]:
             out += self._resolving.settle(line, settled)
@@ -228,12 +228,12 @@ class Asking:
                 outcome = "skipped"
             extra = beside_of(record.data, _RESOLVED_KEYS, rest_of(item, _RESOLUTION_KEYS)) or {}
             native, by = record.native, None
-            if settled is not None and settled["data"]["requestId"] == item["requestId"]:
-                native = ev.NativeRef(**settled["native"])
+            if settled is not None and settled.data["requestId"] == item["requestId"]:
+                native = settled.native
                 if outcome == "answered":
-                    outcome = settlement_of(settled["data"])
-                by = text_of(settled["data"].get("responderPrincipalId"))
-                if rest := rest_of(settled["data"], SETTLED_KEYS):
+                    outcome = settlement_of(settled.data)
+                by = text_of(settled.data.get("responderPrincipalId"))
+                if rest := rest_of(settled.data, SETTLED_KEYS):
                     extra[wire.SETTLED] = rest
             out += self._resolving.resolve(
                 item["requestId"], outcome, native, answer=answer, by=by, extra=extra or None
@@ -243,7 +243,7 @@ class Asking:
     def approval_settled(self, line: Line, record: Record) -> list[ev.Event]:
         if not isinstance(record.data.get("requestId"), str):
             return as_native(line, record)
-        settled = {"data": record.data, "native": dump(record.native)}
+        settled = Settlement(record.data, record.native)
         request = self._s.asks.open.get(record.data["requestId"])
         if request is None or request.thread_id != line.thread:
             # A child works on at once, on a stream of its own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from adapters import events as ev
 from adapters import raw
@@ -11,14 +11,13 @@ from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import Ending, Line, Record, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import (
     C_KEYS,
     FAILURE_KEYS,
-    dump,
     error_of,
     rest_of,
     sequence_of,
@@ -112,7 +111,7 @@ class Boundaries:
         return out
 
     def turn_completed(self, line: Line, record: Record) -> list[ev.Event]:
-        return self._end(line, record, {"outcome": "completed"}, C_KEYS)
+        return self._end(line, record, Ending("completed"), C_KEYS)
 
     def turn_cancelled(self, line: Line, record: Record) -> list[ev.Event]:
         if line.turn is None and line.thread == ev.MAIN and self._turns.is_over(line, record):
@@ -120,7 +119,7 @@ class Boundaries:
         out = self._resolving.infer_answered(line, record.native)
         if line.thread == ev.MAIN:
             self._stopping.turn_cancelled()
-        return out + self._end(line, record, {"outcome": "interrupted"}, C_KEYS)
+        return out + self._end(line, record, Ending("interrupted"), C_KEYS)
 
     def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
         """Hear that the backend cancels a turn that has ended: the next boundary is of no turn."""
@@ -139,11 +138,11 @@ class Boundaries:
     def turn_failed(self, line: Line, record: Record) -> list[ev.Event]:
         error = error_of(record.data)
         over = error.code in _LIMIT_CODES
-        ending = {"outcome": "over_budget" if over else "failed", "error": dump(error)}
+        ending = Ending("over_budget" if over else "failed", error)
         return self._end(line, record, ending, FAILURE_KEYS)
 
     def _end(
-        self, line: Line, record: Record, ending: dict[str, Any], known: frozenset[str]
+        self, line: Line, record: Record, ending: Ending, known: frozenset[str]
     ) -> list[ev.Event]:
         """Hold the end of a turn: the boundary after it tells the usage."""
         self._holding.decide_all(line, "unknown")
@@ -161,12 +160,8 @@ class Boundaries:
                 if not item.taken:
                     out.append(raw.settled(item.command_id, "taken"))
                 out += self._inputs.receipt(item, line.turn, record.native, synthetic=True)
-        line.ending = {
-            **ending,
-            "native": dump(record.native),
-            "extra": rest_of(record.data, known),
-        }
-        line.ending_at = record.now
+        ending.native, ending.extra = record.native, rest_of(record.data, known)
+        line.ending, line.ending_at = ending, record.now
         self._dues.wait_for(line)
         return out
 

@@ -12,11 +12,10 @@ from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members
 from adapters.eve.client.places import Places
-from adapters.eve.client.records import Line, Live, State
+from adapters.eve.client.records import Control, Ending, Line, Live, Outcome, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
-from adapters.eve.client.values import dump
 
 OVER_MOST = 64
 """Children that are over and remembered, since they may go on: the newest. One that goes on after
@@ -27,11 +26,11 @@ SESSION_LOST = "backend_session_lost"
 TURN_LOST = "turn_end_missing"
 """The error code of a turn that the backend has no more, while it keeps the session."""
 
-_HELD_BACK = {
-    "code": "message_held_back",
-    "message": "eve: the server holds the message back: a cancel made it forget that a request was "
+_HELD_BACK = ev.ErrorInfo(
+    code="message_held_back",
+    message="eve: the server holds the message back: a cancel made it forget that a request was "
     "answered, and it waits for the answer again.",
-}
+)
 
 
 class Ends:
@@ -96,7 +95,7 @@ class Ends:
         for line in list(s.lines.values()):
             out += self._holding.decide_and_release(line, "unknown")
             if line.turn is not None:
-                line.ending = {"outcome": "failed", "error": dump(error)}
+                line.ending = Ending("failed", error)
                 out += self.flush(line)
             if line.thread != ev.MAIN:
                 self._members.close_stream(line)
@@ -125,7 +124,7 @@ class Ends:
         """End a turn as failed that the backend does not have any more, and not the session."""
         out = self._holding.decide_and_release(line, "unknown")
         error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
-        line.ending = {"outcome": "failed", "error": dump(error)}
+        line.ending = Ending("failed", error)
         return out + self.flush(line, usage)
 
     def _forget_children(self) -> list[ev.Event]:
@@ -153,13 +152,12 @@ class Ends:
         ending, line.ending = line.ending, None
         if ending is None:
             return []
-        if "control" in ending:
-            return [raw.load(ending["control"])]
-        line.owed = not ending.get("bounded")
+        if isinstance(ending, Control):
+            return [ending.event]
+        line.owed = not ending.bounded
         if line.turn is None:
             return []
-        native = ev.NativeRef(**ending["native"]) if ending.get("native") else None
-        outcome = ending["outcome"]
+        native, outcome = ending.native, ending.outcome
         out: list[ev.Event] = []
         rests = False
         if outcome == "completed" and self._server.folds:
@@ -176,13 +174,13 @@ class Ends:
                     on="input",
                     usage=usage,
                     native=native,
-                    extra=ending.get("extra"),
+                    extra=ending.extra,
                 )
             )
         if rests:
             # Where a child has asked, the pause is told with the request.
             return out
-        error = ending.get("error")
+        error = ending.error
         held_back = line.empty and line.heard is not None and self._s.generation == "T"
         if outcome == "completed" and held_back:
             # Section 8.2: T holds a message back while it waits for an answer, but none is asked.
@@ -193,10 +191,10 @@ class Ends:
                 thread_id=line.thread,
                 turn_id=line.turn,
                 outcome=outcome,
-                error=None if error is None else ev.ErrorInfo(**error),
+                error=error,
                 usage=usage,
                 native=native,
-                extra=ending.get("extra"),
+                extra=ending.extra,
             )
         )
         return out + self.turn_over(line)
@@ -275,7 +273,7 @@ class Ends:
         if outcome is None:
             if line.done:
                 return out
-            outcome = {"status": "failed", "synthetic": True}
+            outcome = Outcome("failed", synthetic=True)
         if line.ending is not None:
             out += self.flush(line)
         line.done = True
@@ -286,17 +284,15 @@ class Ends:
         self._asks.close_requests(line)
         self._members.note(line)
         out += self._forget_children()
-        error = outcome.get("error")
-        native = outcome.get("native")
         out.append(
             ev.ThreadEnded(
                 thread_id=line.thread,
-                status=outcome["status"],
-                output=outcome.get("output"),
-                error=None if error is None else ev.ErrorInfo(**error),
-                native=None if native is None else ev.NativeRef(**native),
-                extra=outcome.get("extra"),
-                synthetic=outcome.get("synthetic", False),
+                status=outcome.status,
+                output=outcome.output,
+                error=outcome.error,
+                native=outcome.native,
+                extra=outcome.extra,
+                synthetic=outcome.synthetic,
             )
         )
         return out

@@ -24,6 +24,11 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
         line |= {"names": [], "undecided": {}}
         line["unrelayed"] = dict.fromkeys(line["unrelayed"])
         line["said"] = {digest_of(*said): None for said in line["said"][-SAID_MOST:]}
+        agent, ending = line["agent"], line["ending"]
+        if agent is not None:
+            line["agent"] = {name: agent.get(name) for name in ("id", "name", "model")}
+        if ending is not None and "control" in ending:
+            line["ending"] = {"event": ending["control"]}
         for call_id, call in line["calls"].items():
             call["size"] = 0
             if call["permission"] is None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.ledger import Input
+from adapters.raw import Raw
 
 RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
@@ -43,6 +44,59 @@ class OpenCall:
     size: int
     permission: ev.Permission | None = None
     returned: bool = False
+
+
+TurnOutcome = Literal["completed", "failed", "interrupted", "over_budget"]
+
+ChildStatus = Literal["completed", "failed", "cancelled"]
+
+
+@dataclasses.dataclass(slots=True)
+class Ending:
+    """The end of a turn that waits for its boundary; `bounded` where that has come, and may be
+    taken back."""
+
+    outcome: TurnOutcome
+    error: ev.ErrorInfo | None = None
+    native: ev.NativeRef | None = None
+    extra: dict[str, Any] | None = None
+    bounded: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Control:
+    """A change of the context outside of turns, which waits for the usage that it led to."""
+
+    event: Raw
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """The end of a child, as its parent has told it."""
+
+    status: ChildStatus
+    output: Any = None
+    error: ev.ErrorInfo | None = None
+    native: ev.NativeRef | None = None
+    extra: dict[str, Any] | None = None
+    synthetic: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Settlement:
+    """An `approval.settled`: its data as they came."""
+
+    data: dict[str, Any]
+    native: ev.NativeRef
+
+
+@dataclasses.dataclass(slots=True)
+class Agent:
+    """Who works in a thread, as far as is known."""
+
+    id: str | None
+    name: str | None
+    model: str | None
 
 
 @dataclasses.dataclass(slots=True)
@@ -91,11 +145,11 @@ class _Line:
     undecided: dict[str, None] = dataclasses.field(default_factory=dict)
     said: dict[str, None] = dataclasses.field(default_factory=dict)
     deliveries: list[str] = dataclasses.field(default_factory=list)
-    agent: dict[str, Any] | None = None
-    ending: dict[str, Any] | None = None
+    agent: Agent | None = None
+    ending: Ending | Control | None = None
     ending_at: int = 0
     # An approval of which only `approval.settled` has come.
-    settled: dict[str, Any] | None = None
+    settled: Settlement | None = None
     settled_at: int = 0
     held: list[Any] = dataclasses.field(default_factory=list)
     held_at: int = 0
@@ -103,7 +157,7 @@ class _Line:
     # What `State.tasks` knows a child by.
     names: list[str] = dataclasses.field(default_factory=list)
     # A child that is over: `outcome` waits for its own stream, then it is `done`.
-    outcome: dict[str, Any] | None = None
+    outcome: Outcome | None = None
     outcome_at: int = 0
     done: bool = False
     closed_stream: bool = False
@@ -271,6 +325,11 @@ RECORDS: tuple[type, ...] = (
     Line,
     State,
     OpenCall,
+    Ending,
+    Control,
+    Outcome,
+    Settlement,
+    Agent,
     Message,
     Asks,
     OpenRequest,

@@ -8,7 +8,7 @@ from adapters import events as ev
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.records import Answered, Line, State
+from adapters.eve.client.records import Answered, Line, Settlement, State
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import CS_KEYS, rest_of, settlement_of
@@ -85,15 +85,15 @@ class Resolving:
             )
         return out
 
-    def settle(self, line: Line, settled: dict[str, Any]) -> list[ev.Event]:
+    def settle(self, line: Line, settled: Settlement) -> list[ev.Event]:
         """Resolve an approval by `approval.settled` alone."""
         line.settled = None
-        data = settled["data"]
+        data = settled.data
         rest = rest_of(data, SETTLED_KEYS)
         return self.resolve(
             data["requestId"],
             settlement_of(data),
-            ev.NativeRef(**settled["native"]),
+            settled.native,
             by=text_of(data.get("responderPrincipalId")),
             extra=None if rest is None else {wire.SETTLED: rest},
         )

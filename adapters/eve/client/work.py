@@ -103,7 +103,7 @@ class Work:
 
     def _model(self, line: Line) -> str | None:
         """Return the model that T names once, for all steps (section 9.1)."""
-        return (line.agent or {}).get("model")
+        return None if line.agent is None else line.agent.model
 
     def step_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
