@@ -15,7 +15,6 @@ import orjson
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters import raw
 from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
 from adapters.errors import DragomanError
 from adapters.eve import wire
@@ -253,18 +252,11 @@ class EveClient(ClientCodec):
 
     def _state(self) -> bytes:
         """Return the state without the token, which changes with the state."""
-        s = self._s
-        held = {t: line.held for t, line in s.lines.items() if line.held}
-        token = s.token
+        token, self._s.token = self._s.token, None
         try:
-            for thread, events in held.items():
-                s.lines[thread].held = [raw.dump(event) for event in events]
-            s.token = None
-            return format_state(s)
+            return format_state(self._s)
         finally:
-            s.token = token
-            for thread, events in held.items():
-                s.lines[thread].held = events
+            self._s.token = token
 
     @classmethod
     def upgrade(cls, version: int, state: Any) -> Any:
@@ -288,8 +280,6 @@ class EveClient(ClientCodec):
             become(s, held_long(fill(State, stored[1])))
             # Of a position the token is that of the snapshot before.
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
-            for line in s.lines.values():
-                line.held = [raw.load(item) for item in line.held]
         at.by_thread = {thread: p for thread, p in at.by_thread.items() if thread in s.lines}
         at.moved.intersection_update(s.lines)
         self._index()

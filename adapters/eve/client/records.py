@@ -151,7 +151,7 @@ class _Line:
     # An approval of which only `approval.settled` has come.
     settled: Settlement | None = None
     settled_at: int = 0
-    held: list[Any] = dataclasses.field(default_factory=list)
+    held: list[Raw] = dataclasses.field(default_factory=list)
     held_at: int = 0
     held_bytes: int = 0
     # What `State.tasks` knows a child by.
