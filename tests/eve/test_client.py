@@ -1091,7 +1091,7 @@ def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     wire.command(message)
     again = EveClient({})
     again.restore(wire.codec.snapshot(), None)
-    again._s.pending.clear()
+    again._s.ledger.open.clear()
     wire.codec = again
     assert again.recover("cmd-2", message) is None
     assert [call.name for call in again.streams()] == ["stream"]
@@ -2006,7 +2006,7 @@ def test_of_a_request_that_the_stream_never_shows_all_is_unknown() -> None:
     wire.codec.opened(wire.main, Response(200), wire.now)
     wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
     assert settled(wire) == [("cmd-2", "unknown"), ("cmd-3", "unknown")]
-    assert wire.codec._s.pending == []
+    assert wire.codec._s.ledger.open == {}
     # They may be given anew.
     assert together(wire, "A") is not None
 
@@ -2021,7 +2021,7 @@ def test_a_request_that_is_refused_is_refused_as_a_whole(status: int, code: str)
     assert settled(wire) == [("cmd-2", "refused"), ("cmd-3", "refused")]
     errors = [e.error.code for e in wire.of(ev.InputSettled)[1:]]
     assert errors == [code, code]
-    assert wire.codec._s.pending == []
+    assert wire.codec._s.ledger.open == {}
     assert wire.codec._asks.given() == []
 
 

@@ -192,7 +192,7 @@ def test_after_a_failed_reset_a_message_that_is_taken_must_show_something(room: 
     room.close()
     room.stopping.mistrust(NOW)
     assert (room.s.mistrusted, room.stopping.due()) == (True, [])
-    room.s.pending.append(Message("cmd-2", "message"))
+    room.s.ledger.expect(Message("cmd-2", "message"))
     room.stopping.taken(NOW + 7)
     assert room.stopping.due() == [NOW + 7 + CANCELLED_MS]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from adapters import events as ev
-from adapters import raw
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
@@ -99,12 +98,11 @@ class Boundaries:
                     ),
                 ]
         out += self._holding.decide_and_release(line, "unknown")
-        for item in self._s.pending:
+        for item in self._s.ledger.open.values():
             # Inputs are settled before the turn that they own, so that faces can name them in it.
             mine = item.delivery in record.deliveries if item.delivery else item.creates
-            if line.thread == ev.MAIN and mine and not item.taken:
-                item.taken = True
-                out.append(raw.settled(item.command_id, "taken"))
+            if line.thread == ev.MAIN and mine:
+                out += self._s.ledger.settle(item.command_id, "taken")
         turn_id = self._turns.turn_id(line, record)
         line.native, line.sequence = native_id, sequence_of(record, line.sequence)
         out.append(self._turns.begin(line, turn_id, record.native, extra=extra))
@@ -154,12 +152,10 @@ class Boundaries:
             line.empty = True
         if line.thread == ev.MAIN:
             # A message that was taken as an answer joins the turn, and S2 does not report it.
-            said = [p for p in self._s.pending if p.delivery in record.deliveries]
-            for item in said:
-                self._s.pending.remove(item)
-                if not item.taken:
-                    out.append(raw.settled(item.command_id, "taken"))
-                out += self._inputs.receipt(item, line.turn, record.native, synthetic=True)
+            ledger = self._s.ledger
+            for item in list(ledger.open.values()):
+                if item.delivery in record.deliveries:
+                    out += ledger.receive(item.command_id, line.turn, native=record.native)
         ending.native, ending.extra = record.native, rest_of(record.data, known)
         line.ending, line.ending_at = ending, record.now
         self._dues.wait_for(line)

@@ -224,7 +224,7 @@ class Commands:
             return None
         if s.session is None:
             # A create without an answer leaves no name to look under.
-            s.pending = [item for item in s.pending if item.command_id != command_id]
+            s.ledger.drop(command_id)
             return None
         if isinstance(command, cmd.SendMessage):
             self._inputs.expect(command_id, command.content, "message")

@@ -80,7 +80,7 @@ class Ends:
         """End what runs as failed: the session does not show any more."""
         s = self._s
         error = ev.ErrorInfo(code=SESSION_LOST, message=error.message, details=error.details)
-        taken = [item.command_id for item in s.pending if item.taken]
+        taken = [item.command_id for item in s.ledger.open.values() if item.taken]
         out = self._close_inputs(error)
         if taken and s.lines[ev.MAIN].turn is None:
             # Nothing came of what was taken, and whoever said it waits for an end.
@@ -107,17 +107,11 @@ class Ends:
     def _close_inputs(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
         """Settle what will not show any more; a message that was taken gets its receipt (law 7)."""
         s = self._s
-        out: list[ev.Event] = []
-        for item in s.pending:
-            if item.taken:
-                out += self._inputs.receipt(item, None, None, synthetic=True)
-            else:
-                out.append(raw.settled(item.command_id, "unknown", error))
-            s.doubtful.pop(item.command_id, None)
-        out += self._stopping.close()
-        for command_id in s.doubtful:
-            out.append(raw.settled(command_id, "unknown", error))
-        s.pending, s.doubtful, s.retries = [], {}, []
+        for command_id in s.ledger.open:
+            s.doubtful.pop(command_id, None)
+        out = [*s.ledger.lost(error), *self._stopping.close()]
+        out += [raw.settled(command_id, "unknown", error) for command_id in s.doubtful]
+        s.doubtful, s.retries = {}, []
         return out
 
     def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:

@@ -42,11 +42,11 @@ class Inputs:
         step: str | None = None,
     ) -> None:
         """Remember a message, of which the stream will show a receipt."""
-        if any(item.command_id == command_id for item in self._s.pending):
+        if command_id in self._s.ledger.open:
             return
         flat = flattened(content)
         message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
-        self._s.pending.append(held_long(message))
+        self._s.ledger.expect(held_long(message))
 
     def doubt(self, command_id: str) -> None:
         """Remember that a command may have arrived."""
@@ -55,7 +55,7 @@ class Inputs:
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""
         s = self._s
-        s.pending = [item for item in s.pending if item.command_id != command_id]
+        s.ledger.drop(command_id)
         s.retries = [retry for retry in s.retries if retry.command_id != command_id]
         s.doubtful.pop(command_id, None)
         out = [raw.settled(command_id, "refused", error)]
@@ -122,49 +122,14 @@ class Inputs:
         """Settle a command of which nothing is seen."""
         s = self._s
         s.doubtful.pop(command_id, None)
-        known = [item for item in s.pending if item.command_id == command_id]
-        if known and known[0].taken:
+        known = s.ledger.open.get(command_id)
+        if known is not None and known.taken:
             return []
-        s.pending = [item for item in s.pending if item.command_id != command_id]
+        s.ledger.drop(command_id)
         error = ev.ErrorInfo(
             code="no_evidence", message="eve: the stream shows nothing of the command"
         )
         return [raw.settled(command_id, "unknown", error), *self.release_claims(command_id)]
-
-    def receipt(
-        self,
-        item: Message,
-        turn_id: str | None,
-        native: ev.NativeRef | None,
-        *,
-        synthetic: bool = False,
-        extra: dict[str, Any] | None = None,
-    ) -> list[ev.Event]:
-        """Return that the agent has what was said."""
-        if item.kind == "steer" and turn_id is not None:
-            return [
-                ev.GuidanceReceived(
-                    thread_id=ev.MAIN,
-                    turn_id=turn_id,
-                    text=item.flat,
-                    command_id=item.command_id,
-                    native=native,
-                    synthetic=synthetic,
-                    extra=extra,
-                )
-            ]
-        return [
-            ev.MessageReceived(
-                thread_id=ev.MAIN,
-                turn_id=turn_id,
-                message_id=item.command_id,
-                content=item.content,
-                command_id=item.command_id,
-                native=native,
-                synthetic=synthetic,
-                extra=extra,
-            )
-        ]
 
     def arrived(self, known: Answered | Message) -> list[ev.Event]:
         """Take the effect of an answer or of a message as the proof that it arrived, and all that
@@ -173,7 +138,8 @@ class Inputs:
         together = [known]
         if known.step is not None:
             together += [one for one in self._asks.together(known.step) if one is not known]
-            together += [one for one in s.pending if one is not known and one.step == known.step]
+            said = s.ledger.open.values()
+            together += [one for one in said if one is not known and one.step == known.step]
         out: list[ev.Event] = []
         for one in together:
             command_id = one.command_id

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from adapters import events as ev
-from adapters import raw
 from adapters.errors import OFFENDING_LIMIT
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
@@ -58,7 +57,7 @@ class Messages:
         whole = text = text if isinstance(text, str) else ""
         native_turn = text_of(data.get("turnId"))
         new = record.deliveries.keys() - line.deliveries
-        if line.aside and all(item.flat != text for item in self._s.pending):
+        if line.aside and all(item.flat != text for item in self._s.ledger.open.values()):
             if text == line.aside:
                 line.heard, line.heard_at = text, line.steps
                 return []
@@ -93,18 +92,16 @@ class Messages:
                 )
             )
             return out
-        self._s.pending.remove(item)
         if item.step is not None:
             out += self._inputs.arrived(item)
         else:
             self._s.doubtful.pop(item.command_id, None)
             self._s.retries = [r for r in self._s.retries if r.command_id != item.command_id]
-            if not item.taken:
-                out.append(raw.settled(item.command_id, "taken"))
-        return out + self._inputs.receipt(
-            item,
+        return out + self._s.ledger.receive(
+            item.command_id,
             self._turns.current(line, record),
-            record.native,
+            native=record.native,
+            synthetic=False,
             extra=rest_of(data, _RECEIVED_KEYS),
         )
 
@@ -112,7 +109,7 @@ class Messages:
         """Hear how a record begins that is too long to be read: that of a message says the words
         twice. One of ours whose words begin in the same way has its receipt."""
         said = offending.partition(b'"message":')[2]
-        for item in self._s.pending:
+        for item in self._s.ledger.open.values():
             text = item.flat
             if len(text) < LONG_MESSAGE or len(said) < SAME:
                 continue
@@ -133,7 +130,7 @@ class Messages:
         """Return the message of ours that a record reports: by its delivery, else by its words."""
         if line.thread != ev.MAIN:
             return None
-        pending = self._s.pending
+        pending = self._s.ledger.open.values()
         for item in pending:
             mine = item.delivery is not None and item.delivery in record.deliveries
             if mine and (item.delivery not in line.deliveries or item.flat == text):

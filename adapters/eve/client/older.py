@@ -33,8 +33,8 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
             call["size"] = 0
             if call["permission"] is None:
                 line["undecided"][call_id] = None
-    for item in state["pending"]:
-        item["taken"] = item["settled"]
+    pending = {item["command_id"]: item | {"taken": item["settled"]} for item in state["pending"]}
+    state["ledger"] = {"open": pending}
     for retry in state["retries"]:
         if retry["body"] is not None:
             body = cast(dict[str, Any], parse_json(retry["body"].encode()))

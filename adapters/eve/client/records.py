@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
-from adapters.driving.ledger import Input
+from adapters.driving.ledger import Input, Ledger
 from adapters.raw import Raw
 
 RECENT_IDS = 256
@@ -277,7 +277,7 @@ class _State:
     ended: bool = False
     lines: dict[str, _Line] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
-    pending: list[Message] = dataclasses.field(default_factory=list)
+    ledger: Ledger[Message] = dataclasses.field(default_factory=Ledger)
     asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
     resolved: dict[str, None] = dataclasses.field(default_factory=dict)
     # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
@@ -330,6 +330,7 @@ RECORDS: tuple[type, ...] = (
     Outcome,
     Settlement,
     Agent,
+    Ledger,
     Message,
     Asks,
     OpenRequest,

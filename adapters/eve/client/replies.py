@@ -109,7 +109,7 @@ class Replies:
         s = self._s
         command_id = call.command_id
         assert command_id is not None
-        item = next((p for p in s.pending if p.command_id == command_id), None)
+        item = s.ledger.open.get(command_id)
         if response.status == 204:
             return self._inputs.not_sent(command_id, _DROPPED)
         if ok:
@@ -128,10 +128,9 @@ class Replies:
                 item.delivery = delivery
             if item.taken:
                 return []
-            item.taken = True
             s.doubtful.pop(command_id, None)
             self._stopping.taken(now)
-            return [raw.settled(command_id, "taken")]
+            return s.ledger.settle(command_id, "taken")
         if item is None and call.name == "create" and response.status == 400:
             # Section 1: T has no create without a message; the session begins with its first one.
             self._server.know("T")
@@ -145,7 +144,7 @@ class Replies:
             return self._inputs.in_doubt(command_id, refusal(response), now)
         if response.status >= 500:
             # A create that failed may have made a session, but nobody knows its name.
-            s.pending = [p for p in s.pending if p.command_id != command_id]
+            s.ledger.drop(command_id)
             return [raw.settled(command_id, "unknown", refusal(response))]
         error = refusal(response)
         return self._inputs.not_sent(command_id, error) + self._over(code, error)
@@ -168,7 +167,7 @@ class Replies:
         self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
     ) -> list[ev.Event]:
         s = self._s
-        said = [item for item in s.pending if item.command_id in call.command_ids]
+        said = [item for name, item in s.ledger.open.items() if name in call.command_ids]
         if response.status == 204 and said:
             return self._inputs.none_sent(call, _DROPPED)
         if ok:
@@ -281,7 +280,7 @@ class Replies:
             out = inputs.all_in_doubt(call, info, now) if sent else inputs.none_sent(call, info)
             self._stopping.go_on()
             return out
-        self._s.pending = [p for p in self._s.pending if p.command_id != command_id]
+        self._s.ledger.drop(command_id)
         self._s.doubtful.pop(command_id, None)
         if call.name == "negative":
             self._stopping.forget()

@@ -164,7 +164,7 @@ class Stopping:
         main = s.lines[ev.MAIN]
         waits = main.closed or main.paused == "input"
         s.mistrusted = True
-        if (main.turn is not None and not waits) or s.pending:
+        if (main.turn is not None and not waits) or s.ledger.open:
             s.gone_after, s.gone_at = CANCELLED_MS, now + CANCELLED_MS
 
     def taken(self, now: int) -> None:
