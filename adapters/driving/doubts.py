@@ -14,9 +14,8 @@ A doubt begins with a look at the list. What that brings decides, or says when t
 When to look again is stored: a restart goes on waiting, and does not begin again.
 
 Herm reads one list for all doubts: it hands `hear` the time at which that list was begun, since an
-older one decides nothing, and will want to say how often the list itself was tried. In eve silence
-is the evidence, for there is no list: it will use `open` and `forget`, set `at` when its stream
-opens, and needs a `due` that is no earlier than a while after the stream has opened.
+older one decides nothing, and will want to say how often the list itself was tried. Where
+there is no list, `adapters.driving.silence` is the part.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from multidict import CIMultiDict
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, EncoderContext, Request, Response, Support
+from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS
 from adapters.errors import DragomanError, NotSupported
 from adapters.eve.client import EveClient
 from adapters.eve.client.dues import HOLD_MS
-from adapters.eve.client.inputs import CATCH_UP_MS, RECOVER_MS
 from adapters.eve.client.sessions import TAKEN_BACK_MS
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
 from adapters.eve.client.streams import STREAMS_MOST
@@ -1972,7 +1972,7 @@ def test_what_shows_one_part_of_a_request_shows_that_all_of_it_arrived() -> None
     # A reply that is lost leaves no doubt then.
     lost = DragomanError("The connection broke.")
     assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
-    assert wire.codec._s.doubtful == {}
+    assert wire.codec._s.silence.open == {}
     assert not wire.codec._inputs.shown
     assert wire.of(ev.InteractionResolved) == []
     results(wire, "A", "B")
@@ -1984,11 +1984,11 @@ def test_the_result_of_a_refused_call_shows_that_the_message_arrived() -> None:
     call = both(wire, "A")
     lost = DragomanError("The connection broke.")
     wire.take(wire.codec.failed(call, lost, sent=True, now=wire.now))
-    assert sorted(wire.codec._s.doubtful) == ["cmd-2", "cmd-3"]
+    assert sorted(wire.codec._s.silence.open) == ["cmd-2", "cmd-3"]
     denied = {**result("A"), "output": {"approval": {"status": "denied"}}}
     wire.in_turn("action.result", 0, result=denied, status="rejected")
     assert settled(wire) == [("cmd-2", "taken"), ("cmd-3", "taken")]
-    assert wire.codec._s.doubtful == {}
+    assert wire.codec._s.silence.open == {}
     wire.begin("more")
     assert said(wire) == [("more", "cmd-3")]
     assert len(wire.of(ev.ErrorReported)) == 1

@@ -450,6 +450,7 @@ def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) ->
         for call in line["calls"].values():
             del call["returned"], call["size"]
     state["requests"], state["answers"] = state["asks"]["open"], {}
+    state["doubtful"] = {}
     state["pending"] = list(state["ledger"]["open"].values())
     for item in state["pending"]:
         item["settled"] = item.pop("taken")

@@ -9,8 +9,8 @@ import pytest
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call
+from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve.client.asks import Asks
-from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import Line, Live, Message, OpenRequest, State, Waiting
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping

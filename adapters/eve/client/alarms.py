@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapters import events as ev
+from adapters.driving.part import soonest
 from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, HOLD_MS, SLICE, Dues
 from adapters.eve.client.ends import SESSION_LOST, Ends
 from adapters.eve.client.holding import Holding
@@ -91,11 +92,8 @@ class Alarms:
     def next(self) -> int | None:
         """Return when something is due, if anything waits."""
         s = self._s
-        due = self._dues.next()
-        times = [] if due is None else [due]
-        times += self._retries.due() + self._inputs.due() + self._stopping.due()
-        times += [at for at in (s.reset_at, s.orphans_at) if at is not None]
-        return min(times, default=None)
+        others = [*self._retries.due(), *self._stopping.due()]
+        return soonest(self._dues.next(), self._inputs.due(), s.reset_at, s.orphans_at, *others)
 
     def is_waiting(self) -> bool:
         """Say whether a record may move a time."""

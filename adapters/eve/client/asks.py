@@ -137,7 +137,7 @@ class Asks:
     def is_answered(self, request: OpenRequest) -> bool:
         """Say whether an answer to a request is on its way or there, as far as is known."""
         given = request.given
-        return given is not None and given.command_id not in self._s.doubtful
+        return given is not None and given.command_id not in self._s.silence.open
 
     def given(self) -> list[Answered]:
         """Return the answers to what is open."""

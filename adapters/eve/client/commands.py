@@ -234,7 +234,7 @@ class Commands:
             request = s.asks.open.get(command.request_id)
             if request is not None and request.given is None:
                 self._asks.remember_answer(command_id, command, decided_by(command))
-        self._inputs.doubt(command_id)
+        s.silence.doubt(command_id)
         return None
 
     def take_calls(self) -> list[Call]:

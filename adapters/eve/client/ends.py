@@ -108,10 +108,11 @@ class Ends:
         """Settle what will not show any more; a message that was taken gets its receipt (law 7)."""
         s = self._s
         for command_id in s.ledger.open:
-            s.doubtful.pop(command_id, None)
+            s.silence.forget(command_id)
         out = [*s.ledger.lost(error), *self._stopping.close()]
-        out += [raw.settled(command_id, "unknown", error) for command_id in s.doubtful]
-        s.doubtful, s.retries = {}, []
+        out += [raw.settled(command_id, "unknown", error) for command_id in s.silence.open]
+        s.silence.clear()
+        s.retries = []
         return out
 
     def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal
 
 from adapters import events as ev
 from adapters import raw
@@ -11,13 +11,6 @@ from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import flattened
 from adapters.eve.client.records import Answered, Live, Message, State
 from adapters.longtext import held_long
-
-RECOVER_MS = 10_000
-"""How long the stream may take to show a command that a crash or a lost answer left in doubt."""
-
-CATCH_UP_MS = 1_000
-"""How long a stream that was opened again is read until its silence counts: what it holds already
-comes at once. Ours."""
 
 
 class Inputs:
@@ -48,16 +41,12 @@ class Inputs:
         message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
         self._s.ledger.expect(held_long(message))
 
-    def doubt(self, command_id: str) -> None:
-        """Remember that a command may have arrived."""
-        self._s.doubtful.setdefault(command_id, {"at": None})
-
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""
         s = self._s
         s.ledger.drop(command_id)
         s.retries = [retry for retry in s.retries if retry.command_id != command_id]
-        s.doubtful.pop(command_id, None)
+        s.silence.forget(command_id)
         out = [raw.settled(command_id, "refused", error)]
         return out + self.release_claims(command_id)
 
@@ -77,10 +66,7 @@ class Inputs:
 
     def in_doubt(self, command_id: str, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """The backend may have it: the stream will show (section 2: a 500 says nothing)."""
-        self.doubt(command_id)
-        doubt = self._s.doubtful[command_id]
-        if doubt["at"] is None and self._live.opened_at is not None:
-            doubt["at"] = now + RECOVER_MS
+        self._s.silence.doubt(command_id, None if self._live.opened_at is None else now)
         message = f"{error.message} The stream will show whether it arrived."
         return [raw.in_doubt(message, error.code)]
 
@@ -91,37 +77,19 @@ class Inputs:
         self.shown -= shown
         return call.without(shown) if shown else call
 
-    def opened(self, now: int) -> bool:
-        """Hear that the stream is open which is to show what is in doubt; say whether it is."""
-        new = [item for item in self._s.doubtful.values() if item["at"] is None]
-        for item in new:
-            item["at"] = now + RECOVER_MS
-        return bool(new)
-
-    def due(self) -> list[int]:
-        """Return the times at which silence is evidence."""
-        dues = [self._decided_at(item) for item in self._s.doubtful.values()]
-        return [due for due in dues if due is not None]
+    def due(self) -> int | None:
+        """Return when silence is evidence."""
+        return self._s.silence.due_since(self._live.opened_at)
 
     def tick(self, now: int) -> list[ev.Event]:
         """Settle what the stream has not shown in time."""
-        out: list[ev.Event] = []
-        for command_id, item in list(self._s.doubtful.items()):
-            due = self._decided_at(item)
-            if due is not None and now >= due:
-                out += self._nothing_shows(command_id)
-        return out
-
-    def _decided_at(self, item: dict[str, Any]) -> int | None:
-        """Return when silence is evidence: the time is over, and the stream has been read."""
-        if item["at"] is None or self._live.opened_at is None:
-            return None
-        return max(cast(int, item["at"]), self._live.opened_at + CATCH_UP_MS)
+        unseen = self._s.silence.unseen(now, self._live.opened_at)
+        return [event for command_id in unseen for event in self._nothing_shows(command_id)]
 
     def _nothing_shows(self, command_id: str) -> list[ev.Event]:
         """Settle a command of which nothing is seen."""
         s = self._s
-        s.doubtful.pop(command_id, None)
+        s.silence.forget(command_id)
         known = s.ledger.open.get(command_id)
         if known is not None and known.taken:
             return []
@@ -147,7 +115,7 @@ class Inputs:
                 continue
             one.taken = True
             waits = any(r.is_about(command_id) and r.waits for r in s.retries)
-            if s.doubtful.pop(command_id, None) is None and not waits:
+            if not s.silence.forget(command_id) and not waits:
                 self.shown.add(command_id)
             out.append(raw.settled(command_id, "taken"))
         proved = [one.command_id for one in together if one.command_id is not None]

@@ -95,7 +95,7 @@ class Messages:
         if item.step is not None:
             out += self._inputs.arrived(item)
         else:
-            self._s.doubtful.pop(item.command_id, None)
+            self._s.silence.forget(item.command_id)
             self._s.retries = [r for r in self._s.retries if r.command_id != item.command_id]
         return out + self._s.ledger.receive(
             item.command_id,

@@ -34,6 +34,8 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
             if call["permission"] is None:
                 line["undecided"][call_id] = None
     pending = {item["command_id"]: item | {"taken": item["settled"]} for item in state["pending"]}
+    doubtful = state["doubtful"].items()
+    state["silence"] = {"open": {command_id: doubt["at"] for command_id, doubt in doubtful}}
     state["ledger"] = {"open": pending}
     for retry in state["retries"]:
         if retry["body"] is not None:

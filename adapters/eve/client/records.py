@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.ledger import Input, Ledger
+from adapters.driving.silence import Silence
 from adapters.raw import Raw
 
 RECENT_IDS = 256
@@ -288,7 +289,7 @@ class _State:
     unrelayed: int = 0
     # The weight of what is asked.
     asked: int = 0
-    doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    silence: Silence = dataclasses.field(default_factory=Silence)
     # Those of the newest turn that has ended, or since.
     strays: list[Stray] = dataclasses.field(default_factory=list)
     first: FirstMessage | None = None
@@ -332,6 +333,7 @@ RECORDS: tuple[type, ...] = (
     Agent,
     Ledger,
     Message,
+    Silence,
     Asks,
     OpenRequest,
     Answered,

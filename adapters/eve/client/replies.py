@@ -128,7 +128,7 @@ class Replies:
                 item.delivery = delivery
             if item.taken:
                 return []
-            s.doubtful.pop(command_id, None)
+            s.silence.forget(command_id)
             self._stopping.taken(now)
             return s.ledger.settle(command_id, "taken")
         if item is None and call.name == "create" and response.status == 400:
@@ -173,7 +173,7 @@ class Replies:
         if ok:
             self._server.learn(response, body)
             for name in call.command_ids:
-                s.doubtful.pop(name, None)
+                s.silence.forget(name)
             for item in said:
                 item.taken = True
             for given in self._asks.given():
@@ -281,7 +281,7 @@ class Replies:
             self._stopping.go_on()
             return out
         self._s.ledger.drop(command_id)
-        self._s.doubtful.pop(command_id, None)
+        self._s.silence.forget(command_id)
         if call.name == "negative":
             self._stopping.forget()
         return [raw.settled(command_id, "unknown", info)]

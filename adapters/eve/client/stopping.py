@@ -51,9 +51,9 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call, Request
+from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
-from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import Live, State, Stop, Waiting
 from adapters.jsonvalue import parse_json
