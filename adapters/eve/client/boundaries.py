@@ -143,7 +143,7 @@ class Boundaries:
         self, line: Line, record: Record, ending: Ending, known: frozenset[str]
     ) -> list[ev.Event]:
         """Hold the end of a turn: the boundary after it tells the usage."""
-        self._holding.decide_all(line, "unknown")
+        line.held.decide_all("unknown")
         out: list[ev.Event] = []
         if line.turn is None:
             if self._turns.is_over(line, record):
@@ -163,7 +163,7 @@ class Boundaries:
 
     def turn_waiting(self, line: Line, record: Record) -> list[ev.Event]:
         on = "tasks" if record.data.get("on") == "tasks" else "input"
-        self._holding.decide_all(line, "allow" if on == "tasks" else "unknown")
+        line.held.decide_all("allow" if on == "tasks" else "unknown")
         if line.turn is None:
             if self._turns.is_over(line, record):
                 return []

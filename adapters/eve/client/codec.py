@@ -343,7 +343,7 @@ class EveClient(ClientCodec):
         if (
             place.text
             and type_ == "message.appended"
-            and not line.held
+            and not line.held.events
             and line.ending is None
             and line.settled is None
             and line.paused is None

@@ -72,7 +72,7 @@ class Messages:
         if len(line.said) > SAID_MOST:
             del line.said[next(iter(line.said))]
         line.heard, line.heard_at = self._to_remember(line, whole), line.steps
-        self._holding.decide_all(line, "unknown")
+        line.held.decide_all("unknown")
         out: list[ev.Event] = []
         if line.turn is None or line.paused is not None:
             was_empty = line.empty

@@ -21,7 +21,8 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
     for thread, line in state["lines"].items():
         blocks = [line.pop(name) for name in ("text", "reasoning", "blocks")]
         places[thread] = [*places.get(thread, [0]), *blocks]
-        line |= {"names": [], "undecided": {}}
+        line["names"] = []
+        line["held"] = _held(line)
         line["unrelayed"] = dict.fromkeys(line["unrelayed"])
         line["said"] = {digest_of(*said): None for said in line["said"][-SAID_MOST:]}
         agent, ending = line["agent"], line["ending"]
@@ -29,10 +30,8 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
             line["agent"] = {name: agent.get(name) for name in ("id", "name", "model")}
         if ending is not None and "control" in ending:
             line["ending"] = {"event": ending["control"]}
-        for call_id, call in line["calls"].items():
+        for call in line["calls"].values():
             call["size"] = 0
-            if call["permission"] is None:
-                line["undecided"][call_id] = None
     pending = {item["command_id"]: item | {"taken": item["settled"]} for item in state["pending"]}
     doubtful = state["doubtful"].items()
     state["silence"] = {"open": {command_id: doubt["at"] for command_id, doubt in doubtful}}
@@ -58,3 +57,16 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
     state = completed(State, state)
     # Of two tokens the one of the snapshot holds: a position had none.
     return [place, state] if token is None else [place, state, token]
+
+
+def _held(line: dict[str, Any]) -> dict[str, Any]:
+    """Return what waited in a thread: the permissions of its calls were kept with these."""
+    events, undecided = [], []
+    for event in line["held"]:
+        call = line["calls"].get(event.get("call_id")) if event["type"] == "tool.called" else None
+        if call is not None and call["permission"] is None:
+            undecided.append(event["call_id"])
+        elif call is not None:
+            event = {**event, "permission": call["permission"]}
+        events.append(event)
+    return {"events": events, "undecided": undecided, "since": line["held_at"]}

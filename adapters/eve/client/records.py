@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
+from adapters.driving.held import Held
 from adapters.driving.ledger import Input, Ledger
 from adapters.driving.silence import Silence
 from adapters.raw import Raw
@@ -37,13 +38,12 @@ class _Place:
 
 @dataclasses.dataclass(slots=True)
 class OpenCall:
-    """A call of a turn, asked for in the step of that number (`_Line.steps`); `permission` is None
-    until it is known. `size` is how many bytes its input has as JSON."""
+    """A call of a turn, asked for in the step of that number (`_Line.steps`). `size` is how many
+    bytes its input has as JSON."""
 
     kind: ev.CallKind
     step: int
     size: int
-    permission: ev.Permission | None = None
     returned: bool = False
 
 
@@ -140,10 +140,9 @@ class _Line:
     step_top: int = -1
     step_open: bool = False
     step_done: bool = True
-    # Those calls of a turn that have not returned, and some that have; whose permission is open;
-    # digests of the messages of the eve turn.
+    # Those calls of a turn that have not returned, and some that have; digests of the messages of
+    # the eve turn.
     calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
-    undecided: dict[str, None] = dataclasses.field(default_factory=dict)
     said: dict[str, None] = dataclasses.field(default_factory=dict)
     deliveries: list[str] = dataclasses.field(default_factory=list)
     agent: Agent | None = None
@@ -152,9 +151,7 @@ class _Line:
     # An approval of which only `approval.settled` has come.
     settled: Settlement | None = None
     settled_at: int = 0
-    held: list[Raw] = dataclasses.field(default_factory=list)
-    held_at: int = 0
-    held_bytes: int = 0
+    held: Held = dataclasses.field(default_factory=Held)
     # What `State.tasks` knows a child by.
     names: list[str] = dataclasses.field(default_factory=list)
     # A child that is over: `outcome` waits for its own stream, then it is `done`.
@@ -326,6 +323,7 @@ RECORDS: tuple[type, ...] = (
     Line,
     State,
     OpenCall,
+    Held,
     Ending,
     Control,
     Outcome,

@@ -95,7 +95,7 @@ class Sessions:
     def session_waiting(self, line: Line, record: Record) -> list[ev.Event]:
         s = self._s
         usage = usage_of(record.data.get("usage"))
-        self._holding.decide_all(line, "unknown")
+        line.held.decide_all("unknown")
         out = self._holding.released(line)
         alone = line.ending is None and s.control == 0
         owed, line.owed = line.owed, False

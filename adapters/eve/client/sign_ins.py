@@ -81,7 +81,7 @@ class SignIns:
         task = data.get("taskId")
         if isinstance(task, str) and task in s.tasks:
             asking = s.lines[s.tasks[task]]
-        self._holding.decide_all(asking, "allow")
+        asking.held.decide_all("allow")
         out: list[ev.Event] = []
         if asking.turn is None and asking is not line:
             turn_id = f"{asking.thread}:turn_{max(asking.sequence + 1, 0)}"

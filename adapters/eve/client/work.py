@@ -75,7 +75,7 @@ class Work:
             index if isinstance(index, int) and not isinstance(index, bool) else (line.step or 0)
         )
         native_turn = text_of(data.get("turnId"))
-        self._holding.decide_all(line, "allow")
+        line.held.decide_all("allow")
         retried = line.step == index and line.step_turn == native_turn and not line.step_done
         out: list[ev.Event] = []
         if retried:
