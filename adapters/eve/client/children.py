@@ -49,7 +49,7 @@ class Children:
         self._reads_children = reads_children
 
     def _child(
-        self, line: Line, record: Record, thread: str, **fields: Any
+        self, line: Line, record: Record, thread: str, name: str | None, **fields: Any
     ) -> tuple[Line, list[ev.Event]]:
         """Return the line of a child, and what opens it; one that goes on is opened again. Of one
         that there is no room for it is the parent's, with the report."""
@@ -62,11 +62,13 @@ class Children:
             self._s.lines[thread] = self._s.lines.pop(thread)
             self._members.note(child)
             return child, []
-        child = self._s.lines[thread] = Line(thread, parent=line.thread, name=fields.get("name"))
+        child = self._s.lines[thread] = Line(thread, parent=line.thread, name=name)
         self._places.of(thread)
         self._members.note(child)
         return child, [
-            ev.ThreadStarted(thread_id=thread, parent=line.thread, native=record.native, **fields)
+            ev.ThreadStarted(
+                thread_id=thread, parent=line.thread, name=name, native=record.native, **fields
+            )
         ]
 
     def subagent_called(self, line: Line, record: Record) -> list[ev.Event]:
@@ -80,7 +82,7 @@ class Children:
             line,
             record,
             session,
-            name=name,
+            name,
             kind="remote" if isinstance(data.get("remote"), dict) else "agent",
             call_id=call_id,
             native_id=session,
@@ -121,7 +123,7 @@ class Children:
             line,
             record,
             thread,
-            name=name,
+            name,
             kind="tool" if data.get("kind") == "tool" else "agent",
             call_id=call_id,
             task_id=task,
@@ -146,7 +148,7 @@ class Children:
                 line,
                 record,
                 session,
-                name=name,
+                name,
                 kind="remote" if remote else "agent",
                 call_id=name_of(data.get("callId")),
                 task_id=task,

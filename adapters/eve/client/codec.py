@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import zlib
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import orjson
 
@@ -148,7 +148,7 @@ class EveClient(ClientCodec):
     @property
     def generation(self) -> Generation | None:
         """Return the generation of the server, once it is known."""
-        return cast(Generation | None, self._s.generation)
+        return self._s.generation
 
     # Commands.
 

@@ -27,7 +27,7 @@ Generation = Literal["T", "S1", "S2"]
 
 
 @dataclasses.dataclass(slots=True)
-class _Place:
+class Place:
     """How far the stream of a thread was read, and the blocks that it is in: what deltas change."""
 
     count: int = 0
@@ -38,7 +38,7 @@ class _Place:
 
 @dataclasses.dataclass(slots=True)
 class OpenCall:
-    """A call of a turn, asked for in the step of that number (`_Line.steps`). `size` is how many
+    """A call of a turn, asked for in the step of that number (`Line.steps`). `size` is how many
     bytes its input has as JSON."""
 
     kind: ev.CallKind
@@ -101,7 +101,7 @@ class Agent:
 
 
 @dataclasses.dataclass(slots=True)
-class _Line:
+class Line:
     """One thread: where its stream is, and what is open in it; deltas of an open block leave it."""
 
     thread: str
@@ -264,16 +264,16 @@ class Stop:
 
 
 @dataclasses.dataclass(slots=True)
-class _State:
+class State:
     """What must survive a restart, besides the places."""
 
     session: str | None = None
     token: str | None = None
-    generation: str | None = None
+    generation: Generation | None = None
     version: list[int] | None = None
     model: str | None = None
     ended: bool = False
-    lines: dict[str, _Line] = dataclasses.field(default_factory=dict)
+    lines: dict[str, Line] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
     ledger: Ledger[Message] = dataclasses.field(default_factory=Ledger)
     asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
@@ -312,11 +312,6 @@ class _State:
     stop: Stop | None = None
     control: int = 0
 
-
-# The shape of version 2, which a test holds, has the names of these classes.
-Place = _Place
-Line = _Line
-State = _State
 
 RECORDS: tuple[type, ...] = (
     Place,
