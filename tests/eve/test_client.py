@@ -1083,6 +1083,27 @@ def test_a_turn_that_fails_with_an_answer_under_way_leaves_no_stream_wanted() ->
     assert wire.codec.streams() == ()
 
 
+def test_the_stream_is_read_for_what_an_answer_becomes_that_came_too_late() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.close()
+    assert wire.codec.streams() == ()
+    late = wire.command(allow("A"))
+    assert [call.name for call in wire.codec.streams()] == ["stream"]
+    restored = EveClient({})
+    restored.restore(wire.codec.snapshot(), None)
+    assert [call.name for call in restored.streams()] == ["stream"]
+    wire.answer(late, 202, {"ok": True, "status": "accepted"})
+    assert [call.name for call in wire.codec.streams()] == ["stream"]
+    second = wire.command(allow("B"))
+    assert sorted(wire.codec._s.late) == ["A", "B"]
+    wire.answer(second, 409, {"error": "No."})
+    assert sorted(wire.codec._s.late) == ["A"]
+    wire.approval("A")
+    assert not wire.codec._s.late
+    assert [given.command_id for given in wire.codec._asks.given()] == [late.command_id]
+
+
 def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     wire = Wire("T")
     wire.begin("hi")

@@ -89,15 +89,16 @@ class Asks:
         step: str | None = None,
         place: int = 0,
     ) -> None:
-        """Remember an answer that is posted, where what it answers is still open."""
-        if command.request_id not in self._s.asks.open:
-            return
+        """Remember an answer that is posted."""
         answer = answer_of(command)
         if not answer.option_ids and option_id is not None:
             answer = answer.model_copy(update={"option_ids": (option_id,)})
         step = command_id if step is None else step
         given = Answered(command_id, outcome, answer, step=step, place=place)
-        self._s.asks.give(command.request_id, given)
+        if command.request_id in self._s.asks.open:
+            self._s.asks.give(command.request_id, given)
+        else:
+            self._s.late[command.request_id] = given
 
     def _option_id(self, command: cmd.AnswerInteraction, request: OpenRequest | None) -> str | None:
         """Return the request's own option for an answer (section 9.4: never fixed ids)."""
@@ -140,8 +141,9 @@ class Asks:
         return given is not None and given.command_id not in self._s.silence.open
 
     def given(self) -> list[Answered]:
-        """Return the answers to what is open."""
-        return [r.given for r in self._s.asks.open.values() if r.given is not None]
+        """Return the answers that were posted, but for those of what is over since."""
+        found = [r.given for r in self._s.asks.open.values() if r.given is not None]
+        return [*found, *self._s.late.values()]
 
     def together(self, step: str | None) -> list[Answered]:
         """Return the answers that were posted together, in their order."""
@@ -210,6 +212,7 @@ class Asks:
         full = s.asked and s.asked + request.size > ev.OPEN_BYTES
         if len(s.asks.open) >= ev.MOST_OPEN or full:
             return False
+        request.given = s.late.pop(request_id, None)
         s.asks.ask(request_id, request)
         s.asked += request.size
         self._note_request(request_id, request)

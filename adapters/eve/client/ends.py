@@ -102,6 +102,7 @@ class Ends:
         s.control, s.reset_at = 0, None
         for request in s.asks.open.values():
             request.given = None
+        s.late.clear()
         return out
 
     def _close_inputs(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
@@ -244,6 +245,7 @@ class Ends:
         out += self._close_inputs(error)
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
         s.asks.clear()
+        s.late.clear()
         s.asked = 0
         for line in s.lines.values():
             line.outcome = None

@@ -127,6 +127,7 @@ class Holding:
 
     def forget_turn(self, line: Line) -> None:
         """Forget what only an open turn has."""
+        line.held.decide_all("unknown")
         for call_id in list(line.calls):
             self._forget_call(line, call_id)
         self._s.unrelayed -= len(line.unrelayed)

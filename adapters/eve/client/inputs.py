@@ -56,6 +56,9 @@ class Inputs:
 
     def release_claims(self, command_id: str) -> list[ev.Event]:
         """Let the requests be answered again that a command has answered."""
+        late = self._s.late
+        for request_id in [name for name, given in late.items() if given.command_id == command_id]:
+            del late[request_id]
         return self._s.asks.release(command_id)
 
     def all_in_doubt(self, call: Call, error: ev.ErrorInfo, now: int) -> list[ev.Event]:

@@ -45,11 +45,15 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
     for name, thread in state["tasks"].items():
         state["lines"][thread]["names"].append(name)
     asked = state["requests"]
+    late = state["late"] = {}
     for request in asked.values():
         request |= {"thread_id": request["thread"], "call_id": request["call"]}
-    for number, (request_id, given) in enumerate(state["answers"].items()):
+    for number, (request_id, answer) in enumerate(state["answers"].items()):
+        given = {**answer, "taken": answer["settled"], "place": number}
         if request_id in asked:
-            asked[request_id]["given"] = {**given, "taken": given["settled"], "place": number}
+            asked[request_id]["given"] = given
+        else:
+            late[request_id] = given
     state["asks"] = {"open": asked}
     state["resolved"] = dict.fromkeys(state["resolved"][-RECENT_IDS:])
     state["unrelayed"] = sum(len(line["unrelayed"]) for line in state["lines"].values())

@@ -277,6 +277,8 @@ class State:
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
     ledger: Ledger[Message] = dataclasses.field(default_factory=Ledger)
     asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
+    # Answers to what was over before they were posted, by the requests: what they become shows.
+    late: dict[str, Answered] = dataclasses.field(default_factory=dict)
     resolved: dict[str, None] = dataclasses.field(default_factory=dict)
     # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
     # of what is held, how many requests wait for their parents to show them.

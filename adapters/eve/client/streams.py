@@ -93,7 +93,7 @@ class Streams:
         main = s.lines[ev.MAIN]
         busy = main.turn is not None or main.ending is not None
         answered = any(request.given is not None for request in s.asks.open.values())
-        sent = s.ledger.open or answered or s.silence.open
+        sent = s.ledger.open or answered or s.late or s.silence.open
         wanted = busy or sent or s.control or s.reset_at or s.cancel
         calls = [self._stream(main)] if wanted else []
         for thread in self._members.readable:
