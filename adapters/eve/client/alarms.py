@@ -93,7 +93,7 @@ class Alarms:
     def next(self) -> int | None:
         """Return when something is due, if anything waits."""
         s = self._s
-        others = [*self._retries.due(), *self._stopping.due()]
+        others = [self._retries.due(), *self._stopping.due()]
         return soonest(self._dues.next(), self._inputs.due(), s.reset_at, s.orphans_at, *others)
 
     def is_waiting(self) -> bool:

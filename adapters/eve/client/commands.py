@@ -219,7 +219,7 @@ class Commands:
         if s.first is not None and s.first.command_id == command_id:
             # Nothing was said yet: a session that was perhaps made is empty, and another is made.
             return None if s.first.next else self._first.prewarm(command_id)
-        if any(retry.is_about(command_id) and retry.waits for retry in s.retries):
+        if any(retry.is_about(command_id) and retry.again.waits for retry in s.retries):
             # Refused for now, and so not taken: waiting goes on.
             return None
         if s.session is None:

@@ -117,7 +117,7 @@ class Inputs:
             if one.taken or command_id is None:
                 continue
             one.taken = True
-            waits = any(r.is_about(command_id) and r.waits for r in s.retries)
+            waits = any(r.is_about(command_id) and r.again.waits for r in s.retries)
             if not s.silence.forget(command_id) and not waits:
                 self.shown.add(command_id)
             out.append(raw.settled(command_id, "taken"))

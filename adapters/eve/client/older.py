@@ -42,6 +42,8 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
             body.pop("continuationToken", None)
             retry["body"] = compact(format_json(body)).decode()
         retry.setdefault("also", [])
+        times = {name: retry[name] for name in ("at", "since", "tries")}
+        retry["again"] = {**times, "waits": retry["at"] is not None}
     for name, thread in state["tasks"].items():
         state["lines"][thread]["names"].append(name)
     asked = state["requests"]

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters import events as ev
+from adapters.driving.again import Again
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.held import Held
 from adapters.driving.ledger import Input, Ledger
@@ -213,23 +214,14 @@ class FirstMessage:
 
 @dataclasses.dataclass(slots=True)
 class Retry:
-    """A request that was refused for now, the first time at `since`, and is sent again: when its
-    time (`at`) has come, or now (`due`). Its `body` is JSON without the token."""
+    """A request that was refused for now and is sent again. `body` is JSON without the token."""
 
     command_id: str | None
     also: list[str]
     name: str
     path: str
     body: str | None
-    since: int
-    tries: int = 0
-    at: int | None = None
-    due: bool = False
-
-    @property
-    def waits(self) -> bool:
-        """Whether it is to be sent again."""
-        return self.at is not None or self.due
+    again: Again
 
     def is_about(self, command_id: str) -> bool:
         """Say whether a command is in it."""
@@ -334,6 +326,7 @@ RECORDS: tuple[type, ...] = (
     Answered,
     FirstMessage,
     Retry,
+    Again,
     Stray,
     Waiting,
     Stop,
