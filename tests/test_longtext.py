@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapters import events as ev
 from adapters.jsonvalue import JsonError, format_json
 from adapters.longtext import LONG, format_state, held_long, written_once
 
@@ -89,6 +90,29 @@ def test_what_is_written_once_is_written_as_before(value: Any) -> None:
 def test_a_state_with_a_number_beyond_64_bits_is_written_all_the_same() -> None:
     state = held_long(State([TEXT, 2**70]))
     assert json.loads(format_state(state)) == {"items": [TEXT, 2**70], "named": {}}
+
+
+TEXTS = (ev.Text(text=TEXT), ev.Text(text="short"))
+
+BIG = ev.ToolCalled(thread_id=ev.MAIN, call_id="c", name="t", input=2**70)
+
+
+def test_values_of_the_model_and_events_are_written_without_their_defaults() -> None:
+    state = held_long(State([TEXTS, BIG], {"option": ev.Option(id="a", label="A")}))
+    assert state == State([TEXTS, BIG], {"option": ev.Option(id="a", label="A")})
+    assert state.items[0][0].text.json == orjson.dumps(TEXT)
+    assert state.items[0][1] is TEXTS[1]
+    written = format_state(state)
+    assert json.loads(written) == {
+        "items": [
+            [{"type": "text", "text": TEXT}, {"type": "text", "text": "short"}],
+            json.loads(ev.encode_event(BIG)),
+        ],
+        "named": {"option": {"id": "a", "label": "A"}},
+    }
+    # A number beyond 64 bits that is in no event makes it be written otherwise.
+    state.items.append(2**70)
+    assert json.loads(format_state(state))["items"][:2] == json.loads(written)["items"]
 
 
 def test_a_copy_of_a_long_text_is_written_as_well() -> None:

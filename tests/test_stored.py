@@ -39,8 +39,8 @@ SHAPES = {
     ("commands", 1): 1562586581,
     ("commands", 2): 1758319856,
     ("engine", 1): 3726730192,
-    ("engine", 2): 2061040945,
-    ("eve", 2): 1187862430,
+    ("engine", 2): 1562468556,
+    ("eve", 2): 3531477735,
     ("herm", 2): 232474447,
 }
 """What each version has stored. A line stays for as long as its version: add one for the next."""

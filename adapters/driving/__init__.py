@@ -10,9 +10,10 @@ is tested as a table: state, what is heard, what follows.
 |---|---|---|
 | `ledger` | what was sent to the backend, until the log knows its fate and its receipt | all |
 | `doubts` | inputs whose answer was lost, until a list tells what became of them | Engine, Herm |
+| `silence` | the same without a list: until the stream was silent for long enough | eve |
 | `asks` | open interactions, and what was answered to them | all |
 | `held` | tool calls that wait until their permission is known | Engine, eve |
-| `again` | what was refused for now, or is to wait for something else, and when it is sent | Herm |
+| `again` | what was refused for now, or waits for something else, and when it is sent | Herm, eve |
 
 **How a part hears.** By methods with the names of what it hears, each of which only the parts have
 that it concerns. The first sketch had one set of transitions for all (a stream opened, a turn is
@@ -27,8 +28,19 @@ differs: `held` lets events go, `doubts` names the inputs that are to be looked 
 codec makes the dialect's request of each. A part knows no request, so the calls of an `Out` come
 from a codec's rooms.
 
-**What is stored.** All fields of a part but those marked `NOT_STORED`, which concern a connection
-and begin anew after a restart. A changed field is a new version of every state that holds the part.
+**What is stored.** All fields of a part. What concerns a connection begins anew after a restart: it
+is no field (`Doubts.looking`), or is handed in. A changed field is a new version of every state
+that holds the part.
+
+**What a dialect keeps beside a part.** Indexes, and bounds over several instances of a part: an eve
+holds calls in each of its threads, and finds open requests by thread and by call (`holding` and
+`asks` in its client). What is in such an index or sum, its room changes with the part.
+
+**What of eve is in no part.** Its stops (`stopping`, a table of its own), and the times of threads,
+which are a heap: there are thousands of children, and `soonest` of all would be asked with every
+frame. What became of commands other than messages and steering is in no ledger there: only
+their replies tell it, once, and an answer also by its request (`Answered.taken`). The ledger would
+need an entry of every command that is sent, which version 1 did not store.
 
 **Deltas bypass the parts.** They come by thousands. A codec makes the next delta of an open block
 without asking any part, and asks again as soon as anything else comes.
@@ -40,5 +52,7 @@ the same question, Â«is this frame new, known, or to be kept until more is readÂ
 the model: values in, verdicts out, no event and no request. What they share beyond the question
 shows when the second one is built.
 
-And what the parts at hand still lack for Herm and eve is said in their docstrings.
+**Of a Herm two rooms are not parts yet**: its inputs, since one command may post several, each with
+an echo of its own, and its requests, which others may answer too. What the parts lack for them is
+said in their docstrings.
 """

@@ -11,10 +11,11 @@ and the request can be answered again.
 Whether the log knows that an answer was taken is the ledger's business: `Given.command_id` is the
 link, which the codec follows.
 
-Herm and eve will keep a record of their own for a request, a subclass of `Ask`: its options, the
-backend's names for it, the eve turns it was asked in. What is left to them to build: ids that were
-used before, answers without a command of ours (given by somebody else, or by the codec itself), and
-which requests of a thread are open (eve: its own, and those shown on it).
+A dialect may keep records of its own, subclasses of `Ask` and `Given`: an eve's have the options,
+the eve turns in which it was asked, and what was posted together. Ids that were used before, and
+which requests of a thread are open, are that dialect's to remember.
+
+Herm will want the backend's names of a request, and answers that somebody else has given.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ __all__ = ["Ask", "Asks", "Given", "Resolved"]
 
 @dataclasses.dataclass(slots=True)
 class Given:
-    """An answer that is on its way or has arrived. `claims` says that the log has a claim of its
-    command on the request: an interrupt that answers has none.
+    """An answer that is on its way or has arrived; `command_id` is None for one that the codec
+    gives by itself. `claims` says that the log has a claim of its command on the request: an
+    interrupt that answers has none.
     """
 
-    command_id: str
+    command_id: str | None
     outcome: ev.InteractionOutcome
     answer: ev.Answer | None = None
     scope: Literal["once", "session", "always"] | None = None

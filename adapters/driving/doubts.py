@@ -15,7 +15,8 @@ A doubt begins with a look at the list. What that brings decides, or says when t
 When to look again is stored: a restart goes on waiting, and does not begin again.
 
 An Engine is asked for each input by itself (`looking`). A Herm has one list for all doubts, which
-was begun some time before it is read, and says when.
+was begun some time before it is read, and says when. Where there is no list,
+`adapters.driving.silence` is the part.
 """
 
 from __future__ import annotations

@@ -7,18 +7,20 @@ only by what they do next: ask for it, or run the tool. So a call is held until 
 for `HOLD_MS` at most; what comes after it waits with it, so that the order stays. Where more waits
 than has a place here, all of it is told as it is.
 
-In eve some events may pass a held call (results of others, usage, news of children), and results of
-a held call wait even so: it will hand `keep` the types that may pass.
+A dialect may name types of events that pass a held call: in eve those of others, and news that are
+about no order. Progress and results of a held call wait even so, and so do the calls after it.
+
+An Engine holds one turn, and `keep` bounds what waits. An eve holds for each of its threads (`take`
+and `go`), and has a bound for all of them together, which no single one knows.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
-from typing import Annotated
 
 from adapters import events as ev
-from adapters.driving.part import NOT_STORED, Part
+from adapters.driving.part import Part
 from adapters.raw import Raw
 
 __all__ = ["HOLD_MS", "MOST_BYTES", "MOST_EVENTS", "Held"]
@@ -30,17 +32,19 @@ MOST_EVENTS = 128
 MOST_BYTES = 256 * 1024
 """What waits behind a call, and the bytes of its frames; ours."""
 
+_OF_A_CALL = (ev.ToolProgressed, ev.ToolReturned)
+
 
 @dataclasses.dataclass(slots=True)
 class Held(Part):
     """What is held, in order; `since` is when its oldest call has come, `undecided` are the calls
-    in it whose permission is not known, `size` the bytes of the frames that came behind the first.
+    in it whose permission is not known, `size` the bytes of the frames that wait.
     """
 
     events: list[Raw] = dataclasses.field(default_factory=list)
     undecided: list[str] = dataclasses.field(default_factory=list)
     since: int = 0
-    size: Annotated[int, NOT_STORED] = 0
+    size: int = 0
 
     @property
     def due(self) -> int | None:
@@ -48,30 +52,42 @@ class Held(Part):
 
     def decide(self, call_id: str, permission: ev.Permission) -> None:
         """Hear what permission a call needs; the first word counts."""
-        if call_id not in self.undecided:
-            return
-        self.undecided = [name for name in self.undecided if name != call_id]
+        if call_id in self.undecided:
+            self._decide({call_id}, permission)
+
+    def decide_all(self, permission: ev.Permission) -> None:
+        """Hear what permission all calls have of which it is not known."""
+        if self.undecided:
+            self._decide(set(self.undecided), permission)
+
+    def _decide(self, call_ids: set[str], permission: ev.Permission) -> None:
+        self.undecided = [name for name in self.undecided if name not in call_ids]
         self.events = [
             event.model_copy(update={"permission": permission})
-            if isinstance(event, ev.ToolCalled) and event.call_id == call_id
+            if isinstance(event, ev.ToolCalled) and event.call_id in call_ids
             else event
             for event in self.events
         ]
 
     def keep(self, events: Sequence[ev.Event], now: int, size: int = 0) -> list[ev.Event]:
-        """Take events in their order, of a frame of so many bytes, and return what may go."""
-        calls = [event.call_id for event in events if type(event) is ev.ToolCalled]
-        if not calls and not self.events:
+        """Take events in their order, of a frame of so many bytes, and return what may go. The
+        frame that brings the first call has no bound.
+        """
+        if not self.events and not any(type(event) is ev.ToolCalled for event in events):
             return list(events)
-        if calls and not self.undecided:
-            self.since = now
-        if self.events:
-            self.size += size
-        self.undecided += calls
-        self.events += events
+        self.take(events, now, size if self.events else 0)
         if len(self.events) > MOST_EVENTS or self.size > MOST_BYTES:
             return self.let_go()
-        return self._go()
+        return self.go()
+
+    def take(self, events: Sequence[ev.Event], now: int, size: int) -> None:
+        """Take events in their order, behind what is held."""
+        calls = [event.call_id for event in events if type(event) is ev.ToolCalled]
+        if calls and not self.undecided:
+            self.since = now
+        self.undecided += calls
+        self.events += events
+        self.size += size
 
     def let_go(self, allowed: Collection[str] = ()) -> list[ev.Event]:
         """Return all that is held: of the calls, those in `allowed` were seen to run, and of the
@@ -81,17 +97,35 @@ class Held(Part):
             if call_id in allowed:
                 self.decide(call_id, "allow")
         self.undecided = []
-        return self._go()
+        return self.go()
 
     def tick(self, now: int) -> list[ev.Event]:
         """Return what has waited long enough."""
         due = self.due
         return self.let_go() if due is not None and now >= due else []
 
-    def _go(self) -> list[ev.Event]:
+    def go(self, passing: Collection[str] = ()) -> list[ev.Event]:
+        """Return what may go: what stands before the first call that is not decided, and behind it
+        events of the types that pass, up to the first other one.
+        """
+        out: list[ev.Event] = []
+        kept: list[ev.Event] = []
+        waiting: set[str] = set()
         for place, event in enumerate(self.events):
-            if isinstance(event, ev.ToolCalled) and event.call_id in self.undecided:
-                out, self.events = self.events[:place], self.events[place:]
-                return out
-        out, self.events, self.size = self.events, [], 0
+            if isinstance(event, ev.ToolCalled):
+                if kept or event.call_id in self.undecided:
+                    kept.append(event)
+                    waiting.add(event.call_id)
+                else:
+                    out.append(event)
+            elif isinstance(event, _OF_A_CALL) and event.call_id in waiting:
+                kept.append(event)
+            elif kept and event.TYPE not in passing:
+                kept += self.events[place:]
+                break
+            else:
+                out.append(event)
+        self.events = kept
+        if not kept:
+            self.size = 0
         return out

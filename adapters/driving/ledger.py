@@ -11,16 +11,17 @@ its receipt (law 7) and stays until that is written.
 
 What is not in the ledger is settled, or was never sent from here: hearing of it means nothing.
 
-Herm and eve will keep a record of their own for an input, a subclass of `Input`: eve the delivery
-and the words by which `message.received` is known, Herm the key and the sequence of its echo. What
-is left to them to build: a list of several messages on their way (`find` by a predicate), and
-`lost`, which settles all at once when the session is gone (eve: `_close_inputs`).
+A dialect may keep a record of its own for an input, a subclass of `Input`: an eve's has the
+delivery and the words by which `message.received` is known. An eve's ledger has messages and
+steering only: what became of its other commands is told by replies, which nothing else precedes.
+
+Herm will want the key and the sequence of its echo.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from adapters import events as ev
 from adapters import raw
@@ -66,14 +67,33 @@ class Ledger(Part, Generic[I]):
             del self.open[command_id]
         return [raw.settled(command_id, outcome, error)]
 
-    def receive(self, command_id: str, turn_id: str | None) -> list[ev.Event]:
-        """Hear that a message has become part of the conversation: it was taken, and this is its
-        receipt.
+    def receive(
+        self,
+        command_id: str,
+        turn_id: str | None,
+        *,
+        native: ev.NativeRef | None = None,
+        synthetic: bool = True,
+        extra: dict[str, Any] | None = None,
+    ) -> list[ev.Event]:
+        """Hear that a message has become part of the conversation, or steering of a turn: it was
+        taken, and this is its receipt.
         """
         told = self.settle(command_id, "taken")
         input_ = self.open.pop(command_id, None)
         if input_ is None:
             return told
+        if input_.kind == "steer" and turn_id is not None:
+            guidance = ev.GuidanceReceived(
+                thread_id=ev.MAIN,
+                turn_id=turn_id,
+                text=ev.text_of(input_.content),
+                command_id=command_id,
+                native=native,
+                synthetic=synthetic,
+                extra=extra,
+            )
+            return [*told, guidance]
         return [
             *told,
             ev.MessageReceived(
@@ -82,9 +102,27 @@ class Ledger(Part, Generic[I]):
                 message_id=command_id,
                 content=input_.content,
                 command_id=command_id,
-                synthetic=True,
+                native=native,
+                synthetic=synthetic,
+                extra=extra,
             ),
         ]
+
+    def lost(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
+        """Hear that nothing more will show: what was taken has its receipt now, of the rest nobody
+        knows.
+        """
+        out: list[ev.Event] = []
+        for command_id, input_ in list(self.open.items()):
+            if input_.taken:
+                out += self.receive(command_id, None)
+            else:
+                out += self.settle(command_id, "unknown", error)
+        return out
+
+    def drop(self, command_id: str) -> None:
+        """Forget an input without a word: what became of it is told otherwise."""
+        self.open.pop(command_id, None)
 
     @property
     def message(self) -> I | None:

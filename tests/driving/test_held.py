@@ -90,14 +90,70 @@ def test_a_call_is_held_until_its_permission_is_known(
     assert state.due == (state.since + HOLD_MS if state.events else None)
 
 
+MANY: list[ev.Event] = [NEWS] * (MOST_EVENTS - 1)
+
+PASSING = frozenset({"tool.progressed", "tool.returned", "notice"})
+
+
+def progress(name: str) -> ev.Event:
+    return ev.ToolProgressed(**AT, call_id=name, output="o")
+
+
+def returned(name: str) -> ev.Event:
+    return ev.ToolReturned(**AT, call_id=name, output="o")
+
+
+@pytest.mark.parametrize(
+    ("undecided", "events", "went", "kept"),
+    [
+        # What passes a held call, up to the first that does not: behind that, all waits.
+        ("a", [call("a"), NEWS, STEP, NEWS], [NEWS], [call("a"), STEP, NEWS]),
+        # What comes of a held call waits, what comes of another one does not.
+        (
+            "a",
+            [call("a"), progress("a"), returned("b"), returned("a")],
+            [returned("b")],
+            [call("a"), progress("a"), returned("a")],
+        ),
+        # Calls go in the order in which they were asked for.
+        (
+            "a",
+            [call("c", "ask"), call("a"), call("b", "allow"), returned("b"), returned("c")],
+            [call("c", "ask"), returned("c")],
+            [call("a"), call("b", "allow"), returned("b")],
+        ),
+        ("", [call("a", "ask"), STEP, returned("a")], [call("a", "ask"), STEP, returned("a")], []),
+    ],
+)
+def test_what_may_pass_a_held_call_passes_it(
+    undecided: str, events: list[ev.Event], went: list[ev.Event], kept: list[ev.Event]
+) -> None:
+    state = Held(list(events), list(undecided), NOW, 7)
+    assert state.go(PASSING) == went
+    assert state == Held(kept, list(undecided), NOW, 7 if kept else 0)
+
+
+def test_all_calls_are_decided_at_once() -> None:
+    state = held(call("a"), NEWS, call("b"), undecided="ab")
+    state.decide_all("allow")
+    assert state == held(call("a", "allow"), NEWS, call("b", "allow"), undecided="")
+    state.decide_all("ask")
+    assert state.go() == [call("a", "allow"), NEWS, call("b", "allow")]
+
+
+def test_what_is_taken_has_no_bound_of_its_own() -> None:
+    state = held(call("a"))
+    state.take(MANY * 2, NOW, MOST_BYTES)
+    state.take([call("b")], NOW + 9, 1)
+    assert (len(state.events), state.size) == (2 * MOST_EVENTS, MOST_BYTES + 1)
+    assert (state.undecided, state.since) == (["a", "b"], NOW)
+
+
 def test_a_call_that_is_named_twice_is_decided_twice() -> None:
     state = Held()
     state.keep([call("a"), call("a")], NOW)
     state.decide("a", "allow")
     assert state.keep([], NOW) == [call("a", "allow")] * 2
-
-
-MANY: list[ev.Event] = [NEWS] * (MOST_EVENTS - 1)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,10 @@ def answer() -> Input:
     return Input("a", "answer")
 
 
+def steer(*, taken: bool = False) -> Input:
+    return Input("s", "steer", WORDS, taken)
+
+
 def books(*inputs: Input) -> Books:
     ledger: Books = Ledger()
     for input_ in inputs:
@@ -40,6 +44,11 @@ RECEIPT = ev.MessageReceived(
     command_id="m",
     synthetic=True,
 )
+GUIDANCE = ev.GuidanceReceived(
+    thread_id=ev.MAIN, turn_id="t", text="go", command_id="s", synthetic=True
+)
+STEERED = RECEIPT.model_copy(update={"turn_id": None, "message_id": "s", "command_id": "s"})
+SHOWN = ev.NativeRef(dialect="d", id="1")
 TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
 
 
@@ -68,6 +77,33 @@ TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
         ([message(taken=True)], lambda b: b.receive("m", "t"), [RECEIPT], []),
         ([], lambda b: b.receive("m", "t"), [], []),
         ([answer()], lambda b: b.receive("a", "t"), [TAKEN_A], []),
+        # Of steering it is guidance, where there is a turn.
+        ([steer(taken=True)], lambda b: b.receive("s", "t"), [GUIDANCE], []),
+        ([steer(taken=True)], lambda b: b.receive("s", None), [STEERED], []),
+        # What the backend shows of it is in it.
+        (
+            [message(taken=True)],
+            lambda b: b.receive("m", "t", native=SHOWN, synthetic=False, extra={"more": 1}),
+            [
+                RECEIPT.model_copy(
+                    update={"native": SHOWN, "synthetic": False, "extra": {"more": 1}}
+                )
+            ],
+            [],
+        ),
+        # Nothing more will show.
+        (
+            [message(taken=True), message(name="n"), answer()],
+            lambda b: b.lost(NO),
+            [
+                RECEIPT.model_copy(update={"turn_id": None}),
+                settled("n", "unknown", NO),
+                settled("a", "unknown", NO),
+            ],
+            [],
+        ),
+        ([message(), answer()], lambda b: b.drop("m"), None, [answer()]),
+        ([answer()], lambda b: b.drop("m"), None, [answer()]),
         # What is sent again is expected anew.
         ([message(taken=True)], lambda b: b.expect(message()), None, [message()]),
         # One is settled, and the others wait on.

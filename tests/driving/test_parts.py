@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from adapters import events as ev
-from adapters.driving import again, asks, doubts, held, ledger
+from adapters.driving import again, asks, doubts, held, ledger, silence
 from adapters.driving.part import Part, soonest
 from adapters.jsonvalue import parse_json
 from adapters.raw import BlockEnded
@@ -58,6 +58,7 @@ FULL: dict[str, tuple[Any, Any]] = {
             5,
         ),
     ),
+    "silence": (silence.Silence, silence.Silence({"a": None, "b": 7})),
 }
 """A full state of each part: its type, and what can be in it."""
 

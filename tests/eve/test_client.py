@@ -14,10 +14,10 @@ from multidict import CIMultiDict
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, CloseReason, EncoderContext, Request, Response, Support
+from adapters.driving.held import HOLD_MS
+from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS
 from adapters.errors import DragomanError, NotSupported
 from adapters.eve.client import EveClient
-from adapters.eve.client.dues import HOLD_MS
-from adapters.eve.client.inputs import CATCH_UP_MS, RECOVER_MS
 from adapters.eve.client.sessions import TAKEN_BACK_MS
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
 from adapters.eve.client.streams import STREAMS_MOST
@@ -1083,6 +1083,27 @@ def test_a_turn_that_fails_with_an_answer_under_way_leaves_no_stream_wanted() ->
     assert wire.codec.streams() == ()
 
 
+def test_the_stream_is_read_for_what_an_answer_becomes_that_came_too_late() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.close()
+    assert wire.codec.streams() == ()
+    late = wire.command(allow("A"))
+    assert [call.name for call in wire.codec.streams()] == ["stream"]
+    restored = EveClient({})
+    restored.restore(wire.codec.snapshot(), None)
+    assert [call.name for call in restored.streams()] == ["stream"]
+    wire.answer(late, 202, {"ok": True, "status": "accepted"})
+    assert [call.name for call in wire.codec.streams()] == ["stream"]
+    second = wire.command(allow("B"))
+    assert sorted(wire.codec._s.late) == ["A", "B"]
+    wire.answer(second, 409, {"error": "No."})
+    assert sorted(wire.codec._s.late) == ["A"]
+    wire.approval("A")
+    assert not wire.codec._s.late
+    assert [given.command_id for given in wire.codec._asks.given()] == [late.command_id]
+
+
 def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     wire = Wire("T")
     wire.begin("hi")
@@ -1091,7 +1112,7 @@ def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     wire.command(message)
     again = EveClient({})
     again.restore(wire.codec.snapshot(), None)
-    again._s.pending.clear()
+    again._s.ledger.open.clear()
     wire.codec = again
     assert again.recover("cmd-2", message) is None
     assert [call.name for call in again.streams()] == ["stream"]
@@ -1972,7 +1993,7 @@ def test_what_shows_one_part_of_a_request_shows_that_all_of_it_arrived() -> None
     # A reply that is lost leaves no doubt then.
     lost = DragomanError("The connection broke.")
     assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
-    assert wire.codec._s.doubtful == {}
+    assert wire.codec._s.silence.open == {}
     assert not wire.codec._inputs.shown
     assert wire.of(ev.InteractionResolved) == []
     results(wire, "A", "B")
@@ -1984,11 +2005,11 @@ def test_the_result_of_a_refused_call_shows_that_the_message_arrived() -> None:
     call = both(wire, "A")
     lost = DragomanError("The connection broke.")
     wire.take(wire.codec.failed(call, lost, sent=True, now=wire.now))
-    assert sorted(wire.codec._s.doubtful) == ["cmd-2", "cmd-3"]
+    assert sorted(wire.codec._s.silence.open) == ["cmd-2", "cmd-3"]
     denied = {**result("A"), "output": {"approval": {"status": "denied"}}}
     wire.in_turn("action.result", 0, result=denied, status="rejected")
     assert settled(wire) == [("cmd-2", "taken"), ("cmd-3", "taken")]
-    assert wire.codec._s.doubtful == {}
+    assert wire.codec._s.silence.open == {}
     wire.begin("more")
     assert said(wire) == [("more", "cmd-3")]
     assert len(wire.of(ev.ErrorReported)) == 1
@@ -2006,7 +2027,7 @@ def test_of_a_request_that_the_stream_never_shows_all_is_unknown() -> None:
     wire.codec.opened(wire.main, Response(200), wire.now)
     wire.take(wire.codec.tick(wire.now + RECOVER_MS + CATCH_UP_MS))
     assert settled(wire) == [("cmd-2", "unknown"), ("cmd-3", "unknown")]
-    assert wire.codec._s.pending == []
+    assert wire.codec._s.ledger.open == {}
     # They may be given anew.
     assert together(wire, "A") is not None
 
@@ -2021,8 +2042,8 @@ def test_a_request_that_is_refused_is_refused_as_a_whole(status: int, code: str)
     assert settled(wire) == [("cmd-2", "refused"), ("cmd-3", "refused")]
     errors = [e.error.code for e in wire.of(ev.InputSettled)[1:]]
     assert errors == [code, code]
-    assert wire.codec._s.pending == []
-    assert wire.codec._s.answers == {}
+    assert wire.codec._s.ledger.open == {}
+    assert wire.codec._asks.given() == []
 
 
 def test_a_request_whose_target_is_not_found_yet_is_sent_again_as_a_whole() -> None:
@@ -2096,12 +2117,12 @@ def test_a_message_does_not_go_with_what_was_not_asked_or_for_others() -> None:
     wire.in_turn("step.completed", 0, finishReason="tool-calls")
     wire.in_turn("input.requested", 0, requests=[request("A")])
     wire.close()
-    assert wire.codec._s.requests["A"]["thread"] == "child"
+    assert wire.codec._s.asks.open["A"].thread_id == "child"
     assert together(wire, "A") is None
     wire = Wire("T")
     wire.begin("hi")
     wire.in_turn("authorization.required", 0, name="ledger", description="Sign in")
-    (name,) = wire.codec._s.requests
+    (name,) = wire.codec._s.asks.open
     assert together(wire, name) is None
 
 

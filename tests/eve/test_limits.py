@@ -99,7 +99,7 @@ def test_what_waits_for_a_permission_has_a_bound(wire: Wire) -> None:
     use(wire, "call-1")
     for number in range(HELD_MOST + 5):
         wire.in_turn("message.appended", 0, messageDelta=f"{number} ")
-        assert len(wire.codec._s.lines[ev.MAIN].held) <= HELD_MOST
+        assert len(wire.codec._s.lines[ev.MAIN].held.events) <= HELD_MOST
     (called,) = wire.of(ev.ToolCalled)
     assert called.permission == "unknown"
     words = "".join(event.text for event in wire.of(ev.TextDelta))
@@ -111,7 +111,7 @@ def test_the_bytes_that_wait_for_a_permission_have_a_bound(wire: Wire) -> None:
     piece = "x" * 2**20
     for _ in range(HELD_BYTES // 2**20):
         wire.in_turn("message.appended", 0, messageDelta=piece)
-    assert not wire.codec._s.lines[ev.MAIN].held
+    assert not wire.codec._s.lines[ev.MAIN].held.events
     assert wire.codec._s.held_bytes == 0
     assert sum(len(event.text) for event in wire.of(ev.TextDelta)) == HELD_BYTES
 
@@ -240,7 +240,7 @@ def test_what_all_open_requests_of_an_eve_ask_has_a_bound(wire: Wire) -> None:
     assert [event.request_id for event in wire.of(ev.InteractionRequested)] == ["r0", "r1", "r2"]
     assert told(wire) == ["eve: request `r3`: too many; at most 256 are taken"]
     wire.close()
-    assert wire.codec._s.asks == 0
+    assert wire.codec._s.asked == 0
 
 
 def test_one_request_of_an_eve_may_ask_as_much_as_a_frame_has(wire: Wire) -> None:
@@ -341,7 +341,7 @@ def test_a_record_looks_through_no_children_and_no_requests(
         wire.in_turn("input.requested", 0, requests=[request(f"r{number}")])
     wire.in_turn("turn.waiting", on="input")
     s = wire.codec._s
-    s.lines, s.requests = Watched(s.lines), Watched(s.requests)
+    s.lines, s.asks.open = Watched(s.lines), Watched(s.asks.open)
     # What is stored has all of them.
     monkeypatch.setattr(EveClient, "_state", lambda _: b"0")
     wire.in_turn("step.started", 1)
@@ -428,10 +428,10 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
         before = indexes(wire)
         s = wire.codec._s
         calls = [call for line in s.lines.values() for call in line.calls.values()]
-        assert s.inputs == sum(call["size"] for call in calls if not call["returned"])
-        assert s.asks == sum(asked["size"] for asked in s.requests.values())
+        assert s.inputs == sum(call.size for call in calls if not call.returned)
+        assert s.asked == sum(asked.size for asked in s.asks.open.values())
         assert s.unrelayed == sum(len(line.unrelayed) for line in s.lines.values())
-        assert s.held_bytes == sum(line.held_bytes for line in s.lines.values())
+        assert s.held_bytes == sum(line.held.size for line in s.lines.values())
         wire.codec._index()
         assert indexes(wire) == before
 
@@ -442,17 +442,26 @@ def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) ->
     wire.in_turn("input.requested", 0, requests=[request("r1")])
     place, state, *_ = orjson.loads(wire.codec.snapshot().partition(b" ")[2])
     for line in state["lines"].values():
-        for name in ("held_bytes", "names", "undecided", "aside", "heard_at"):
+        for name in ("names", "aside", "heard_at"):
             del line[name]
+        held = line["held"]
+        line |= {"held": held["events"], "held_at": held["since"]}
         line |= {"text": False, "reasoning": False, "blocks": 0}
         line["unrelayed"] = ["asked"]
         line["said"] = [["turn_0", f"m{number}"] for number in range(SAID_MOST + 1)]
         for call in line["calls"].values():
             del call["returned"], call["size"]
-    for name in ("inputs", "returned", "held_bytes", "asks", "unrelayed", "stop"):
+            call["permission"] = None if held["undecided"] else "allow"
+    state["requests"], state["answers"] = state["asks"]["open"], {}
+    state["doubtful"] = {}
+    state["pending"] = list(state["ledger"]["open"].values())
+    for item in state["pending"]:
+        item["settled"] = item.pop("taken")
+    for name in ("inputs", "returned", "held_bytes", "asks", "asked", "unrelayed", "stop"):
         del state[name]
     for asked in state["requests"].values():
-        del asked["size"]
+        del asked["size"], asked["given"]
+        asked["thread"], asked["call"] = asked.pop("thread_id"), asked.pop("call_id")
     state["resolved"] = [f"r{number}" for number in range(RECENT_IDS + 1)]
     counts = {thread: known[0] for thread, known in place[1].items()}
     codec = EveClient({})

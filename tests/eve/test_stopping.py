@@ -9,10 +9,10 @@ import pytest
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call
+from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve.client.asks import Asks
-from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Line, Live, State
+from adapters.eve.client.records import Line, Live, Message, OpenRequest, State, Waiting
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping
 from adapters.jsonvalue import parse_json
 
@@ -33,14 +33,7 @@ class Room:
 
     def ask(self, name: str = "A") -> None:
         """An approval is open."""
-        request: dict[str, Any] = {
-            "thread": ev.MAIN,
-            "shown_on": None,
-            "kind": "approval",
-            "call": None,
-        }
-        request |= {"options": [], "freeform": False, "size": 0}
-        assert self.asks.open_request(name, request)
+        assert self.asks.open_request(name, OpenRequest("approval"))
 
     def answer(self, name: str = "A") -> None:
         """Its answer is on its way."""
@@ -86,7 +79,7 @@ def test_in_a_closed_pause_it_answers_first_and_waits(room: Room) -> None:
     room.close()
     call = room.interrupt()
     assert (call.name, body(call)["inputResponses"]) == ("negative", [REFUSAL])
-    assert room.s.cancel == {"command_id": "stop", "at": None}
+    assert room.s.cancel == Waiting("stop")
 
 
 def test_in_a_closed_pause_where_all_is_answered_nothing_is_posted(room: Room) -> None:
@@ -103,7 +96,8 @@ def test_it_overtakes_no_answer(room: Room) -> None:
     assert room.interrupt().name == "held"
     room.stopping.go_on()
     assert room.stopping.take() == []
-    room.s.answers["A"]["settled"] = True
+    (given,) = room.asks.given()
+    given.taken = True
     room.stopping.go_on()
     (call,) = room.stopping.take()
     assert (call.command_id, body(call)) == ("stop", {"turnId": "turn_0"})
@@ -198,7 +192,7 @@ def test_after_a_failed_reset_a_message_that_is_taken_must_show_something(room: 
     room.close()
     room.stopping.mistrust(NOW)
     assert (room.s.mistrusted, room.stopping.due()) == (True, [])
-    room.s.pending.append({"command_id": "cmd-2"})
+    room.s.ledger.expect(Message("cmd-2", "message"))
     room.stopping.taken(NOW + 7)
     assert room.stopping.due() == [NOW + 7 + CANCELLED_MS]
 

@@ -202,7 +202,7 @@ def _resolve(
     found = s.asks.resolve(request_id, s.turn, native=native, synthetic=inferred, extra=extra)
     assert found is not None
     out: list[ev.Event] = []
-    if found.given is not None:
+    if found.given is not None and found.given.command_id is not None:
         # The effect proves that the answer arrived, whatever becomes of the request's reply.
         out += s.ledger.settle(found.given.command_id, "taken")
         s.doubts.forget(found.given.command_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from adapters import events as ev
-from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, HOLD_MS, SLICE, Dues
+from adapters.driving.held import HOLD_MS
+from adapters.driving.part import soonest
+from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, SLICE, Dues
 from adapters.eve.client.ends import SESSION_LOST, Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import State
+from adapters.eve.client.records import Outcome, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.retries import Retries
 from adapters.eve.client.stopping import Stopping
@@ -57,7 +59,7 @@ class Alarms:
         """Do what is due."""
         out: list[ev.Event] = []
         for line in self._dues.take(now):
-            if line.held and now >= line.held_at + HOLD_MS:
+            if line.held.due is not None and now >= line.held.due:
                 out += self._holding.decide_and_release(line, "unknown")
             if line.settled is not None and now >= line.settled_at + HOLD_MS:
                 out += self._resolving.settle(line, line.settled)
@@ -82,7 +84,7 @@ class Alarms:
         if s.orphans_at is not None and now >= s.orphans_at:
             some = [line for _, line in zip(range(SLICE), self._members.unfinished(), strict=False)]
             for line in some:
-                line.outcome = line.outcome or {"status": "cancelled", "synthetic": True}
+                line.outcome = line.outcome or Outcome("cancelled", synthetic=True)
                 out += self._ends.end_child(line)
             if not self._members.open:
                 s.orphans_at = None
@@ -91,11 +93,8 @@ class Alarms:
     def next(self) -> int | None:
         """Return when something is due, if anything waits."""
         s = self._s
-        due = self._dues.next()
-        times = [] if due is None else [due]
-        times += self._retries.due() + self._inputs.due() + self._stopping.due()
-        times += [at for at in (s.reset_at, s.orphans_at) if at is not None]
-        return min(times, default=None)
+        others = [self._retries.due(), *self._stopping.due()]
+        return soonest(self._dues.next(), self._inputs.due(), s.reset_at, s.orphans_at, *others)
 
     def is_waiting(self) -> bool:
         """Say whether a record may move a time."""

@@ -11,7 +11,7 @@ from adapters.eve.client.contents import details_of, options_of
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import SETTLED_WEIGHT, Line, Record, State
+from adapters.eve.client.records import SETTLED_WEIGHT, Line, OpenRequest, Record, Settlement, State
 from adapters.eve.client.reports import as_native, no_room, too_many
 from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
@@ -19,9 +19,13 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, beside_of, dump, rest_of, settlement_of
 from adapters.jsonvalue import name_of, text_of, weight_of
 
-_REQUEST_KINDS = {"tool-approval": "approval", "question": "question", "session-limit": "limit"}
+_REQUEST_KINDS: dict[str, ev.InteractionKind] = {
+    "tool-approval": "approval",
+    "question": "question",
+    "session-limit": "limit",
+}
 
-_OUTCOMES = {
+_OUTCOMES: dict[str, ev.InteractionOutcome] = {
     "answered": "answered",
     "approved": "approved",
     "denied": "denied",
@@ -80,15 +84,17 @@ class Asking:
     def _request(self, line: Line, record: Record, request: dict[str, Any]) -> list[ev.Event]:
         s = self._s
         request_id = request["requestId"]
-        known_request = s.requests.get(request_id)
+        known_request = s.asks.open.get(request_id)
         if known_request is not None or request_id in s.resolved:
             # A child's request is on its own stream and on its parent's, in any order.
             if known_request is not None:
-                own = known_request["thread"] == line.thread
-                known_request["turn" if own else "shown_turn"] = line.native
+                if known_request.thread_id == line.thread:
+                    known_request.turn = line.native
+                else:
+                    known_request.shown_turn = line.native
             return []
-        if len(s.requests) >= ev.MOST_OPEN:
-            return too_many(line, len(s.requests) + 1, "requests")
+        if len(s.asks.open) >= ev.MOST_OPEN:
+            return too_many(line, len(s.asks.open) + 1, "requests")
         if request_id in line.unrelayed:
             return []
         action = request.get("action")
@@ -125,18 +131,17 @@ class Asking:
         shown_on = ev.MAIN if asking.thread != ev.MAIN else None
         dumped = [dump(option) for option in options or ()]
         weighed = [request.get("prompt"), details, dumped]
-        opened: dict[str, Any] = {
-            "thread": asking.thread,
-            "shown_on": shown_on,
-            "kind": kind,
-            "call": call_id,
-            "options": dumped,
-            "freeform": freeform,
-            "turn": asking.native,
-            "shown_turn": line.native if asking is not line else None,
-            "name": None,
-            "size": weight_of(weighed, ev.OPEN_BYTES),
-        }
+        opened = OpenRequest(
+            kind=kind,
+            thread_id=asking.thread,
+            call_id=call_id,
+            shown_on=shown_on,
+            options=options or (),
+            freeform=freeform,
+            turn=asking.native,
+            shown_turn=line.native if asking is not line else None,
+            size=weight_of(weighed, ev.OPEN_BYTES),
+        )
         if not self._asks.open_request(request_id, opened):
             return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
         out.append(
@@ -145,7 +150,7 @@ class Asking:
                 turn_id=self._turns.current(asking, record),
                 request_id=request_id,
                 shown_on=shown_on,
-                kind=cast(ev.InteractionKind, kind),
+                kind=kind,
                 prompt=str(request.get("prompt") or ""),
                 options=options,
                 freeform=freeform,
@@ -190,7 +195,7 @@ class Asking:
             return as_native(line, record)
         out: list[ev.Event] = []
         settled, line.settled = line.settled, None
-        if settled is not None and settled["data"].get("requestId") not in [
+        if settled is not None and settled.data.get("requestId") not in [
             item.get("requestId") for item in resolutions if isinstance(item, dict)
         ]:
             out += self._resolving.settle(line, settled)
@@ -198,7 +203,7 @@ class Asking:
         for item in resolutions:
             if not isinstance(item, dict) or not isinstance(item.get("requestId"), str):
                 continue
-            request = self._s.requests.get(item["requestId"])
+            request = self._s.asks.open.get(item["requestId"])
             if request is None:
                 continue
             response = item.get("response")
@@ -208,27 +213,27 @@ class Asking:
                 option_id = response.get("optionId")
                 words = response.get("text")
                 words = words if isinstance(words, str) else None
-                decides = request["kind"] in ("approval", "limit")
+                decides = request.kind in ("approval", "limit")
                 answer = ev.Answer(
                     option_ids=(option_id,) if isinstance(option_id, str) else (),
                     text=None if decides else words,
                     reason=words if decides else None,
                 )
             outcome = _OUTCOMES.get(str(item.get("outcome")), "unknown")
-            if request["kind"] in ("approval", "limit") and outcome == "answered":
+            if request.kind in ("approval", "limit") and outcome == "answered":
                 # Of an approval it is our own face that says so, in the closed form.
                 outcome = self._asks.decided(request, option_id)
-            known = self._s.answers.get(item["requestId"])
-            if outcome == "answered" and known is not None and known["outcome"] == "skipped":
+            given = request.given
+            if outcome == "answered" and given is not None and given.outcome == "skipped":
                 outcome = "skipped"
             extra = beside_of(record.data, _RESOLVED_KEYS, rest_of(item, _RESOLUTION_KEYS)) or {}
             native, by = record.native, None
-            if settled is not None and settled["data"]["requestId"] == item["requestId"]:
-                native = ev.NativeRef(**settled["native"])
+            if settled is not None and settled.data["requestId"] == item["requestId"]:
+                native = settled.native
                 if outcome == "answered":
-                    outcome = settlement_of(settled["data"])
-                by = text_of(settled["data"].get("responderPrincipalId"))
-                if rest := rest_of(settled["data"], SETTLED_KEYS):
+                    outcome = settlement_of(settled.data)
+                by = text_of(settled.data.get("responderPrincipalId"))
+                if rest := rest_of(settled.data, SETTLED_KEYS):
                     extra[wire.SETTLED] = rest
             out += self._resolving.resolve(
                 item["requestId"], outcome, native, answer=answer, by=by, extra=extra or None
@@ -238,9 +243,9 @@ class Asking:
     def approval_settled(self, line: Line, record: Record) -> list[ev.Event]:
         if not isinstance(record.data.get("requestId"), str):
             return as_native(line, record)
-        settled = {"data": record.data, "native": dump(record.native)}
-        request = self._s.requests.get(record.data["requestId"])
-        if request is None or request["thread"] != line.thread:
+        settled = Settlement(record.data, record.native)
+        request = self._s.asks.open.get(record.data["requestId"])
+        if request is None or request.thread_id != line.thread:
             # A child works on at once, on a stream of its own.
             return self._resolving.settle(line, settled)
         if weight_of(record.data, SETTLED_WEIGHT) > SETTLED_WEIGHT:
@@ -252,13 +257,13 @@ class Asking:
 
     def approval_candidate(self, line: Line, record: Record) -> list[ev.Event]:
         request_id = record.data.get("requestId")
-        request = self._s.requests.get(request_id) if isinstance(request_id, str) else None
+        request = self._s.asks.open.get(request_id) if isinstance(request_id, str) else None
         if request is None:
             return as_native(line, record)
         return [
             ev.InteractionUpdated(
-                thread_id=request["thread"],
-                turn_id=self._s.lines[request["thread"]].turn,
+                thread_id=request.thread_id,
+                turn_id=self._s.lines[request.thread_id].turn,
                 request_id=cast(str, request_id),
                 details=rest_of(record.data, CS_KEYS | {"requestId"}) or {},
                 native=record.native,

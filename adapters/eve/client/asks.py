@@ -7,12 +7,13 @@ from typing import Any, Literal, TypeVar
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import NotSupported
-from adapters.eve.client.records import RECENT_IDS, Line, State
-from adapters.eve.client.values import dump
+from adapters.eve.client.records import RECENT_IDS, Answered, Line, OpenRequest, State, Stray
 from adapters.interactions import answer_of, decision_of, option_for
 
 STRAYS = 8
 """Answers without a request that are remembered until the next turn is over. Ours."""
+
+_DECIDED: dict[str, ev.InteractionOutcome] = {"allow": "approved", "deny": "denied"}
 
 K = TypeVar("K")
 
@@ -34,14 +35,14 @@ class Asks:
             raise NotSupported("eve: `system` is impossible: no field carries it (5)")
         if any(not isinstance(block, ev.Text) for block in command.content or ()):
             raise NotSupported("eve: only words and options answer a request (5)")
-        request = self._s.requests.get(command.request_id)
+        request = self._s.asks.open.get(command.request_id)
         if request is None:
             return
-        if request["kind"] == "authorization":
+        if request.kind == "authorization":
             if command.decision != "allow" and self._s.generation == "T":
                 raise NotSupported("eve: 0.30 and older cannot cancel a sign-in (8.2)")
             return
-        skips = command.skip and request["kind"] == "question"
+        skips = command.skip and request.kind == "question"
         if skips and self._option(request, "deny") is None:
             raise NotSupported(
                 "eve: this question cannot be skipped: it has no option that declines (9.4)"
@@ -51,15 +52,15 @@ class Asks:
 
     def kind_of(self, command: cmd.AnswerInteraction) -> str:
         """Return the kind of the request that is answered."""
-        request = self._s.requests.get(command.request_id)
-        return "question" if request is None else str(request["kind"])
+        request = self._s.asks.open.get(command.request_id)
+        return "question" if request is None else str(request.kind)
 
     def response(
-        self, command_id: str, command: cmd.AnswerInteraction, *, step: str
+        self, command_id: str, command: cmd.AnswerInteraction, *, step: str, place: int = 0
     ) -> dict[str, Any]:
         """Return an answer as it is posted, and remember it; `step` names the first of those that
-        are posted together."""
-        request = self._s.requests.get(command.request_id)
+        are posted together, `place` is its own among them."""
+        request = self._s.asks.open.get(command.request_id)
         kind = self.kind_of(command)
         response: dict[str, Any] = {"requestId": command.request_id}
         option_id = self._option_id(command, request)
@@ -70,39 +71,38 @@ class Asks:
             response["optionId"] = option_id
         if words:
             response["text"] = words
+        outcome: ev.InteractionOutcome
         if kind in ("approval", "limit"):
             outcome = "approved" if command.decision == "allow" else "denied"
         else:
             outcome = "skipped" if command.skip else "answered"
-        self.remember_answer(command_id, command, outcome, option_id, step=step)
+        self.remember_answer(command_id, command, outcome, option_id, step=step, place=place)
         return response
 
     def remember_answer(
         self,
         command_id: str,
         command: cmd.AnswerInteraction,
-        outcome: str,
+        outcome: ev.InteractionOutcome,
         option_id: str | None = None,
         *,
         step: str | None = None,
+        place: int = 0,
     ) -> None:
         """Remember an answer that is posted."""
         answer = answer_of(command)
         if not answer.option_ids and option_id is not None:
             answer = answer.model_copy(update={"option_ids": (option_id,)})
-        self._s.answers[command.request_id] = {
-            "command_id": command_id,
-            "outcome": outcome,
-            "answer": dump(answer),
-            "settled": False,
-            "step": command_id if step is None else step,
-        }
+        step = command_id if step is None else step
+        given = Answered(command_id, outcome, answer, step=step, place=place)
+        if command.request_id in self._s.asks.open:
+            self._s.asks.give(command.request_id, given)
+        else:
+            self._s.late[command.request_id] = given
 
-    def _option_id(
-        self, command: cmd.AnswerInteraction, request: dict[str, Any] | None
-    ) -> str | None:
+    def _option_id(self, command: cmd.AnswerInteraction, request: OpenRequest | None) -> str | None:
         """Return the request's own option for an answer (section 9.4: never fixed ids)."""
-        offered = [] if request is None else [option["id"] for option in request["options"]]
+        offered = [] if request is None else [option.id for option in request.options]
         for option_id in command.option_ids:
             if option_id in offered or not offered:
                 return option_id
@@ -112,54 +112,66 @@ class Asks:
         if request is None or decision is None:
             return None
         own = self._option(request, decision)
-        if own is not None or request["kind"] == "question":
+        if own is not None or request.kind == "question":
             return own
         if decision == "allow":
-            return "continue" if request["kind"] == "limit" else "approve"
-        if request["kind"] == "limit":
+            return "continue" if request.kind == "limit" else "approve"
+        if request.kind == "limit":
             return "stop"
         return "deny" if self._s.generation == "T" else "cancel"
 
-    def _option(self, request: dict[str, Any], decision: Literal["allow", "deny"]) -> str | None:
-        options = tuple(ev.Option(**option) for option in request["options"])
+    def _option(self, request: OpenRequest, decision: Literal["allow", "deny"]) -> str | None:
         asked = ev.InteractionRequested(
-            thread_id=ev.MAIN, request_id="", kind="approval", prompt="", options=options
+            thread_id=ev.MAIN, request_id="", kind="approval", prompt="", options=request.options
         )
         own = option_for(asked, decision)
         return None if own is None else own.id
 
     def on_their_way(self) -> bool:
         """Say whether answers are posted of which nothing is heard yet, and nothing is wrong."""
-        s = self._s
         return any(
-            not answer["settled"] and answer["command_id"] not in s.doubtful
-            for request_id, answer in s.answers.items()
-            if request_id in s.requests and s.requests[request_id]["kind"] != "authorization"
+            self.is_answered(request) and request.given is not None and not request.given.taken
+            for request in self._s.asks.open.values()
+            if request.kind != "authorization"
         )
 
-    def is_answered(self, request_id: str) -> bool:
+    def is_answered(self, request: OpenRequest) -> bool:
         """Say whether an answer to a request is on its way or there, as far as is known."""
-        answer = self._s.answers.get(request_id)
-        return answer is not None and answer["command_id"] not in self._s.doubtful
+        given = request.given
+        return given is not None and given.command_id not in self._s.silence.open
 
-    def negative(self, request_id: str, request: dict[str, Any]) -> dict[str, Any]:
+    def given(self) -> list[Answered]:
+        """Return the answers that were posted, but for those of what is over since."""
+        found = [r.given for r in self._s.asks.open.values() if r.given is not None]
+        return [*found, *self._s.late.values()]
+
+    def together(self, step: str | None) -> list[Answered]:
+        """Return the answers that were posted together, in their order."""
+        found = [given for given in self.given() if given.step == step]
+        return sorted(found, key=lambda given: given.place)
+
+    def take_back_negative(self) -> None:
+        """Forget the answers that let requests end: they came to nothing."""
+        for request in self._s.asks.open.values():
+            if request.given is not None and request.given.command_id is None:
+                request.given = None
+
+    def negative(self, request_id: str, request: OpenRequest) -> dict[str, Any]:
         """Return an answer that lets a request end, and remember it."""
         response = {"requestId": request_id}
-        approval = request["kind"] == "approval"
+        approval = request.kind == "approval"
         option_id = self.refusal(request) if approval else self._option(request, "deny")
-        if option_id is None and request["options"] and not request["freeform"]:
-            option_id = request["options"][-1]["id"]
+        if option_id is None and request.options and not request.freeform:
+            option_id = request.options[-1].id
         if option_id is None:
             response["text"] = "Cancelled."
         else:
             response["optionId"] = option_id
-        self._s.answers.setdefault(
-            request_id,
-            {"command_id": None, "outcome": "cancelled", "answer": None, "settled": True},
-        )
+        if request.given is None:
+            self._s.asks.give(request_id, Answered(None, "cancelled", taken=True))
         return response
 
-    def refusal(self, request: dict[str, Any]) -> str:
+    def refusal(self, request: OpenRequest) -> str:
         """Return the option that refuses an approval."""
         default = "deny" if self._s.generation == "T" else "cancel"
         return self._option(request, "deny") or default
@@ -167,96 +179,108 @@ class Asks:
     def index(self) -> None:
         """Find again what asks, and about what."""
         self.in_thread, self.of_call = {}, {}
-        for request_id, request in self._s.requests.items():
+        for request_id, request in self._s.asks.open.items():
             self._note_request(request_id, request)
 
-    def _note_request(self, request_id: str, request: dict[str, Any]) -> None:
-        for thread in {request["thread"], request["shown_on"]} - {None}:
+    def _note_request(self, request_id: str, request: OpenRequest) -> None:
+        for thread in _threads_of(request):
             self.in_thread.setdefault(thread, {})[request_id] = None
-        of_call = request["thread"], request["call"]
+        of_call = request.thread_id, request.call_id
         self.of_call.setdefault(of_call, {})[request_id] = None
 
-    def close_request(self, request_id: str) -> dict[str, Any] | None:
-        """Return a request, which is over."""
+    def resolve(self, request_id: str, turn_id: str | None, **said: Any) -> list[ev.Event]:
+        """Hear that a request is over; return what says so."""
+        self._forget_request(request_id)
+        found = self._s.asks.resolve(request_id, turn_id, **said)
+        return [] if found is None else [found.event]
+
+    def _forget_request(self, request_id: str) -> None:
         s = self._s
-        request = s.requests.pop(request_id, None)
-        if request is None:
-            return None
-        for thread in {request["thread"], request["shown_on"]} - {None}:
+        request = s.asks.open[request_id]
+        for thread in _threads_of(request):
             _drop(self.in_thread, thread, request_id)
-        _drop(self.of_call, (request["thread"], request["call"]), request_id)
-        s.asks -= request["size"]
+        _drop(self.of_call, (request.thread_id, request.call_id), request_id)
+        s.asked -= request.size
         s.resolved[request_id] = None
         if len(s.resolved) > RECENT_IDS:
             del s.resolved[next(iter(s.resolved))]
-        return request
 
-    def open_request(self, request_id: str, request: dict[str, Any]) -> bool:
+    def open_request(self, request_id: str, request: OpenRequest) -> bool:
         """Remember a request; say whether there is room for it. One alone may ask as much as a
         frame has."""
         s = self._s
-        full = s.asks and s.asks + request["size"] > ev.OPEN_BYTES
-        if len(s.requests) >= ev.MOST_OPEN or full:
+        full = s.asked and s.asked + request.size > ev.OPEN_BYTES
+        if len(s.asks.open) >= ev.MOST_OPEN or full:
             return False
-        s.requests[request_id] = request
-        s.asks += request["size"]
+        request.given = s.late.pop(request_id, None)
+        s.asks.ask(request_id, request)
+        s.asked += request.size
         self._note_request(request_id, request)
         return True
 
     def close_requests(self, line: Line) -> None:
         """Forget the requests of a thread: the normalizer settles them with what they are in."""
         for request_id in list(self.in_thread.get(line.thread, ())):
-            if (request := self._s.requests[request_id])["thread"] == line.thread:
-                self.stray(request_id, request)
-                self.close_request(request_id)
-                self._s.answers.pop(request_id, None)
+            if (request := self._s.asks.open[request_id]).thread_id == line.thread:
+                self.stray(request)
+                self._forget_request(request_id)
+                del self._s.asks.open[request_id]
 
-    def stray(self, request_id: str, request: dict[str, Any]) -> None:
+    def stray(self, request: OpenRequest) -> None:
         """Remember an answer whose request is over without it: it may become words of the user
         (section 5), which nobody is to be shown a second time."""
-        known = self._s.answers.get(request_id)
-        answer = None if known is None else known["answer"]
-        if known is None or answer is None or known["command_id"] is None:
+        given = request.given
+        if given is None or given.answer is None or given.command_id is None:
             return
-        chosen = answer.get("option_ids") or ()
-        labels = [o.get("label") for o in request["options"] if o["id"] in chosen]
-        words = [answer.get("text"), answer.get("reason"), *chosen, *labels]
+        answer, chosen = given.answer, given.answer.option_ids
+        labels = [option.label for option in request.options if option.id in chosen]
+        said = [answer.text, answer.reason, *chosen, *labels]
+        words = [word for word in said if word is not None]
         main = self._s.lines[ev.MAIN]
         turn = main.turn or main.last
-        stray = {"command_id": known["command_id"], "turn": turn, "words": words}
+        stray = Stray(given.command_id, turn, words)
         self._s.strays = [*self._s.strays, stray][-STRAYS:]
 
     def said_as_answer(self, line: Line, text: str) -> str | None:
         """Return the command of the answer that a message was, if any."""
         strays = self._s.strays if line.thread == ev.MAIN else []
-        stray = next((stray for stray in strays if text in stray["words"]), None)
+        stray = next((stray for stray in strays if text in stray.words), None)
         if stray is None:
             return None
         strays.remove(stray)
-        return str(stray["command_id"])
+        return stray.command_id
 
     def asked(self, line: Line) -> list[str]:
         """Return the requests that a thread waits for."""
         return list(self.in_thread.get(line.thread, ()))
 
-    def decided(self, request: dict[str, Any], option_id: object) -> str:
+    def decided(self, request: OpenRequest, option_id: object) -> ev.InteractionOutcome:
         """Return what the choice of an option decides."""
-        for option in request["options"]:
-            if option["id"] == option_id:
-                decision, _ = decision_of(ev.Option(**option))
-                return {"allow": "approved", "deny": "denied"}.get(decision or "", "answered")
+        for option in request.options:
+            if option.id == option_id:
+                decision, _ = decision_of(option)
+                return _DECIDED.get(decision or "", "answered")
         return "answered"
 
     @staticmethod
-    def asked_now(line: Line, request: dict[str, Any]) -> bool:
+    def asked_now(line: Line, request: OpenRequest) -> bool:
         """Say whether a request was asked in the eve turn that a thread is in, or nobody knows."""
-        asked_in = request["turn" if request["thread"] == line.thread else "shown_turn"]
+        asked_in = request.turn if request.thread_id == line.thread else request.shown_turn
         return asked_in is None or asked_in == line.native
 
     def webhook(self, request_id: str) -> str | None:
-        request = self._s.requests.get(request_id)
-        hook = None if request is None else request.get("webhook")
-        return hook if isinstance(hook, str) else None
+        request = self._s.asks.open.get(request_id)
+        return None if request is None else request.webhook
+
+
+def decided_by(command: cmd.AnswerInteraction) -> ev.InteractionOutcome:
+    """Return what the decision of an answer makes of its request."""
+    return _DECIDED.get(command.decision or "", "answered")
+
+
+def _threads_of(request: OpenRequest) -> set[str]:
+    """Return the threads that wait for a request."""
+    return {request.thread_id, request.shown_on or request.thread_id}
 
 
 def _drop(index: dict[K, dict[str, None]], key: K, name: str) -> None:

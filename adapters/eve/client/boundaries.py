@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from adapters import events as ev
-from adapters import raw
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import Ending, Line, Record, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import (
     C_KEYS,
     FAILURE_KEYS,
-    dump,
     error_of,
     rest_of,
     sequence_of,
@@ -100,19 +98,18 @@ class Boundaries:
                     ),
                 ]
         out += self._holding.decide_and_release(line, "unknown")
-        for item in self._s.pending:
+        for item in self._s.ledger.open.values():
             # Inputs are settled before the turn that they own, so that faces can name them in it.
-            mine = item["delivery"] in record.deliveries if item["delivery"] else item["creates"]
-            if line.thread == ev.MAIN and mine and not item["settled"]:
-                item["settled"] = True
-                out.append(raw.settled(item["command_id"], "taken"))
+            mine = item.delivery in record.deliveries if item.delivery else item.creates
+            if line.thread == ev.MAIN and mine:
+                out += self._s.ledger.settle(item.command_id, "taken")
         turn_id = self._turns.turn_id(line, record)
         line.native, line.sequence = native_id, sequence_of(record, line.sequence)
         out.append(self._turns.begin(line, turn_id, record.native, extra=extra))
         return out
 
     def turn_completed(self, line: Line, record: Record) -> list[ev.Event]:
-        return self._end(line, record, {"outcome": "completed"}, C_KEYS)
+        return self._end(line, record, Ending("completed"), C_KEYS)
 
     def turn_cancelled(self, line: Line, record: Record) -> list[ev.Event]:
         if line.turn is None and line.thread == ev.MAIN and self._turns.is_over(line, record):
@@ -120,7 +117,7 @@ class Boundaries:
         out = self._resolving.infer_answered(line, record.native)
         if line.thread == ev.MAIN:
             self._stopping.turn_cancelled()
-        return out + self._end(line, record, {"outcome": "interrupted"}, C_KEYS)
+        return out + self._end(line, record, Ending("interrupted"), C_KEYS)
 
     def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
         """Hear that the backend cancels a turn that has ended: the next boundary is of no turn."""
@@ -139,14 +136,14 @@ class Boundaries:
     def turn_failed(self, line: Line, record: Record) -> list[ev.Event]:
         error = error_of(record.data)
         over = error.code in _LIMIT_CODES
-        ending = {"outcome": "over_budget" if over else "failed", "error": dump(error)}
+        ending = Ending("over_budget" if over else "failed", error)
         return self._end(line, record, ending, FAILURE_KEYS)
 
     def _end(
-        self, line: Line, record: Record, ending: dict[str, Any], known: frozenset[str]
+        self, line: Line, record: Record, ending: Ending, known: frozenset[str]
     ) -> list[ev.Event]:
         """Hold the end of a turn: the boundary after it tells the usage."""
-        self._holding.decide_all(line, "unknown")
+        line.held.decide_all("unknown")
         out: list[ev.Event] = []
         if line.turn is None:
             if self._turns.is_over(line, record):
@@ -155,24 +152,18 @@ class Boundaries:
             line.empty = True
         if line.thread == ev.MAIN:
             # A message that was taken as an answer joins the turn, and S2 does not report it.
-            said = [p for p in self._s.pending if p["delivery"] in record.deliveries]
-            for item in said:
-                self._s.pending.remove(item)
-                if not item["settled"]:
-                    out.append(raw.settled(item["command_id"], "taken"))
-                out += self._inputs.receipt(item, line.turn, record.native, synthetic=True)
-        line.ending = {
-            **ending,
-            "native": dump(record.native),
-            "extra": rest_of(record.data, known),
-        }
-        line.ending_at = record.now
+            ledger = self._s.ledger
+            for item in list(ledger.open.values()):
+                if item.delivery in record.deliveries:
+                    out += ledger.receive(item.command_id, line.turn, native=record.native)
+        ending.native, ending.extra = record.native, rest_of(record.data, known)
+        line.ending, line.ending_at = ending, record.now
         self._dues.wait_for(line)
         return out
 
     def turn_waiting(self, line: Line, record: Record) -> list[ev.Event]:
         on = "tasks" if record.data.get("on") == "tasks" else "input"
-        self._holding.decide_all(line, "allow" if on == "tasks" else "unknown")
+        line.held.decide_all("allow" if on == "tasks" else "unknown")
         if line.turn is None:
             if self._turns.is_over(line, record):
                 return []

@@ -10,9 +10,9 @@ from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
 from adapters.eve.client.places import Places
-from adapters.eve.client.records import SETTLED_WEIGHT, Line, Record, State
+from adapters.eve.client.records import SETTLED_WEIGHT, Line, Outcome, Record, State
 from adapters.eve.client.reports import as_native, no_room
-from adapters.eve.client.values import C_KEYS, dump, rest_of
+from adapters.eve.client.values import C_KEYS, rest_of
 from adapters.jsonvalue import name_of, weight_of
 from adapters.paths import is_segment
 
@@ -49,7 +49,7 @@ class Children:
         self._reads_children = reads_children
 
     def _child(
-        self, line: Line, record: Record, thread: str, **fields: Any
+        self, line: Line, record: Record, thread: str, name: str | None, **fields: Any
     ) -> tuple[Line, list[ev.Event]]:
         """Return the line of a child, and what opens it; one that goes on is opened again. Of one
         that there is no room for it is the parent's, with the report."""
@@ -62,11 +62,13 @@ class Children:
             self._s.lines[thread] = self._s.lines.pop(thread)
             self._members.note(child)
             return child, []
-        child = self._s.lines[thread] = Line(thread, parent=line.thread, name=fields.get("name"))
+        child = self._s.lines[thread] = Line(thread, parent=line.thread, name=name)
         self._places.of(thread)
         self._members.note(child)
         return child, [
-            ev.ThreadStarted(thread_id=thread, parent=line.thread, native=record.native, **fields)
+            ev.ThreadStarted(
+                thread_id=thread, parent=line.thread, name=name, native=record.native, **fields
+            )
         ]
 
     def subagent_called(self, line: Line, record: Record) -> list[ev.Event]:
@@ -80,7 +82,7 @@ class Children:
             line,
             record,
             session,
-            name=name,
+            name,
             kind="remote" if isinstance(data.get("remote"), dict) else "agent",
             call_id=call_id,
             native_id=session,
@@ -102,7 +104,7 @@ class Children:
         return self._child_over(
             self._s.lines[thread],
             record,
-            {"status": "completed", "output": record.data.get("output")},
+            Outcome("completed", record.data.get("output")),
             rest_of(record.data, frozenset({"callId", "subagentName", "output"})),
         )
 
@@ -121,7 +123,7 @@ class Children:
             line,
             record,
             thread,
-            name=name,
+            name,
             kind="tool" if data.get("kind") == "tool" else "agent",
             call_id=call_id,
             task_id=task,
@@ -146,7 +148,7 @@ class Children:
                 line,
                 record,
                 session,
-                name=name,
+                name,
                 kind="remote" if remote else "agent",
                 call_id=name_of(data.get("callId")),
                 task_id=task,
@@ -184,26 +186,28 @@ class Children:
             return as_native(line, record)
         status = data.get("status")
         error = data.get("error")
-        outcome: dict[str, Any] = {
-            "status": status if status in ("completed", "failed", "cancelled") else "completed",
-            "output": data.get("output"),
-        }
+        outcome = Outcome(
+            status if status in ("completed", "failed", "cancelled") else "completed",
+            data.get("output"),
+        )
         if isinstance(error, dict):
-            outcome["error"] = {"code": "task_failed", "message": str(error.get("message") or "")}
+            message = str(error.get("message") or "")
+            outcome.error = ev.ErrorInfo(code="task_failed", message=message)
         return self._child_over(
             self._s.lines[thread], record, outcome, rest_of(data, _TASK_SETTLED_KEYS)
         )
 
     def _child_over(
-        self, child: Line, record: Record, outcome: dict[str, Any], extra: dict[str, Any] | None
+        self, child: Line, record: Record, outcome: Outcome, extra: dict[str, Any] | None
     ) -> list[ev.Event]:
         """Hear that a child is over: its end waits until its own stream has told how."""
-        child.outcome = {**outcome, "native": dump(record.native), "extra": extra}
-        child.outcome_at = record.now
+        outcome.native, outcome.extra = record.native, extra
+        child.outcome, child.outcome_at = outcome, record.now
         self._dues.wait_for(child)
         unread = child.session is not None and not child.closed_stream and self._reads_children
         # The output is in every snapshot while it waits.
-        unread = unread and weight_of(outcome, SETTLED_WEIGHT) <= SETTLED_WEIGHT
+        said = [outcome.output, None if outcome.error is None else outcome.error.message]
+        unread = unread and weight_of(said, SETTLED_WEIGHT) <= SETTLED_WEIGHT
         if unread and (child.turn is not None or child.turns == 0 or child.ending is not None):
             return []
         return self._ends.end_child(child)

@@ -9,13 +9,12 @@ import collections
 import dataclasses
 import zlib
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import orjson
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters import raw
 from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
 from adapters.errors import DragomanError
 from adapters.eve import wire
@@ -95,7 +94,7 @@ class EveClient(ClientCodec):
         self._asks = asks = Asks(s)
         self._holding = holding = Holding(s, dues)
         retries = Retries(s, server, posts)
-        self._inputs = inputs = Inputs(s, live)
+        self._inputs = inputs = Inputs(s, live, asks)
         self._stopping = stopping = Stopping(s, live, posts, asks)
         first = First(s, server, posts, inputs)
         resolving = Resolving(s, server, asks, inputs, stopping)
@@ -120,7 +119,7 @@ class EveClient(ClientCodec):
             Sessions(s, server, dues, members, holding, stopping, ends),
         )
         self._replies = Replies(
-            s, live, server, places, members, retries, inputs, stopping, first, ends
+            s, live, server, places, members, asks, retries, inputs, stopping, first, ends
         )
         self._streams = Streams(s, live, server, places, members, holding, inputs, resolving, ends)
         self._alarms = Alarms(s, dues, members, holding, retries, inputs, stopping, resolving, ends)
@@ -149,7 +148,7 @@ class EveClient(ClientCodec):
     @property
     def generation(self) -> Generation | None:
         """Return the generation of the server, once it is known."""
-        return cast(Generation | None, self._s.generation)
+        return self._s.generation
 
     # Commands.
 
@@ -253,18 +252,11 @@ class EveClient(ClientCodec):
 
     def _state(self) -> bytes:
         """Return the state without the token, which changes with the state."""
-        s = self._s
-        held = {t: line.held for t, line in s.lines.items() if line.held}
-        token = s.token
+        token, self._s.token = self._s.token, None
         try:
-            for thread, events in held.items():
-                s.lines[thread].held = [raw.dump(event) for event in events]
-            s.token = None
-            return format_state(s)
+            return format_state(self._s)
         finally:
-            s.token = token
-            for thread, events in held.items():
-                s.lines[thread].held = events
+            self._s.token = token
 
     @classmethod
     def upgrade(cls, version: int, state: Any) -> Any:
@@ -288,8 +280,6 @@ class EveClient(ClientCodec):
             become(s, held_long(fill(State, stored[1])))
             # Of a position the token is that of the snapshot before.
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
-            for line in s.lines.values():
-                line.held = [raw.load(item) for item in line.held]
         at.by_thread = {thread: p for thread, p in at.by_thread.items() if thread in s.lines}
         at.moved.intersection_update(s.lines)
         self._index()
@@ -353,7 +343,7 @@ class EveClient(ClientCodec):
         if (
             place.text
             and type_ == "message.appended"
-            and not line.held
+            and not line.held.events
             and line.ending is None
             and line.settled is None
             and line.paused is None

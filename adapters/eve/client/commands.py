@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import Call, Request, Support
 from adapters.errors import NotSupported
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
+from adapters.eve.client.asks import Asks, decided_by
 from adapters.eve.client.first import First
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.posts import CREATE_OPTIONS, FOLLOW_UP_OPTIONS, Posts, follow_up_options
 from adapters.eve.client.records import State
-from adapters.eve.client.retries import Retries, is_about, is_waiting
+from adapters.eve.client.retries import Retries
 from adapters.eve.client.server import STEER_FROM, Server
 from adapters.eve.client.stopping import Stopping
 
@@ -61,7 +61,7 @@ class Commands:
         match command:
             case cmd.SendMessage():
                 self._check_message(command)
-            case cmd.Steer() if self._s.requests:
+            case cmd.Steer() if self._s.asks.open:
                 raise NotSupported(
                     "eve: `steer` is impossible while a request is open: "
                     "it would withdraw the request (5.1)"
@@ -137,8 +137,9 @@ class Commands:
             return None
         first, *others = answers
         body: dict[str, Any] = {"inputResponses": []}
-        for command_id, command in answers.items():
-            body["inputResponses"].append(self._asks.response(command_id, command, step=first))
+        for place, (command_id, command) in enumerate(answers.items()):
+            response = self._asks.response(command_id, command, step=first, place=place)
+            body["inputResponses"].append(response)
             body |= follow_up_options(command)
         if beside is not None:
             command_id, message = beside
@@ -153,16 +154,22 @@ class Commands:
         in a turn of its own after the answer to a child's request; after a limit it may be lost."""
         s = self._s
         asked = {command.request_id for command in answers.values()}
-        for request_id, request in s.requests.items():
+        for request_id, request in s.asks.open.items():
             if request_id in asked:
                 asked.remove(request_id)
-                if request["thread"] != ev.MAIN or request["kind"] not in ("approval", "question"):
+                if request.thread_id != ev.MAIN or request.kind not in ("approval", "question"):
                     return False
-            elif not s.answers.get(request_id, {}).get("settled"):
+            elif request.given is None or not request.given.taken:
                 return False
         return s.generation == "T" and not asked and not s.unsaid
 
-    def _send(self, command_id: str, command: cmd.SendMessage, *, kind: str = "message") -> Call:
+    def _send(
+        self,
+        command_id: str,
+        command: cmd.SendMessage,
+        *,
+        kind: Literal["message", "steer"] = "message",
+    ) -> Call:
         s = self._s
         creates = s.session is None
         body = self._posts.said(command, CREATE_OPTIONS if creates else FOLLOW_UP_OPTIONS)
@@ -209,32 +216,32 @@ class Commands:
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         """Look for a command in the stream: nothing else of an eve tells (section 5)."""
         s = self._s
-        if s.first is not None and s.first["command_id"] == command_id:
+        if s.first is not None and s.first.command_id == command_id:
             # Nothing was said yet: a session that was perhaps made is empty, and another is made.
-            return None if s.first["next"] else self._first.prewarm(command_id)
-        if any(is_about(retry, command_id) and is_waiting(retry) for retry in s.retries):
+            return None if s.first.next else self._first.prewarm(command_id)
+        if any(retry.is_about(command_id) and retry.again.waits for retry in s.retries):
             # Refused for now, and so not taken: waiting goes on.
             return None
         if s.session is None:
             # A create without an answer leaves no name to look under.
-            s.pending = [item for item in s.pending if item["command_id"] != command_id]
+            s.ledger.drop(command_id)
             return None
         if isinstance(command, cmd.SendMessage):
             self._inputs.expect(command_id, command.content, "message")
         elif isinstance(command, cmd.Steer):
             self._inputs.expect(command_id, (ev.Text(text=command.text),), "steer")
-        elif isinstance(command, cmd.AnswerInteraction) and command.request_id in s.requests:
-            decided = {"allow": "approved", "deny": "denied"}.get(command.decision or "")
-            if command.request_id not in s.answers:
-                self._asks.remember_answer(command_id, command, decided or "answered")
-        self._inputs.doubt(command_id)
+        elif isinstance(command, cmd.AnswerInteraction):
+            request = s.asks.open.get(command.request_id)
+            if request is not None and request.given is None:
+                self._asks.remember_answer(command_id, command, decided_by(command))
+        s.silence.doubt(command_id)
         return None
 
     def take_calls(self) -> list[Call]:
         """Return what is to be sent now."""
         s = self._s
         calls: list[Call] = []
-        if s.first is not None and s.first["next"]:
+        if s.first is not None and s.first.next:
             calls.append(self._first.post_first(s.first))
         calls += self._retries.take()
         return calls + self._stopping.take()

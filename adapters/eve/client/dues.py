@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import heapq
 
+from adapters.driving.held import HOLD_MS
 from adapters.eve.client.records import RECENT_IDS, Line, State
-
-HOLD_MS = 250
-"""How long a tool call waits for evidence of its permission (design section 3)."""
 
 END_HOLD_MS = 2_000
 """How long the end of a turn waits for its boundary (design section 3)."""
@@ -31,9 +29,7 @@ class Dues:
         self.heap: list[tuple[int, str]] = []
 
     def _due_of(self, line: Line) -> int | None:
-        times: list[int] = []
-        if line.held:
-            times.append(line.held_at + HOLD_MS)
+        times = [] if line.held.due is None else [line.held.due]
         if line.settled is not None:
             times.append(line.settled_at + HOLD_MS)
         if line.ending is not None:

@@ -12,11 +12,10 @@ from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members
 from adapters.eve.client.places import Places
-from adapters.eve.client.records import Line, Live, State
+from adapters.eve.client.records import Control, Ending, Line, Live, Outcome, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
-from adapters.eve.client.values import dump
 
 OVER_MOST = 64
 """Children that are over and remembered, since they may go on: the newest. One that goes on after
@@ -27,11 +26,11 @@ SESSION_LOST = "backend_session_lost"
 TURN_LOST = "turn_end_missing"
 """The error code of a turn that the backend has no more, while it keeps the session."""
 
-_HELD_BACK = {
-    "code": "message_held_back",
-    "message": "eve: the server holds the message back: a cancel made it forget that a request was "
+_HELD_BACK = ev.ErrorInfo(
+    code="message_held_back",
+    message="eve: the server holds the message back: a cancel made it forget that a request was "
     "answered, and it waits for the answer again.",
-}
+)
 
 
 class Ends:
@@ -81,7 +80,7 @@ class Ends:
         """End what runs as failed: the session does not show any more."""
         s = self._s
         error = ev.ErrorInfo(code=SESSION_LOST, message=error.message, details=error.details)
-        taken = [item["command_id"] for item in s.pending if item["settled"]]
+        taken = [item.command_id for item in s.ledger.open.values() if item.taken]
         out = self._close_inputs(error)
         if taken and s.lines[ev.MAIN].turn is None:
             # Nothing came of what was taken, and whoever said it waits for an end.
@@ -96,35 +95,32 @@ class Ends:
         for line in list(s.lines.values()):
             out += self._holding.decide_and_release(line, "unknown")
             if line.turn is not None:
-                line.ending = {"outcome": "failed", "error": dump(error)}
+                line.ending = Ending("failed", error)
                 out += self.flush(line)
             if line.thread != ev.MAIN:
                 self._members.close_stream(line)
         s.control, s.reset_at = 0, None
-        s.answers.clear()
+        for request in s.asks.open.values():
+            request.given = None
+        s.late.clear()
         return out
 
     def _close_inputs(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
         """Settle what will not show any more; a message that was taken gets its receipt (law 7)."""
         s = self._s
-        out: list[ev.Event] = []
-        for item in s.pending:
-            if item["settled"]:
-                out += self._inputs.receipt(item, None, None, synthetic=True)
-            else:
-                out.append(raw.settled(item["command_id"], "unknown", error))
-            s.doubtful.pop(item["command_id"], None)
-        out += self._stopping.close()
-        for command_id in s.doubtful:
-            out.append(raw.settled(command_id, "unknown", error))
-        s.pending, s.doubtful, s.retries = [], {}, []
+        for command_id in s.ledger.open:
+            s.silence.forget(command_id)
+        out = [*s.ledger.lost(error), *self._stopping.close()]
+        out += [raw.settled(command_id, "unknown", error) for command_id in s.silence.open]
+        s.silence.clear()
+        s.retries = []
         return out
 
     def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:
         """End a turn as failed that the backend does not have any more, and not the session."""
         out = self._holding.decide_and_release(line, "unknown")
         error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
-        line.ending = {"outcome": "failed", "error": dump(error)}
+        line.ending = Ending("failed", error)
         return out + self.flush(line, usage)
 
     def _forget_children(self) -> list[ev.Event]:
@@ -152,13 +148,12 @@ class Ends:
         ending, line.ending = line.ending, None
         if ending is None:
             return []
-        if "control" in ending:
-            return [raw.load(ending["control"])]
-        line.owed = not ending.get("bounded")
+        if isinstance(ending, Control):
+            return [ending.event]
+        line.owed = not ending.bounded
         if line.turn is None:
             return []
-        native = ev.NativeRef(**ending["native"]) if ending.get("native") else None
-        outcome = ending["outcome"]
+        native, outcome = ending.native, ending.outcome
         out: list[ev.Event] = []
         rests = False
         if outcome == "completed" and self._server.folds:
@@ -175,13 +170,13 @@ class Ends:
                     on="input",
                     usage=usage,
                     native=native,
-                    extra=ending.get("extra"),
+                    extra=ending.extra,
                 )
             )
         if rests:
             # Where a child has asked, the pause is told with the request.
             return out
-        error = ending.get("error")
+        error = ending.error
         held_back = line.empty and line.heard is not None and self._s.generation == "T"
         if outcome == "completed" and held_back:
             # Section 8.2: T holds a message back while it waits for an answer, but none is asked.
@@ -192,10 +187,10 @@ class Ends:
                 thread_id=line.thread,
                 turn_id=line.turn,
                 outcome=outcome,
-                error=None if error is None else ev.ErrorInfo(**error),
+                error=error,
                 usage=usage,
                 native=native,
-                extra=ending.get("extra"),
+                extra=ending.extra,
             )
         )
         return out + self.turn_over(line)
@@ -225,7 +220,7 @@ class Ends:
         out: list[ev.Event] = []
         if line.thread == ev.MAIN:
             out += self._stopping.turn_over()
-            s.strays = [stray for stray in s.strays if stray["turn"] == line.last]
+            s.strays = [stray for stray in s.strays if stray.turn == line.last]
             if self._members.open:
                 s.orphans_at = line.ending_at + CHILD_HOLD_MS
         elif line.outcome is not None:
@@ -249,7 +244,9 @@ class Ends:
             out += self.flush(line)
         out += self._close_inputs(error)
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
-        s.requests, s.answers, s.asks = {}, {}, 0
+        s.asks.clear()
+        s.late.clear()
+        s.asked = 0
         for line in s.lines.values():
             line.outcome = None
         for room in (self._members, self._holding, self._asks, self._dues):
@@ -273,7 +270,7 @@ class Ends:
         if outcome is None:
             if line.done:
                 return out
-            outcome = {"status": "failed", "synthetic": True}
+            outcome = Outcome("failed", synthetic=True)
         if line.ending is not None:
             out += self.flush(line)
         line.done = True
@@ -284,17 +281,15 @@ class Ends:
         self._asks.close_requests(line)
         self._members.note(line)
         out += self._forget_children()
-        error = outcome.get("error")
-        native = outcome.get("native")
         out.append(
             ev.ThreadEnded(
                 thread_id=line.thread,
-                status=outcome["status"],
-                output=outcome.get("output"),
-                error=None if error is None else ev.ErrorInfo(**error),
-                native=None if native is None else ev.NativeRef(**native),
-                extra=outcome.get("extra"),
-                synthetic=outcome.get("synthetic", False),
+                status=outcome.status,
+                output=outcome.output,
+                error=outcome.error,
+                native=outcome.native,
+                extra=outcome.extra,
+                synthetic=outcome.synthetic,
             )
         )
         return out

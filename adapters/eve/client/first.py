@@ -12,7 +12,7 @@ from adapters.errors import ErrorCode
 from adapters.eve import wire
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import State
+from adapters.eve.client.records import FirstMessage, State
 from adapters.eve.client.server import Server
 from adapters.eve.client.values import refusal
 from adapters.jsonvalue import parse_json
@@ -48,12 +48,11 @@ class First:
             return create
         follow_up = {name: body[name] for name in body if name not in _CREATE_ONLY}
         follow_up["turnPolicy"] = "queue"
-        self._s.first = {
-            "next": None,
-            "command_id": command_id,
-            "create": held_long(create.request.body.decode()),
-            "message": held_long(body_of(follow_up).decode()),
-        }
+        self._s.first = FirstMessage(
+            command_id=command_id,
+            create=held_long(create.request.body.decode()),
+            message=held_long(body_of(follow_up).decode()),
+        )
         return self.prewarm(command_id)
 
     def prewarm(self, command_id: str) -> Call:
@@ -61,7 +60,7 @@ class First:
         first: dict[str, Any] = {}
         if self._s.first is not None:
             # Without the marks of its files it is JSON.
-            whole = cast(dict[str, Any], parse_json(self._s.first["create"].replace("\0", "")))
+            whole = cast(dict[str, Any], parse_json(self._s.first.create.replace("\0", "")))
             first = {name: whole[name] for name in _CREATE_ONLY & whole.keys()}
         return self._posts.post("prewarm", wire.SESSION_PATH, first or None, command_id)
 
@@ -78,9 +77,9 @@ class First:
         if ok:
             self._server.learn(response, body)
         if ok and s.session is not None:
-            first["next"] = "message"
+            first.next = "message"
         elif response.status == 400:
-            first["next"] = "create"
+            first.next = "create"
         else:
             s.first = None
             error = refusal(response)
@@ -92,11 +91,10 @@ class First:
             return self._inputs.not_sent(command_id, error)
         return []
 
-    def post_first(self, first: dict[str, Any]) -> Call:
+    def post_first(self, first: FirstMessage) -> Call:
         """Return the call that carries the first message."""
-        command_id: str = first["command_id"]
         self._s.first = None
-        if first["next"] == "create":
-            return self._posts.raw_post("create", wire.SESSION_PATH, first["create"], command_id)
-        message = self._posts.with_token(first["message"])
-        return self._posts.raw_post("message", self._posts.path(), message, command_id)
+        if first.next == "create":
+            return self._posts.raw_post("create", wire.SESSION_PATH, first.create, first.command_id)
+        message = self._posts.with_token(first.message)
+        return self._posts.raw_post("message", self._posts.path(), message, first.command_id)

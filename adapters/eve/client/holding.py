@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 from adapters import events as ev
 from adapters.eve.client.dues import Dues
-from adapters.eve.client.records import RECENT_IDS, Line, State
+from adapters.eve.client.records import RECENT_IDS, Line, OpenCall, State
 
 HELD_MOST = 256
 """Events of a thread that wait for the permission of a call: as many as one frame may ask for."""
@@ -49,21 +47,19 @@ class Holding:
         for line in self._s.lines.values():
             for call_id, call in line.calls.items():
                 self.callers.setdefault(call_id, {})[line.thread] = None
-                self.open_calls += not call["returned"]
+                self.open_calls += not call.returned
 
     def hold(self, line: Line, events: list[ev.Event], size: int, now: int) -> list[ev.Event]:
         """Keep back undecided calls, and what may not overtake them; where it is too much, nobody
         waits to know their permission."""
-        if not line.held and not any(type(event) is ev.ToolCalled for event in events):
+        held = line.held
+        if not held.events and not any(type(event) is ev.ToolCalled for event in events):
             return events
-        began = not line.held
-        if began:
-            line.held_at = now
-        line.held += events
-        line.held_bytes += size
+        began = not held.events
+        held.take(events, now, size)
         self._s.held_bytes += size
         out = self.released(line)
-        if len(line.held) > HELD_MOST or (line.held and self._s.held_bytes > HELD_BYTES):
+        if len(held.events) > HELD_MOST or (held.events and self._s.held_bytes > HELD_BYTES):
             out += self.decide_and_release(line, "unknown")
         if began:
             self._dues.wait_for(line)
@@ -71,96 +67,67 @@ class Holding:
 
     def released(self, line: Line) -> list[ev.Event]:
         """Return what may go: calls in the order in which they were asked for (section 8.1)."""
-        out: list[ev.Event] = []
-        kept: list[ev.Event] = []
-        held: set[str] = set()
-        stopped = False
-        for event in line.held:
-            if stopped:
-                kept.append(event)
-            elif isinstance(event, ev.ToolCalled):
-                call = line.calls.get(event.call_id)
-                permission = "unknown" if call is None else call["permission"]
-                if permission is None or held:
-                    kept.append(event)
-                    held.add(event.call_id)
-                else:
-                    out.append(event.model_copy(update={"permission": permission}))
-            elif isinstance(event, ev.ToolProgressed | ev.ToolReturned) and event.call_id in held:
-                kept.append(event)
-            elif kept and event.TYPE not in _OVERTAKING:
-                stopped = True
-                kept.append(event)
-            else:
-                out.append(event)
-        line.held = kept
-        if not kept:
-            self._s.held_bytes -= line.held_bytes
-            line.held_bytes = 0
+        size = line.held.size
+        out = line.held.go(_OVERTAKING)
+        self._s.held_bytes -= size - line.held.size
         return out
 
     def decide(self, line: Line, call_id: object, permission: ev.Permission) -> None:
         """Take the permission of a call, where it is not known yet."""
-        call = line.calls.get(call_id) if isinstance(call_id, str) else None
-        if call is not None and call["permission"] is None:
-            call["permission"] = permission
-            line.undecided.pop(cast(str, call_id), None)
-
-    def decide_all(self, line: Line, permission: ev.Permission) -> None:
-        """Take the permission of all calls of a thread."""
-        for call_id in list(line.undecided):
-            self.decide(line, call_id, permission)
+        if isinstance(call_id, str):
+            line.held.decide(call_id, permission)
 
     def decide_and_release(self, line: Line, permission: ev.Permission) -> list[ev.Event]:
         """Take the permission of all calls of a thread, and return what has waited."""
-        self.decide_all(line, permission)
+        line.held.decide_all(permission)
         return self.released(line)
 
-    def take_call(self, line: Line, call_id: str, call: dict[str, Any]) -> bool:
+    def take_call(self, line: Line, call_id: str, call: OpenCall) -> bool:
         """Remember a call that is asked for; say whether there is room for it."""
         s = self._s
-        full = s.inputs and s.inputs + call["size"] > ev.CALLS_BYTES
+        full = s.inputs and s.inputs + call.size > ev.CALLS_BYTES
         if self.open_calls >= ev.MOST_CALLS or full:
             return False
         self._forget_call(line, call_id)
         line.calls[call_id] = call
-        line.undecided[call_id] = None
         self.callers.setdefault(call_id, {})[line.thread] = None
         self.open_calls += 1
-        s.inputs += call["size"]
+        s.inputs += call.size
         return True
 
     def call_returned(self, line: Line, call_id: str) -> None:
         """Hear that a call is open no more: some of these are remembered."""
         call, s = line.calls.get(call_id), self._s
-        if call is None or call["returned"]:
+        if call is None or call.returned:
             return
-        call["returned"] = True
+        call.returned = True
         self.open_calls -= 1
-        s.inputs -= call["size"]
+        s.inputs -= call.size
         s.returned[f"{line.thread}/{call_id}"] = [line.thread, call_id]
         while len(s.returned) > RECENT_IDS:
             thread, oldest = s.returned.pop(next(iter(s.returned)))
             owner = s.lines.get(thread)
-            if owner is not None and owner.calls.get(oldest, {}).get("returned"):
+            old = None if owner is None else owner.calls.get(oldest)
+            if owner is not None and old is not None and old.returned:
                 self._forget_call(owner, oldest)
 
     def _forget_call(self, line: Line, call_id: str) -> None:
         call = line.calls.pop(call_id, None)
         if call is None:
             return
-        line.undecided.pop(call_id, None)
+        line.held.decide(call_id, "unknown")
         self._s.returned.pop(f"{line.thread}/{call_id}", None)
         callers = self.callers[call_id]
         del callers[line.thread]
         if not callers:
             del self.callers[call_id]
-        if not call["returned"]:
+        if not call.returned:
             self.open_calls -= 1
-            self._s.inputs -= call["size"]
+            self._s.inputs -= call.size
 
     def forget_turn(self, line: Line) -> None:
         """Forget what only an open turn has."""
+        line.held.decide_all("unknown")
         for call_id in list(line.calls):
             self._forget_call(line, call_id)
         self._s.unrelayed -= len(line.unrelayed)

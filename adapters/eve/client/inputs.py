@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Literal
 
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call
+from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import flattened
-from adapters.eve.client.records import Live, State
-from adapters.eve.client.retries import is_about, is_waiting
-from adapters.eve.client.values import dump
+from adapters.eve.client.records import Answered, Live, Message, State
 from adapters.longtext import held_long
-
-RECOVER_MS = 10_000
-"""How long the stream may take to show a command that a crash or a lost answer left in doubt."""
-
-CATCH_UP_MS = 1_000
-"""How long a stream that was opened again is read until its silence counts: what it holds already
-comes at once. Ours."""
 
 
 class Inputs:
     """Commands that are on their way."""
 
-    __slots__ = ("_live", "_s", "shown")
+    __slots__ = ("_asks", "_live", "_s", "shown")
 
-    def __init__(self, state: State, live: Live) -> None:
+    def __init__(self, state: State, live: Live, asks: Asks) -> None:
         self._s = state
+        self._asks = asks
         self._live = live
         # Answers that the stream has shown before the reply to their request was there.
         self.shown: set[str] = set()
@@ -35,37 +28,25 @@ class Inputs:
     def expect(
         self,
         command_id: str,
-        content: tuple[Any, ...],
-        kind: str,
+        content: tuple[ev.Content, ...],
+        kind: Literal["message", "steer"],
         *,
         creates: bool = False,
         step: str | None = None,
     ) -> None:
         """Remember a message, of which the stream will show a receipt."""
-        if any(item["command_id"] == command_id for item in self._s.pending):
+        if command_id in self._s.ledger.open:
             return
-        known = {
-            "command_id": command_id,
-            "kind": kind,
-            "flat": flattened(content),
-            "content": [dump(block) for block in content],
-            "delivery": None,
-            "settled": False,
-            "creates": creates,
-            "step": step,
-        }
-        self._s.pending.append(held_long(known))
-
-    def doubt(self, command_id: str) -> None:
-        """Remember that a command may have arrived."""
-        self._s.doubtful.setdefault(command_id, {"at": None})
+        flat = flattened(content)
+        message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
+        self._s.ledger.expect(held_long(message))
 
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""
         s = self._s
-        s.pending = [item for item in s.pending if item["command_id"] != command_id]
-        s.retries = [item for item in s.retries if item["command_id"] != command_id]
-        s.doubtful.pop(command_id, None)
+        s.ledger.drop(command_id)
+        s.retries = [retry for retry in s.retries if retry.command_id != command_id]
+        s.silence.forget(command_id)
         out = [raw.settled(command_id, "refused", error)]
         return out + self.release_claims(command_id)
 
@@ -75,15 +56,10 @@ class Inputs:
 
     def release_claims(self, command_id: str) -> list[ev.Event]:
         """Let the requests be answered again that a command has answered."""
-        out: list[ev.Event] = []
-        for request_id, answer in list(self._s.answers.items()):
-            if answer["command_id"] != command_id:
-                continue
-            del self._s.answers[request_id]
-            request = self._s.requests.get(request_id)
-            if request is not None:
-                out.append(raw.released(request_id, command_id, thread_id=request["thread"]))
-        return out
+        late = self._s.late
+        for request_id in [name for name, given in late.items() if given.command_id == command_id]:
+            del late[request_id]
+        return self._s.asks.release(command_id)
 
     def all_in_doubt(self, call: Call, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """Doubt all commands of a call."""
@@ -93,10 +69,7 @@ class Inputs:
 
     def in_doubt(self, command_id: str, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """The backend may have it: the stream will show (section 2: a 500 says nothing)."""
-        self.doubt(command_id)
-        doubt = self._s.doubtful[command_id]
-        if doubt["at"] is None and self._live.opened_at is not None:
-            doubt["at"] = now + RECOVER_MS
+        self._s.silence.doubt(command_id, None if self._live.opened_at is None else now)
         message = f"{error.message} The stream will show whether it arrived."
         return [raw.in_doubt(message, error.code)]
 
@@ -107,100 +80,47 @@ class Inputs:
         self.shown -= shown
         return call.without(shown) if shown else call
 
-    def opened(self, now: int) -> bool:
-        """Hear that the stream is open which is to show what is in doubt; say whether it is."""
-        new = [item for item in self._s.doubtful.values() if item["at"] is None]
-        for item in new:
-            item["at"] = now + RECOVER_MS
-        return bool(new)
-
-    def due(self) -> list[int]:
-        """Return the times at which silence is evidence."""
-        dues = [self._decided_at(item) for item in self._s.doubtful.values()]
-        return [due for due in dues if due is not None]
+    def due(self) -> int | None:
+        """Return when silence is evidence."""
+        return self._s.silence.due_since(self._live.opened_at)
 
     def tick(self, now: int) -> list[ev.Event]:
         """Settle what the stream has not shown in time."""
-        out: list[ev.Event] = []
-        for command_id, item in list(self._s.doubtful.items()):
-            due = self._decided_at(item)
-            if due is not None and now >= due:
-                out += self._nothing_shows(command_id)
-        return out
-
-    def _decided_at(self, item: dict[str, Any]) -> int | None:
-        """Return when silence is evidence: the time is over, and the stream has been read."""
-        if item["at"] is None or self._live.opened_at is None:
-            return None
-        return max(cast(int, item["at"]), self._live.opened_at + CATCH_UP_MS)
+        unseen = self._s.silence.unseen(now, self._live.opened_at)
+        return [event for command_id in unseen for event in self._nothing_shows(command_id)]
 
     def _nothing_shows(self, command_id: str) -> list[ev.Event]:
         """Settle a command of which nothing is seen."""
         s = self._s
-        s.doubtful.pop(command_id, None)
-        known = [item for item in s.pending if item["command_id"] == command_id]
-        if known and known[0]["settled"]:
+        s.silence.forget(command_id)
+        known = s.ledger.open.get(command_id)
+        if known is not None and known.taken:
             return []
-        s.pending = [item for item in s.pending if item["command_id"] != command_id]
+        s.ledger.drop(command_id)
         error = ev.ErrorInfo(
             code="no_evidence", message="eve: the stream shows nothing of the command"
         )
         return [raw.settled(command_id, "unknown", error), *self.release_claims(command_id)]
 
-    def receipt(
-        self,
-        item: dict[str, Any],
-        turn_id: str | None,
-        native: ev.NativeRef | None,
-        *,
-        synthetic: bool = False,
-        extra: dict[str, Any] | None = None,
-    ) -> list[ev.Event]:
-        """Return that the agent has what was said."""
-        if item["kind"] == "steer" and turn_id is not None:
-            return [
-                ev.GuidanceReceived(
-                    thread_id=ev.MAIN,
-                    turn_id=turn_id,
-                    text=item["flat"],
-                    command_id=item["command_id"],
-                    native=native,
-                    synthetic=synthetic,
-                    extra=extra,
-                )
-            ]
-        return [
-            ev.MessageReceived(
-                thread_id=ev.MAIN,
-                turn_id=turn_id,
-                message_id=item["command_id"],
-                content=tuple(item["content"]),
-                command_id=item["command_id"],
-                native=native,
-                synthetic=synthetic,
-                extra=extra,
-            )
-        ]
-
-    def arrived(self, known: dict[str, Any]) -> list[ev.Event]:
+    def arrived(self, known: Answered | Message) -> list[ev.Event]:
         """Take the effect of an answer or of a message as the proof that it arrived, and all that
         was posted with it, whatever becomes of the request's reply."""
         s = self._s
-        step = known.get("step")
         together = [known]
-        if step is not None:
-            others = (*s.answers.values(), *s.pending)
-            together += [one for one in others if one is not known and one.get("step") == step]
+        if known.step is not None:
+            together += [one for one in self._asks.together(known.step) if one is not known]
+            said = s.ledger.open.values()
+            together += [one for one in said if one is not known and one.step == known.step]
         out: list[ev.Event] = []
         for one in together:
-            if one["settled"]:
+            command_id = one.command_id
+            if one.taken or command_id is None:
                 continue
-            one["settled"] = True
-            command_id = one["command_id"]
-            waits = any(is_about(r, command_id) and is_waiting(r) for r in s.retries)
-            if s.doubtful.pop(command_id, None) is None and not waits:
+            one.taken = True
+            waits = any(r.is_about(command_id) and r.again.waits for r in s.retries)
+            if not s.silence.forget(command_id) and not waits:
                 self.shown.add(command_id)
             out.append(raw.settled(command_id, "taken"))
-        proved = [one["command_id"] for one in together]
-        s.retries = [r for r in s.retries if not any(is_about(r, name) for name in proved)]
+        proved = [one.command_id for one in together if one.command_id is not None]
+        s.retries = [r for r in s.retries if not any(map(r.is_about, proved))]
         return out

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from adapters import events as ev
-from adapters import raw
 from adapters.errors import OFFENDING_LIMIT
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
@@ -13,7 +10,7 @@ from adapters.eve.client.contents import content_of
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.places import Places
-from adapters.eve.client.records import SAID_MOST, Line, Record, State
+from adapters.eve.client.records import SAID_MOST, Line, Message, Record, State
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import C_KEYS, digest_of, rest_of
 from adapters.jsonvalue import format_json, text_of
@@ -60,7 +57,7 @@ class Messages:
         whole = text = text if isinstance(text, str) else ""
         native_turn = text_of(data.get("turnId"))
         new = record.deliveries.keys() - line.deliveries
-        if line.aside and all(item["flat"] != text for item in self._s.pending):
+        if line.aside and all(item.flat != text for item in self._s.ledger.open.values()):
             if text == line.aside:
                 line.heard, line.heard_at = text, line.steps
                 return []
@@ -75,7 +72,7 @@ class Messages:
         if len(line.said) > SAID_MOST:
             del line.said[next(iter(line.said))]
         line.heard, line.heard_at = self._to_remember(line, whole), line.steps
-        self._holding.decide_all(line, "unknown")
+        line.held.decide_all("unknown")
         out: list[ev.Event] = []
         if line.turn is None or line.paused is not None:
             was_empty = line.empty
@@ -95,18 +92,16 @@ class Messages:
                 )
             )
             return out
-        self._s.pending.remove(item)
-        if item["step"] is not None:
+        if item.step is not None:
             out += self._inputs.arrived(item)
         else:
-            self._s.doubtful.pop(item["command_id"], None)
-            self._s.retries = [r for r in self._s.retries if r["command_id"] != item["command_id"]]
-            if not item["settled"]:
-                out.append(raw.settled(item["command_id"], "taken"))
-        return out + self._inputs.receipt(
-            item,
+            self._s.silence.forget(item.command_id)
+            self._s.retries = [r for r in self._s.retries if r.command_id != item.command_id]
+        return out + self._s.ledger.receive(
+            item.command_id,
             self._turns.current(line, record),
-            record.native,
+            native=record.native,
+            synthetic=False,
             extra=rest_of(data, _RECEIVED_KEYS),
         )
 
@@ -114,12 +109,12 @@ class Messages:
         """Hear how a record begins that is too long to be read: that of a message says the words
         twice. One of ours whose words begin in the same way has its receipt."""
         said = offending.partition(b'"message":')[2]
-        for item in self._s.pending:
-            text = item["flat"]
+        for item in self._s.ledger.open.values():
+            text = item.flat
             if len(text) < LONG_MESSAGE or len(said) < SAME:
                 continue
             if format_json(text[: len(said)]).startswith(said):
-                delivery = item["delivery"]
+                delivery = item.delivery
                 native = ev.NativeRef(dialect=wire.DIALECT, type="message.received")
                 deliveries = {} if delivery is None else {delivery: None}
                 record = Record("message.received", {"message": text}, deliveries, native, now)
@@ -131,20 +126,20 @@ class Messages:
         short = line.thread == ev.MAIN or len(text) <= CHILD_HEARD
         return text if short and self._s.generation in (None, "T") else ""
 
-    def _matching(self, line: Line, record: Record, text: str) -> dict[str, Any] | None:
+    def _matching(self, line: Line, record: Record, text: str) -> Message | None:
         """Return the message of ours that a record reports: by its delivery, else by its words."""
         if line.thread != ev.MAIN:
             return None
-        pending = self._s.pending
+        pending = self._s.ledger.open.values()
         for item in pending:
-            mine = item["delivery"] is not None and item["delivery"] in record.deliveries
-            if mine and (item["delivery"] not in line.deliveries or item["flat"] == text):
+            mine = item.delivery is not None and item.delivery in record.deliveries
+            if mine and (item.delivery not in line.deliveries or item.flat == text):
                 return item
-        loose = [p for p in pending if p["delivery"] is None or not record.deliveries]
+        loose = [p for p in pending if p.delivery is None or not record.deliveries]
         for item in loose:
-            if item["flat"] == text or item["creates"]:
+            if item.flat == text or item.creates:
                 return item
         # T names no deliveries: one message is on its way, and one message came.
-        if self._s.generation == "T" and len(loose) == 1 and loose[0]["settled"]:
+        if self._s.generation == "T" and len(loose) == 1 and loose[0].taken:
             return loose[0]
         return None

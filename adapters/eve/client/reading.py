@@ -16,7 +16,7 @@ from adapters.eve.client.children import Children
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.messages import Messages
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import Ending, Line, Record, State
 from adapters.eve.client.reports import as_native, too_many
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.sessions import Sessions
@@ -138,9 +138,10 @@ class Reading:
         if line.settled is not None and type_ != "input.resolved":
             out += self._resolving.settle(line, line.settled)
         if line.ending is not None and type_ != "session.waiting":
-            if type_ in ("session.completed", "session.failed"):
+            over = type_ in ("session.completed", "session.failed")
+            if over and isinstance(line.ending, Ending):
                 # The session ends with the turn: nothing says that it waits.
-                line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: False}
+                line.ending.extra = {**(line.ending.extra or {}), wire.BOUNDARY: False}
             out += self._ends.flush(line)
         return out
 

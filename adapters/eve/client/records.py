@@ -6,6 +6,12 @@ import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from adapters import events as ev
+from adapters.driving.again import Again
+from adapters.driving.asks import Ask, Asks, Given
+from adapters.driving.held import Held
+from adapters.driving.ledger import Input, Ledger
+from adapters.driving.silence import Silence
+from adapters.raw import Raw
 
 RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
@@ -22,7 +28,7 @@ Generation = Literal["T", "S1", "S2"]
 
 
 @dataclasses.dataclass(slots=True)
-class _Place:
+class Place:
     """How far the stream of a thread was read, and the blocks that it is in: what deltas change."""
 
     count: int = 0
@@ -32,7 +38,71 @@ class _Place:
 
 
 @dataclasses.dataclass(slots=True)
-class _Line:
+class OpenCall:
+    """A call of a turn, asked for in the step of that number (`Line.steps`). `size` is how many
+    bytes its input has as JSON."""
+
+    kind: ev.CallKind
+    step: int
+    size: int
+    returned: bool = False
+
+
+TurnOutcome = Literal["completed", "failed", "interrupted", "over_budget"]
+
+ChildStatus = Literal["completed", "failed", "cancelled"]
+
+
+@dataclasses.dataclass(slots=True)
+class Ending:
+    """The end of a turn that waits for its boundary; `bounded` where that has come, and may be
+    taken back."""
+
+    outcome: TurnOutcome
+    error: ev.ErrorInfo | None = None
+    native: ev.NativeRef | None = None
+    extra: dict[str, Any] | None = None
+    bounded: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Control:
+    """A change of the context outside of turns, which waits for the usage that it led to."""
+
+    event: Raw
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """The end of a child, as its parent has told it."""
+
+    status: ChildStatus
+    output: Any = None
+    error: ev.ErrorInfo | None = None
+    native: ev.NativeRef | None = None
+    extra: dict[str, Any] | None = None
+    synthetic: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Settlement:
+    """An `approval.settled`: its data as they came."""
+
+    data: dict[str, Any]
+    native: ev.NativeRef
+
+
+@dataclasses.dataclass(slots=True)
+class Agent:
+    """Who works in a thread, as far as is known."""
+
+    id: str | None
+    name: str | None
+    model: str | None
+
+
+@dataclasses.dataclass(slots=True)
+class Line:
     """One thread: where its stream is, and what is open in it; deltas of an open block leave it."""
 
     thread: str
@@ -71,44 +141,136 @@ class _Line:
     step_top: int = -1
     step_open: bool = False
     step_done: bool = True
-    # Those calls of a turn that have not returned, and some that have; whose permission is open;
-    # digests of the messages of the eve turn.
-    calls: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    undecided: dict[str, None] = dataclasses.field(default_factory=dict)
+    # Those calls of a turn that have not returned, and some that have; digests of the messages of
+    # the eve turn.
+    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
     said: dict[str, None] = dataclasses.field(default_factory=dict)
     deliveries: list[str] = dataclasses.field(default_factory=list)
-    agent: dict[str, Any] | None = None
-    ending: dict[str, Any] | None = None
+    agent: Agent | None = None
+    ending: Ending | Control | None = None
     ending_at: int = 0
     # An approval of which only `approval.settled` has come.
-    settled: dict[str, Any] | None = None
+    settled: Settlement | None = None
     settled_at: int = 0
-    held: list[Any] = dataclasses.field(default_factory=list)
-    held_at: int = 0
-    held_bytes: int = 0
+    held: Held = dataclasses.field(default_factory=Held)
     # What `State.tasks` knows a child by.
     names: list[str] = dataclasses.field(default_factory=list)
     # A child that is over: `outcome` waits for its own stream, then it is `done`.
-    outcome: dict[str, Any] | None = None
+    outcome: Outcome | None = None
     outcome_at: int = 0
     done: bool = False
     closed_stream: bool = False
 
 
 @dataclasses.dataclass(slots=True)
-class _State:
+class Message(Input):
+    """A message on its way. The stream shows it under its `delivery`, once that is known, or with
+    the words `flat`; or as the first message of the session that it `creates`. `step` names the
+    first of those that were posted together."""
+
+    flat: str = ""
+    delivery: str | None = None
+    creates: bool = False
+    step: str | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Answered(Given):
+    """An answer; `taken` when the log knows that it was. `step` names the first of those
+    that were posted together, `place` is the one that it has among them."""
+
+    taken: bool = False
+    step: str | None = None
+    place: int = 0
+
+
+@dataclasses.dataclass(slots=True)
+class OpenRequest(Ask):
+    """Something that is asked: on its own thread, and where `shown_on` names another one on that
+    too; `turn` and `shown_turn` are the eve turns it was asked in there. `name` is what a sign-in
+    is known by, as the wire has it. `size` is the weight of what is asked."""
+
+    shown_on: str | None = None
+    options: tuple[ev.Option, ...] = ()
+    freeform: bool = False
+    turn: str | None = None
+    shown_turn: str | None = None
+    name: Any = None
+    webhook: str | None = None
+    size: int = 0
+    given: Answered | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class FirstMessage:
+    """The message that a session is being made for: the bodies of the create with it and of the
+    follow-up, as JSON, and which of them is to be posted now."""
+
+    command_id: str
+    create: str
+    message: str
+    next: Literal["create", "message"] | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Retry:
+    """A request that was refused for now and is sent again. `body` is JSON without the token."""
+
+    command_id: str | None
+    also: list[str]
+    name: str
+    path: str
+    body: str | None
+    again: Again
+
+    def is_about(self, command_id: str) -> bool:
+        """Say whether a command is in it."""
+        return command_id == self.command_id or command_id in self.also
+
+
+@dataclasses.dataclass(slots=True)
+class Stray:
+    """An answer whose request was over without it, in or after `turn`: its command, and the words
+    that it may become."""
+
+    command_id: str
+    turn: str | None
+    words: list[str]
+
+
+@dataclasses.dataclass(slots=True)
+class Waiting:
+    """An interrupt that waits for the turn that answers open, until `at` once they are there."""
+
+    command_id: str
+    at: int | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class Stop:
+    """A cancel that is to be sent now, of an eve turn or of whatever runs; it may be that of a
+    command."""
+
+    turn: str | None
+    command_id: str | None = None
+
+
+@dataclasses.dataclass(slots=True)
+class State:
     """What must survive a restart, besides the places."""
 
     session: str | None = None
     token: str | None = None
-    generation: str | None = None
+    generation: Generation | None = None
     version: list[int] | None = None
     model: str | None = None
     ended: bool = False
-    lines: dict[str, _Line] = dataclasses.field(default_factory=dict)
+    lines: dict[str, Line] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
-    pending: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    requests: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    ledger: Ledger[Message] = dataclasses.field(default_factory=Ledger)
+    asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
+    # Answers to what was over before they were posted, by the requests: what they become shows.
+    late: dict[str, Answered] = dataclasses.field(default_factory=dict)
     resolved: dict[str, None] = dataclasses.field(default_factory=dict)
     # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
     # of what is held, how many requests wait for their parents to show them.
@@ -117,19 +279,17 @@ class _State:
     held_bytes: int = 0
     unrelayed: int = 0
     # The weight of what is asked.
-    asks: int = 0
-    answers: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    doubtful: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
-    # Answers whose requests were over without them in the newest turn that has ended, or since.
-    strays: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    # The message that a session is being made for: its command, the bodies of the create with it
-    # and of the follow-up, and which of them is to be posted now.
-    first: dict[str, Any] | None = None
-    retries: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    cancel: dict[str, Any] | None = None
+    asked: int = 0
+    silence: Silence = dataclasses.field(default_factory=Silence)
+    # Those of the newest turn that has ended, or since.
+    strays: list[Stray] = dataclasses.field(default_factory=list)
+    first: FirstMessage | None = None
+    retries: list[Retry] = dataclasses.field(default_factory=list)
+    cancel: Waiting | None = None
     # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
     # these approvals; whether that turn was told to stop; the refusals of the turn before, which it
     # may still take back; and what it has made unsaid, as a `turn.cancelled` shows.
+    # They are on the wire as they are here.
     answered: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     stopping: bool = False
     lapsed: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -143,17 +303,34 @@ class _State:
     mistrusted: bool = False
     # The server has not known the turn that is to be cancelled: when it is told again.
     cancel_at: int | None = None
-    # A cancel that is to be sent now, of a turn or of whatever runs; it may be that of a command.
-    stop: dict[str, str | None] | None = None
+    stop: Stop | None = None
     control: int = 0
 
 
-# The shape of version 2, which a test holds, has the names of these classes.
-Place = _Place
-Line = _Line
-State = _State
-
-RECORDS: tuple[type, ...] = (Place, Line, State)
+RECORDS: tuple[type, ...] = (
+    Place,
+    Line,
+    State,
+    OpenCall,
+    Held,
+    Ending,
+    Control,
+    Outcome,
+    Settlement,
+    Agent,
+    Ledger,
+    Message,
+    Silence,
+    Asks,
+    OpenRequest,
+    Answered,
+    FirstMessage,
+    Retry,
+    Again,
+    Stray,
+    Waiting,
+    Stop,
+)
 
 
 class Record(NamedTuple):

@@ -9,6 +9,7 @@ from adapters import raw
 from adapters.base import Call, Response
 from adapters.errors import DragomanError, ErrorCode
 from adapters.eve import wire
+from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import END_HOLD_MS
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.first import First
@@ -31,6 +32,7 @@ class Replies:
     """Answers to requests, and failures."""
 
     __slots__ = (
+        "_asks",
         "_ends",
         "_first",
         "_inputs",
@@ -50,6 +52,7 @@ class Replies:
         server: Server,
         places: Places,
         members: Members,
+        asks: Asks,
         retries: Retries,
         inputs: Inputs,
         stopping: Stopping,
@@ -61,6 +64,7 @@ class Replies:
         self._server = server
         self._places = places
         self._members = members
+        self._asks = asks
         self._retries = retries
         self._inputs = inputs
         self._stopping = stopping
@@ -105,7 +109,7 @@ class Replies:
         s = self._s
         command_id = call.command_id
         assert command_id is not None
-        item = next((p for p in s.pending if p["command_id"] == command_id), None)
+        item = s.ledger.open.get(command_id)
         if response.status == 204:
             return self._inputs.not_sent(command_id, _DROPPED)
         if ok:
@@ -121,18 +125,17 @@ class Replies:
                 # A create without message, or the stream was faster than this answer.
                 return [] if call.name == "message" else [raw.settled(command_id, "taken")]
             if isinstance(delivery, str):
-                item["delivery"] = delivery
-            if item["settled"]:
+                item.delivery = delivery
+            if item.taken:
                 return []
-            item["settled"] = True
-            s.doubtful.pop(command_id, None)
+            s.silence.forget(command_id)
             self._stopping.taken(now)
-            return [raw.settled(command_id, "taken")]
+            return s.ledger.settle(command_id, "taken")
         if item is None and call.name == "create" and response.status == 400:
             # Section 1: T has no create without a message; the session begins with its first one.
             self._server.know("T")
             return [raw.settled(command_id, "taken")]
-        if item is not None and item["settled"]:
+        if item is not None and item.taken:
             return []
         code = body.get("code")
         if code == wire.SESSION_NOT_READY and self._retries.again(call, now):
@@ -141,7 +144,7 @@ class Replies:
             return self._inputs.in_doubt(command_id, refusal(response), now)
         if response.status >= 500:
             # A create that failed may have made a session, but nobody knows its name.
-            s.pending = [p for p in s.pending if p["command_id"] != command_id]
+            s.ledger.drop(command_id)
             return [raw.settled(command_id, "unknown", refusal(response))]
         error = refusal(response)
         return self._inputs.not_sent(command_id, error) + self._over(code, error)
@@ -164,16 +167,17 @@ class Replies:
         self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
     ) -> list[ev.Event]:
         s = self._s
-        said = [item for item in s.pending if item["command_id"] in call.command_ids]
+        said = [item for name, item in s.ledger.open.items() if name in call.command_ids]
         if response.status == 204 and said:
             return self._inputs.none_sent(call, _DROPPED)
         if ok:
             self._server.learn(response, body)
             for name in call.command_ids:
-                s.doubtful.pop(name, None)
-            for known in (*s.answers.values(), *said):
-                if known["command_id"] in call.command_ids:
-                    known["settled"] = True
+                s.silence.forget(name)
+            for item in said:
+                item.taken = True
+            for given in self._asks.given():
+                given.taken = given.taken or given.command_id in call.command_ids
             if call.name == "negative" and self._stopping.wait(now):
                 return []
             return [raw.settled(name, "taken") for name in call.command_ids]
@@ -185,7 +189,7 @@ class Replies:
             return self._inputs.all_in_doubt(call, error, now)
         if call.name == "negative":
             self._stopping.forget()
-            s.answers = {k: a for k, a in s.answers.items() if a["command_id"] is not None}
+            self._asks.take_back_negative()
         return self._inputs.none_sent(call, error) + self._over(body.get("code"), error)
 
     def _controlled(
@@ -276,8 +280,8 @@ class Replies:
             out = inputs.all_in_doubt(call, info, now) if sent else inputs.none_sent(call, info)
             self._stopping.go_on()
             return out
-        self._s.pending = [p for p in self._s.pending if p["command_id"] != command_id]
-        self._s.doubtful.pop(command_id, None)
+        self._s.ledger.drop(command_id)
+        self._s.silence.forget(command_id)
         if call.name == "negative":
             self._stopping.forget()
         return [raw.settled(command_id, "unknown", info)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from adapters import events as ev
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.records import Line, State
+from adapters.eve.client.records import Answered, Line, Settlement, State
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import CS_KEYS, rest_of, settlement_of
@@ -37,7 +37,7 @@ class Resolving:
     def resolve(
         self,
         request_id: str,
-        outcome: str,
+        outcome: ev.InteractionOutcome,
         native: ev.NativeRef | None,
         *,
         answer: ev.Answer | None = None,
@@ -48,36 +48,32 @@ class Resolving:
     ) -> list[ev.Event]:
         """Close a request, and settle its answer."""
         s = self._s
-        request = self._asks.close_request(request_id)
+        request = s.asks.open.get(request_id)
         if request is None:
             return []
-        if s.generation == "T" and request["kind"] == "approval" and request["thread"] == ev.MAIN:
+        if s.generation == "T" and request.kind == "approval" and request.thread_id == ev.MAIN:
             self._stopping.approved(request_id, self._asks.refusal(request))
         if outcome in _PASSED_OVER:
-            self._asks.stray(request_id, request)
-        known = s.answers.pop(request_id, None)
-        if answer is None and known is not None and known["answer"] is not None:
-            answer = ev.Answer(**known["answer"])
+            self._asks.stray(request)
+        given = request.given
+        if answer is None and given is not None:
+            answer = given.answer
         out: list[ev.Event] = []
-        if known is not None and outcome not in _PASSED_OVER:
-            out += self._inputs.arrived(known)
-        asking = s.lines[request["thread"]]
-        out.append(
-            ev.InteractionResolved(
-                thread_id=asking.thread,
-                turn_id=asking.turn,
-                request_id=request_id,
-                outcome=cast(ev.InteractionOutcome, outcome),
-                answer=answer,
-                scope="once" if outcome == "approved" and request["kind"] == "approval" else None,
-                by=by,
-                reason=reason if reason is not None else (answer.reason if answer else None),
-                native=native,
-                extra=extra,
-                synthetic=synthetic,
-            )
+        if given is not None and outcome not in _PASSED_OVER:
+            out += self._inputs.arrived(given)
+        out += self._asks.resolve(
+            request_id,
+            s.lines[request.thread_id].turn,
+            outcome=outcome,
+            answer=answer,
+            scope="once" if outcome == "approved" and request.kind == "approval" else None,
+            by=by,
+            reason=reason if reason is not None else (answer.reason if answer else None),
+            native=native,
+            extra=extra,
+            synthetic=synthetic,
         )
-        shown = s.lines.get(request["shown_on"] or "")
+        shown = s.lines.get(request.shown_on or "")
         held = shown is not None and shown.paused == "input" and not shown.closed
         if shown is not None and held and not self._asks.asked(shown):
             # It waits for its child again, and says nothing about it (section 8.2).
@@ -89,15 +85,15 @@ class Resolving:
             )
         return out
 
-    def settle(self, line: Line, settled: dict[str, Any]) -> list[ev.Event]:
+    def settle(self, line: Line, settled: Settlement) -> list[ev.Event]:
         """Resolve an approval by `approval.settled` alone."""
         line.settled = None
-        data = settled["data"]
+        data = settled.data
         rest = rest_of(data, SETTLED_KEYS)
         return self.resolve(
             data["requestId"],
             settlement_of(data),
-            ev.NativeRef(**settled["native"]),
+            settled.native,
             by=text_of(data.get("responderPrincipalId")),
             extra=None if rest is None else {wire.SETTLED: rest},
         )
@@ -107,9 +103,9 @@ class Resolving:
     ) -> list[ev.Event]:
         """Take the result of a call as the proof that its approval was answered."""
         for request_id in self._asks.of_call.get((line.thread, call_id), ()):
-            if self._s.requests[request_id]["kind"] != "approval":
+            if self._s.asks.open[request_id].kind != "approval":
                 continue
-            outcome = "approved"
+            outcome: ev.InteractionOutcome = "approved"
             if status == "rejected":
                 approval = output.get("approval") if isinstance(output, dict) else None
                 said = approval.get("status") if isinstance(approval, dict) else None
@@ -123,14 +119,14 @@ class Resolving:
             return []
         out: list[ev.Event] = []
         for request_id in self._asks.asked(line):
-            request = self._s.requests[request_id]
-            known = self._s.answers.get(request_id)
-            if self._asks.asked_now(line, request) or request["kind"] == "authorization":
+            request = self._s.asks.open[request_id]
+            given = request.given
+            if self._asks.asked_now(line, request) or request.kind == "authorization":
                 # Asked in this very turn: its work proves nothing.
                 continue
-            if known is not None:
-                out += self.resolve(request_id, known["outcome"], native, synthetic=True)
-            elif request["kind"] == "question" and self._s.generation == "T":
+            if given is not None:
+                out += self.resolve(request_id, given.outcome, native, synthetic=True)
+            elif request.kind == "question" and self._s.generation == "T":
                 heard = ev.Answer(text=line.heard) if line.heard else None
                 out += self.resolve(request_id, "answered", native, answer=heard, synthetic=True)
         return out
@@ -141,25 +137,28 @@ class Resolving:
             return []
         out: list[ev.Event] = []
         for request_id in self._asks.asked(line):
-            request = self._s.requests[request_id]
-            if self._asks.asked_now(line, request) or request["kind"] == "authorization":
+            request = self._s.asks.open[request_id]
+            if self._asks.asked_now(line, request) or request.kind == "authorization":
                 continue
-            known = self._s.answers.get(request_id)
-            if line.empty and line.heard is None and known is not None:
-                return self._infer_step(known, native)
+            given = request.given
+            if line.empty and line.heard is None and given is not None:
+                return self._infer_step(request_id, given, native)
             if not line.empty and self._s.generation == "T":
                 out += self.resolve(request_id, "unknown", native, synthetic=True)
         return out
 
-    def _infer_step(self, known: dict[str, Any], native: ev.NativeRef | None) -> list[ev.Event]:
+    def _infer_step(
+        self, request_id: str, given: Answered, native: ev.NativeRef | None
+    ) -> list[ev.Event]:
         """Take an answer and those that were posted with it as arrived."""
-        step = known.get("step")
-        together = [
-            (name, answer["outcome"])
-            for name, answer in self._s.answers.items()
-            if answer is known or (step is not None and answer.get("step") == step)
-        ]
+        together = [(given.place, request_id, given.outcome)]
+        if given.step is not None:
+            together = [
+                (request.given.place, name, request.given.outcome)
+                for name, request in self._s.asks.open.items()
+                if request.given is not None and request.given.step == given.step
+            ]
         out: list[ev.Event] = []
-        for request_id, outcome in together:
-            out += self.resolve(request_id, outcome, native, synthetic=True)
+        for _, name, outcome in sorted(together):
+            out += self.resolve(name, outcome, native, synthetic=True)
         return out

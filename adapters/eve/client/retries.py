@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
 
 from adapters.base import Call, Response
+from adapters.driving.again import Again, Patience
+from adapters.driving.part import soonest
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import State
+from adapters.eve.client.records import Retry, State
 from adapters.eve.client.server import Server
 from adapters.longtext import held_long
 
-READY_FIRST_MS = 250
-
-READY_MOST_MS = 2_000
-
-READY_TOTAL_MS = 20_000
+_MESSAGE = Patience(first_ms=250, most_ms=2_000, for_ms=20_000)
 """Section 7.5: `session_not_ready` is tried again after 250 ms doubling to 2 s, for 20 s."""
 
-TARGET_TRIES = 10
-
-TARGET_WAIT_MS = 200
+_ANSWER = Patience(first_ms=200, most_ms=200, tries=10)
 """Section 7.5: T tries answers again, 200 ms apart, while the target session is not found."""
 
 _TOKEN = re.compile(rb'\{"continuationToken":"(?:[^"\\]|\\.)*",')
@@ -47,76 +42,56 @@ class Retries:
         if _TOKEN.match(call.request.body or b"") is None:
             return False
         self._server.know("S1", sure=True)
-        self._retry_of(call, now)["due"] = True
+        again = self._retry_of(call, now).again
+        again.wait()
+        again.let_go()
         return True
 
-    def _retry_of(self, call: Call, now: int) -> dict[str, Any]:
-        """Return what is kept of a call that is to be sent again, without its token: it is sent
-        when its time (`at`) has come, or now (`due`)."""
+    def _retry_of(self, call: Call, now: int) -> Retry:
+        """Return what is kept of a call that is to be sent again."""
         retries = self._s.retries
-        known = next((r for r in retries if r["command_id"] == call.command_id), None)
+        known = next((r for r in retries if r.command_id == call.command_id), None)
         if known is None:
             body = call.request.body
             if body is not None and (token := _TOKEN.match(body)) is not None:
                 body = b"{" + body[token.end() :]
-            known = {
-                "command_id": call.command_id,
-                "also": list(call.also),
-                "name": call.name,
-                "path": call.request.path,
-                "body": None if body is None else held_long(body.decode()),
-                "since": now,
-                "tries": 0,
-                "at": None,
-                "due": False,
-            }
+            known = Retry(
+                command_id=call.command_id,
+                also=list(call.also),
+                name=call.name,
+                path=call.request.path,
+                body=None if body is None else held_long(body.decode()),
+                again=Again(since=now),
+            )
             retries.append(known)
         return known
 
     def again(self, call: Call, now: int) -> bool:
         """Plan a refused request once more, as the clients do; False when its time is over."""
-        retries, known = self._s.retries, self._retry_of(call, now)
-        answers = call.name != "message"
-        over = known["tries"] >= TARGET_TRIES if answers else now - known["since"] >= READY_TOTAL_MS
-        if over:
-            retries.remove(known)
-            return False
-        wait = TARGET_WAIT_MS if answers else min(READY_MOST_MS, READY_FIRST_MS << known["tries"])
-        known["tries"] += 1
-        known["at"] = now + wait
-        return True
+        known = self._retry_of(call, now)
+        if known.again.refused(now, _MESSAGE if call.name == "message" else _ANSWER):
+            return True
+        self._s.retries.remove(known)
+        return False
 
     def tick(self, now: int) -> None:
-        """Make those due whose time has come."""
+        """Make those ready whose time has come."""
         for retry in self._s.retries:
-            if retry["at"] is not None and now >= retry["at"]:
-                retry["at"], retry["due"] = None, True
+            retry.again.tick(now)
 
-    def due(self) -> list[int]:
-        """Return their times."""
-        return [retry["at"] for retry in self._s.retries if retry["at"] is not None]
+    def due(self) -> int | None:
+        """Return when the next one is sent."""
+        return soonest(*(retry.again.due for retry in self._s.retries))
 
     def take(self) -> list[Call]:
         """Return those that are to be sent now."""
-        return [self._retry(retry) for retry in self._s.retries if retry["due"]]
+        return [self._retry(retry) for retry in self._s.retries if retry.again.ready]
 
-    def _retry(self, retry: dict[str, Any]) -> Call:
-        retry["due"] = False
-        name, path, body = retry["name"], retry["path"], retry["body"]
+    def _retry(self, retry: Retry) -> Call:
+        retry.again.sent()
+        name, path, body = retry.name, retry.path, retry.body
         if body is None:
-            call = self._posts.post(name, path, None, retry["command_id"])
+            call = self._posts.post(name, path, None, retry.command_id)
         else:
-            call = self._posts.raw_post(
-                name, path, self._posts.with_token(body), retry["command_id"]
-            )
-        return dataclasses.replace(call, also=tuple(retry["also"]))
-
-
-def is_about(retry: dict[str, Any], command_id: str) -> bool:
-    """Say whether a command is in a request."""
-    return command_id == retry["command_id"] or command_id in retry["also"]
-
-
-def is_waiting(retry: dict[str, Any]) -> bool:
-    """Say whether a request is to be sent again."""
-    return retry["at"] is not None or retry["due"]
+            call = self._posts.raw_post(name, path, self._posts.with_token(body), retry.command_id)
+        return dataclasses.replace(call, also=tuple(retry.also))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from adapters import events as ev
-from adapters import raw
+from adapters.base import fields_of
 from adapters.eve import wire
 from adapters.eve.client.dues import END_HOLD_MS, Dues
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import Agent, Control, Ending, Line, Record, State
 from adapters.eve.client.reports import as_native
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
-from adapters.eve.client.values import CS_KEYS, dump, error_of, rest_of, usage_of
+from adapters.eve.client.values import CS_KEYS, error_of, rest_of, usage_of
 from adapters.jsonvalue import name_of, number_of
 
 TAKEN_BACK_MS = 1_000
@@ -58,15 +58,12 @@ class Sessions:
         data = record.data
         runtime = data.get("runtime") if isinstance(data.get("runtime"), dict) else {}
         assert isinstance(runtime, dict)
-        agent = {
-            ours: runtime[theirs]
-            for ours, theirs in (("id", "agentId"), ("name", "agentName"), ("model", "modelId"))
-            if name_of(runtime.get(theirs)) is not None
-        }
-        if line.agent is not None and line.agent == agent:
+        known = Agent(*map(name_of, map(runtime.get, ("agentId", "agentName", "modelId"))))
+        if line.agent == known:
             # A retried first step says it again (section 8.1).
             return []
-        line.agent = agent
+        line.agent = known
+        agent = {name: value for name, value in fields_of(known).items() if value is not None}
         extra = rest_of(data, frozenset({"runtime", "predecessor"})) or {}
         rest = rest_of(runtime, frozenset({"agentId", "agentName", "modelId"}))
         if rest:
@@ -98,7 +95,7 @@ class Sessions:
     def session_waiting(self, line: Line, record: Record) -> list[ev.Event]:
         s = self._s
         usage = usage_of(record.data.get("usage"))
-        self._holding.decide_all(line, "unknown")
+        line.held.decide_all("unknown")
         out = self._holding.released(line)
         alone = line.ending is None and s.control == 0
         owed, line.owed = line.owed, False
@@ -110,17 +107,17 @@ class Sessions:
                 line.taken_back = False
                 return out
             # A boundary that came after its turn's end had been told is no answer to a control.
-            if (line.ending is None and not owed) or "control" in (line.ending or ()):
+            if (line.ending is None and not owed) or isinstance(line.ending, Control):
                 s.control = max(0, s.control - 1)
-        if line.ending is not None and "control" not in line.ending:
+        if isinstance(line.ending, Ending):
             if rest := rest_of(record.data, _BOUNDARY_KEYS):
-                line.ending["extra"] = {**(line.ending.get("extra") or {}), wire.BOUNDARY: rest}
+                line.ending.extra = {**(line.ending.extra or {}), wire.BOUNDARY: rest}
             late = line.thread == ev.MAIN and self._stopping.may_be_taken_back
             if late and not line.closed:
                 # It has ended before its cancel came, and may be taken back all the same; what is
                 # said next must know whether its approvals are open again.
                 line.ending_at = record.now - END_HOLD_MS + TAKEN_BACK_MS
-                line.ending["bounded"] = True
+                line.ending.bounded = True
                 self._dues.wait_for(line)
                 return out
             out += self._ends.flush(line, usage)
@@ -167,8 +164,7 @@ class Sessions:
                 )
             )
         if line.turn is not None and error is not None:
-            native = dump(record.native)
-            line.ending = {"outcome": "failed", "error": dump(error), "native": native}
+            line.ending = Ending("failed", error, record.native)
             out += self._ends.flush(line)
         if line.thread != ev.MAIN:
             self._members.close_stream(line)
@@ -198,7 +194,7 @@ class Sessions:
         """Hold a change outside of turns until its boundary tells the usage."""
         if line.turn is not None or record.type == "compaction.requested":
             return [event]
-        line.ending, line.ending_at = {"control": raw.dump(event)}, record.now
+        line.ending, line.ending_at = Control(event), record.now
         self._dues.wait_for(line)
         return []
 

@@ -10,7 +10,7 @@ from adapters.errors import CODE_LIMIT, cut
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.holding import Holding
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import Line, OpenRequest, Record, State
 from adapters.eve.client.reports import no_room
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
@@ -18,7 +18,7 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, rest_of
 from adapters.jsonvalue import name_of, weight_of
 
-_SIGN_IN_OUTCOMES = {
+_SIGN_IN_OUTCOMES: dict[str, ev.InteractionOutcome] = {
     "authorized": "approved",
     "declined": "denied",
     "failed": "failed",
@@ -70,7 +70,7 @@ class SignIns:
         s = self._s
         data = record.data
         request_id = self._sign_in_id(line, data)
-        if request_id in s.requests:
+        if request_id in s.asks.open:
             return []
         number = 2
         while request_id in s.resolved:
@@ -81,7 +81,7 @@ class SignIns:
         task = data.get("taskId")
         if isinstance(task, str) and task in s.tasks:
             asking = s.lines[s.tasks[task]]
-        self._holding.decide_all(asking, "allow")
+        asking.held.decide_all("allow")
         out: list[ev.Event] = []
         if asking.turn is None and asking is not line:
             turn_id = f"{asking.thread}:turn_{max(asking.sequence + 1, 0)}"
@@ -102,19 +102,16 @@ class SignIns:
         rest = rest_of(told, frozenset(_SIGN_IN_KEYS))
         if rest:
             extra["authorization"] = rest
-        opened: dict[str, Any] = {
-            "thread": asking.thread,
-            "shown_on": line.thread if asking is not line else None,
-            "kind": "authorization",
-            "call": None,
-            "options": [],
-            "freeform": False,
-            "turn": asking.native,
-            "shown_turn": line.native if asking is not line else None,
-            "name": data.get("name"),
-            "webhook": hook if isinstance(hook, str) else None,
-            "size": weight_of([data.get("description"), details, hook], ev.OPEN_BYTES),
-        }
+        opened = OpenRequest(
+            kind="authorization",
+            thread_id=asking.thread,
+            shown_on=line.thread if asking is not line else None,
+            turn=asking.native,
+            shown_turn=line.native if asking is not line else None,
+            name=data.get("name"),
+            webhook=hook if isinstance(hook, str) else None,
+            size=weight_of([data.get("description"), details, hook], ev.OPEN_BYTES),
+        )
         if not self._asks.open_request(request_id, opened):
             return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
         out.append(
@@ -148,12 +145,12 @@ class SignIns:
     def authorization_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         request_id = data.get("attemptId")
-        if request_id not in self._s.requests:
+        if request_id not in self._s.asks.open:
             request_id = next(
                 (
                     key
-                    for key, request in self._s.requests.items()
-                    if request["kind"] == "authorization" and request["name"] == data.get("name")
+                    for key, request in self._s.asks.open.items()
+                    if request.kind == "authorization" and request.name == data.get("name")
                 ),
                 None,
             )

@@ -51,11 +51,11 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call, Request
+from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
-from adapters.eve.client.inputs import CATCH_UP_MS
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Live, State
+from adapters.eve.client.records import Live, State, Stop, Waiting
 from adapters.jsonvalue import parse_json
 
 CANCEL_MS = 5_000
@@ -87,20 +87,20 @@ class Stopping:
         """Return what stops a turn, or lets it be stopped later."""
         s = self._s
         line = s.lines[ev.MAIN]
-        asked = [name for name, r in s.requests.items() if r["kind"] != "authorization"]
+        asked = [name for name, r in s.asks.open.items() if r.kind != "authorization"]
         wanted = command.turn_id
         if line.closed and asked and wanted in (None, line.turn):
             # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
-            s.cancel = {"command_id": command_id, "at": None}
-            open_ = [name for name in asked if not self._asks.is_answered(name)]
+            s.cancel = Waiting(command_id)
+            open_ = [name for name in asked if not self._asks.is_answered(s.asks.open[name])]
             if not open_:
                 # Another answer would be told to the model as words of the user (section 5).
                 return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
-            negative = [self._asks.negative(name, s.requests[name]) for name in open_]
+            negative = [self._asks.negative(name, s.asks.open[name]) for name in open_]
             return self._posts.responses("negative", {"inputResponses": negative}, command_id)
         if self._asks.on_their_way() and wanted in (None, line.turn):
             # One that the cancel overtakes would be told to the model as words of the user.
-            s.cancel = {"command_id": command_id, "at": None}
+            s.cancel = Waiting(command_id)
             return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
         turn_id = wanted
         if wanted is not None and wanted == line.turn:
@@ -112,7 +112,7 @@ class Stopping:
         s, line = self._s, self._s.lines[ev.MAIN]
         if s.cancel is not None and not line.closed and not self._asks.on_their_way():
             cancel, s.cancel = s.cancel, None
-            s.stop = {"turn": line.native, "command_id": cancel["command_id"]}
+            s.stop = Stop(line.native, cancel.command_id)
 
     def cancel_call(self, name: str, command_id: str | None, turn_id: str | None) -> Call:
         """Return the cancel of a turn, or of whatever runs."""
@@ -124,7 +124,7 @@ class Stopping:
         """Give the turn that answers open time to begin: it is to be stopped. Say whether it is."""
         if self._s.cancel is None:
             return False
-        self._s.cancel["at"] = now + CANCEL_MS
+        self._s.cancel.at = now + CANCEL_MS
         return True
 
     def turn_goes_on(self, turn_id: str | None) -> list[ev.Event]:
@@ -146,7 +146,7 @@ class Stopping:
         cancel, self._s.cancel = self._s.cancel, None
         assert cancel is not None
         if self._s.session is not None:
-            self._s.stop = {"turn": turn_id}
+            self._s.stop = Stop(turn_id)
         return _done(cancel)
 
     def take(self) -> list[Call]:
@@ -154,7 +154,7 @@ class Stopping:
         stop, self._s.stop = self._s.stop, None
         if stop is None:
             return []
-        return [self.cancel_call("cancel", stop.get("command_id"), stop["turn"])]
+        return [self.cancel_call("cancel", stop.command_id, stop.turn)]
 
     # The end of the turn.
 
@@ -164,7 +164,7 @@ class Stopping:
         main = s.lines[ev.MAIN]
         waits = main.closed or main.paused == "input"
         s.mistrusted = True
-        if (main.turn is not None and not waits) or s.pending:
+        if (main.turn is not None and not waits) or s.ledger.open:
             s.gone_after, s.gone_at = CANCELLED_MS, now + CANCELLED_MS
 
     def taken(self, now: int) -> None:
@@ -224,17 +224,17 @@ class Stopping:
         """Send the cancels whose time has come."""
         s = self._s
         out: list[ev.Event] = []
-        if s.cancel is not None and s.cancel["at"] is not None and now >= s.cancel["at"]:
+        if s.cancel is not None and s.cancel.at is not None and now >= s.cancel.at:
             out += self._cancel_now(None)
         if s.cancel_at is not None and now >= s.cancel_at:
             s.cancel_at = None
-            s.stop = {"turn": s.lines[ev.MAIN].native}
+            s.stop = Stop(s.lines[ev.MAIN].native)
         return out
 
     def due(self) -> list[int]:
         """Return the times at which something is to be done."""
         s = self._s
-        times = [s.cancel_at, self._gone_due(), None if s.cancel is None else s.cancel["at"]]
+        times = [s.cancel_at, self._gone_due(), None if s.cancel is None else s.cancel.at]
         return [at for at in times if at is not None]
 
     # What T makes unsaid.
@@ -269,5 +269,5 @@ class Stopping:
         s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed][-ev.MOST_OPEN :], []
 
 
-def _done(cancel: dict[str, Any]) -> list[ev.Event]:
-    return [raw.settled(cancel["command_id"], "taken")]
+def _done(cancel: Waiting) -> list[ev.Event]:
+    return [raw.settled(cancel.command_id, "taken")]

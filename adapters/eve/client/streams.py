@@ -92,7 +92,9 @@ class Streams:
             return ()
         main = s.lines[ev.MAIN]
         busy = main.turn is not None or main.ending is not None
-        wanted = busy or s.pending or s.answers or s.doubtful or s.control or s.reset_at or s.cancel
+        answered = any(request.given is not None for request in s.asks.open.values())
+        sent = s.ledger.open or answered or s.late or s.silence.open
+        wanted = busy or sent or s.control or s.reset_at or s.cancel
         calls = [self._stream(main)] if wanted else []
         for thread in self._members.readable:
             if len(calls) == STREAMS_MOST:
@@ -156,7 +158,7 @@ class Streams:
             self._server.know("T" if version < 21 else "S1" if version < 26 else "S2")
         if call.thread_id == ev.MAIN:
             self._live.opened_at, self._live.opened_frames = now, self._places.frames
-            if self._inputs.opened(now):
+            if self._s.silence.listen(now):
                 # The time is stored with this: a restart goes on waiting, and does not begin again.
                 out.append(raw.in_doubt("eve: the stream will show what became of an input."))
             out += self._check_tail(head)
@@ -209,4 +211,4 @@ class Streams:
             return LOST_PATIENCE_MS
         if self._live.ended_at_once >= AT_ONCE_MOST:
             return AT_ONCE_PATIENCE_MS
-        return PAUSED_PATIENCE_MS if self._s.requests else QUIET_PATIENCE_MS
+        return PAUSED_PATIENCE_MS if self._s.asks.open else QUIET_PATIENCE_MS

@@ -49,7 +49,7 @@ class Turns:
         place.text = place.reasoning = False
         self._holding.forget_turn(line)
         line.said = {}
-        waiting = line.thread != ev.MAIN or any(p for p in self._s.pending)
+        waiting = line.thread != ev.MAIN or bool(self._s.ledger.open)
         return ev.TurnStarted(
             thread_id=line.thread,
             turn_id=turn_id,

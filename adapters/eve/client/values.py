@@ -87,7 +87,7 @@ def beside_of(
     return rest if outer is None else {**(rest or {}), wire.FRAME: outer}
 
 
-def settlement_of(data: dict[str, Any]) -> str:
+def settlement_of(data: dict[str, Any]) -> ev.InteractionOutcome:
     """Return what an approval was decided to be."""
     return "approved" if data.get("outcome") == "approved" else "denied"
 

@@ -9,7 +9,7 @@ from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.blocks import Blocks
 from adapters.eve.client.holding import Holding
-from adapters.eve.client.records import Line, Record
+from adapters.eve.client.records import Line, OpenCall, Record
 from adapters.eve.client.reports import as_native, no_room, too_many
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.stopping import Stopping
@@ -17,7 +17,7 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, FAILURE_KEYS, beside_of, error_of, rest_of, usage_of
 from adapters.jsonvalue import format_json, name_of, text_of
 
-_ACTION_KINDS: dict[str, tuple[str, str]] = {
+_ACTION_KINDS: dict[str, tuple[ev.CallKind, str]] = {
     "tool-call": ("builtin", "toolName"),
     "workflow-tool-call": ("workflow", "toolName"),
     "load-skill": ("skill", "name"),
@@ -75,7 +75,7 @@ class Work:
             index if isinstance(index, int) and not isinstance(index, bool) else (line.step or 0)
         )
         native_turn = text_of(data.get("turnId"))
-        self._holding.decide_all(line, "allow")
+        line.held.decide_all("allow")
         retried = line.step == index and line.step_turn == native_turn and not line.step_done
         out: list[ev.Event] = []
         if retried:
@@ -103,7 +103,7 @@ class Work:
 
     def _model(self, line: Line) -> str | None:
         """Return the model that T names once, for all steps (section 9.1)."""
-        return (line.agent or {}).get("model")
+        return None if line.agent is None else line.agent.model
 
     def step_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
@@ -182,7 +182,7 @@ class Work:
                 out += as_native(line, record)
                 continue
             before = line.calls.get(call_id)
-            if before is not None and before["step"] == line.steps:
+            if before is not None and before.step == line.steps:
                 # A retried step asks for the same call again.
                 continue
             native_kind = action.get("kind")
@@ -196,8 +196,8 @@ class Work:
             label = None
             if isinstance(shown, dict) and isinstance(shown.get(call_id), dict):
                 label = shown[call_id].get("label")
-            call = {"permission": None, "step": line.steps, "kind": kind, "returned": False}
-            call["size"] = len(format_json(action.get("input")))
+            size = len(format_json(action.get("input")))
+            call = OpenCall(kind, line.steps, size)
             if not self._holding.take_call(line, call_id, call):
                 left_out.append(call_id)
                 continue
@@ -207,7 +207,7 @@ class Work:
                     turn_id=self._turns.current(line, record),
                     call_id=call_id,
                     name=name_of(name) or name_of(native_kind) or "unknown",
-                    kind=cast(ev.CallKind, kind),
+                    kind=kind,
                     input=action.get("input"),
                     input_known="input" in action,
                     label=label if isinstance(label, str) else None,
@@ -266,11 +266,12 @@ class Work:
                 details=details or None,
             )
         extra = beside_of(data, _ACTION_RESULT_KEYS, rest_of(result, _TOOL_RESULT_KEYS)) or {}
-        native_kind, called = result.get("kind"), line.calls.get(call_id, {}).get("kind")
+        native_kind, call = result.get("kind"), line.calls.get(call_id)
+        called = None if call is None else call.kind
         receipt = native_kind == "tool-result" and called in ("skill", "subagent", "remote")
         if str(native_kind) not in _RESULT_KINDS or receipt:
             extra["kind"] = native_kind
-        if call_id not in line.calls:
+        if call is None:
             name = result.get("toolName") or result.get("name") or result.get("subagentName")
             if isinstance(name, str):
                 extra["name"] = name
