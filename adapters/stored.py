@@ -46,6 +46,7 @@ __all__ = [
     "Stored",
     "StoredByNewer",
     "Unfit",
+    "adapter_of",
     "completed",
     "fill",
     "mark",
@@ -85,6 +86,15 @@ class Stored:
 
     records: ClassVar[tuple[type, ...]] = ()
     """The dataclasses that are stored: a test holds their fields to the version."""
+
+    filled: ClassVar[tuple[type, ...]] = ()
+    """Those of them that `fill` gives back. What checks them is made with the class: it takes up to
+    30 ms, which no turn of an event loop has."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for record in cls.filled:
+            adapter_of(record)
 
     @classmethod
     def upgrade(cls, version: int, state: Any) -> Any:
@@ -173,7 +183,7 @@ def fill(record: type[T], value: Any) -> T:
         raise Unfit(f"`{record.__name__}` has other fields: {wrong}")
     place: Any
     try:
-        found: T = _adapter(cast(Any, record)).validate_python(value)
+        found: T = adapter_of(record).validate_python(value)
     except ValidationError as error:
         place = error.errors(include_input=False, include_url=False)[0]["loc"][0]
     else:
@@ -193,7 +203,7 @@ def completed(record: type[T], value: Any) -> dict[str, Any]:
         Unfit: one of the fields is of another type.
     """
     try:
-        adapter = _adapter(cast(Any, record))
+        adapter = adapter_of(record)
         whole: dict[str, Any] = adapter.dump_python(adapter.validate_python(value), mode="json")
         return whole
     except ValidationError:
@@ -234,7 +244,8 @@ def _is_whole(found: Any, value: Any) -> bool:
 
 
 @functools.cache
-def _adapter(record: type[Any]) -> TypeAdapter[Any]:
+def adapter_of(record: type[Any]) -> TypeAdapter[Any]:
+    """Return what checks a record and writes it as JSON."""
     return TypeAdapter(record)
 
 

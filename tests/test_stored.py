@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import subprocess
+import sys
 import typing
 import zlib
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
@@ -33,6 +36,8 @@ from adapters.stored import (
     read,
     upgraded,
 )
+
+REPOSITORY = Path(__file__).parents[1]
 
 SHAPES = {
     ("events", 1): 1821034070,
@@ -104,6 +109,23 @@ def test_what_is_stored_changes_with_its_version_only(name: str) -> None:
         "A version that no release has written yet is changed in place."
     )
     assert {v for n, v in SHAPES if n == name} >= {version}
+
+
+_RESTORE = """
+from adapters.registry import DIALECTS
+from adapters.stored import adapter_of
+made = adapter_of.cache_info().misses
+for known in DIALECTS.values():
+    if known.client is not None:
+        codec = known.client({"task_id": "t"})
+        codec.restore(codec.snapshot(), None)
+        assert adapter_of.cache_info().misses == made > 0, known.name
+"""
+
+
+def test_nothing_is_made_at_the_first_restore() -> None:
+    # A process of its own: here, other tests have restored codecs before.
+    subprocess.run([sys.executable, "-c", _RESTORE], check=True, cwd=REPOSITORY)
 
 
 # Versions and steps.

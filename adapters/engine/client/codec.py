@@ -33,6 +33,7 @@ class EngineClient(ClientCodec):
     framing: Literal["sse", "ndjson"] = "sse"
     state_version = 2
     records = RECORDS
+    filled = (State, Block)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._task: str = settings["task_id"]

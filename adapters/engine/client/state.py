@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import TypeAdapter
-
 from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.doubts import Doubt, Doubts
@@ -20,7 +18,7 @@ from adapters.driving.ledger import Input, Ledger
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
 from adapters.engine.alignment import Reached, Trail
-from adapters.stored import completed
+from adapters.stored import adapter_of, completed
 
 END_HOLD_MS = 2_000
 """How long a failed turn waits for the second of its two ends (design section 3; page 9.3)."""
@@ -109,7 +107,7 @@ class State:
         return _ADAPTER.dump_json(self)
 
 
-_ADAPTER = TypeAdapter(State)
+_ADAPTER = adapter_of(State)
 
 BLOCK = tuple(field.name for field in dataclasses.fields(Block))
 """The order in which a place has the block's fields."""

@@ -74,6 +74,7 @@ class EveClient(ClientCodec):
     framing: Literal["sse", "ndjson"] = "ndjson"
     state_version = 2
     records = RECORDS
+    filled = (Place, State)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._s = s = State()

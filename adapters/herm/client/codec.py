@@ -65,6 +65,7 @@ class HermClient(ClientCodec):
     abilities: Mapping[str, Ability] = ABILITIES
     state_version = 2
     records = RECORDS
+    filled = (Place, State)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._calls: list[Call] = []
