@@ -183,7 +183,7 @@ def fill(record: type[T], value: Any) -> T:
         raise Unfit(f"`{record.__name__}` has other fields: {wrong}")
     place: Any
     try:
-        found: T = adapter_of(record).validate_python(value)
+        found: T = adapter_of(cast(Any, record)).validate_python(value)
     except ValidationError as error:
         place = error.errors(include_input=False, include_url=False)[0]["loc"][0]
     else:
@@ -203,7 +203,7 @@ def completed(record: type[T], value: Any) -> dict[str, Any]:
         Unfit: one of the fields is of another type.
     """
     try:
-        adapter = adapter_of(record)
+        adapter = adapter_of(cast(Any, record))
         whole: dict[str, Any] = adapter.dump_python(adapter.validate_python(value), mode="json")
         return whole
     except ValidationError:
