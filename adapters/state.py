@@ -22,6 +22,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from adapters import events as ev
+from adapters.about import About
 from adapters.base import shape_of
 from adapters.jsonvalue import weight_of
 
@@ -261,7 +262,7 @@ class LogState:
     seq: int = 0
     at: int = 0
     begun: bool = False
-    ended: str | None = None
+    about: About = dataclasses.field(default_factory=About)
     threads: dict[str, Thread] = dataclasses.field(default_factory=lambda: {ev.MAIN: Thread()})
     interactions: dict[str, OpenInteraction] = dataclasses.field(default_factory=dict)
     resolved: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -273,8 +274,16 @@ class LogState:
     over: RecentIds = dataclasses.field(default_factory=RecentIds)
     block_ids: int = 0
     open_text: int = 0
-    title: str | None = None
-    archived_at: int | None = None
+
+    @property
+    def ended(self) -> str | None:
+        """Return how the session ended, None while it goes on."""
+        return self.about.ended
+
+    @property
+    def archived_at(self) -> int | None:
+        """Return when the session was archived, None where it is not."""
+        return self.about.archived_at
 
     def thread(self, thread_id: str) -> Thread:
         """Return what is open in a thread; one that was not announced is empty."""
@@ -445,18 +454,15 @@ class LogState:
     def _session_started(self, thread: Thread, event: ev.SessionStarted) -> None:
         if self.begun:
             raise LawBroken(1, "`session.started` is seq 1 and comes once")
-        self.title = event.title
+        self.about.apply(event)
 
     def _session_updated(self, thread: Thread, event: ev.SessionUpdated) -> None:
-        if event.title is not None:
-            self.title = event.title
-        if event.archived_at is not None:
-            self.archived_at = event.archived_at
+        self.about.apply(event)
 
     def _session_ended(self, thread: Thread, event: ev.SessionEnded) -> None:
         if self.busy:
             raise LawBroken(2, "`session.ended` while a turn is open")
-        self.ended = event.outcome
+        self.about.apply(event)
 
     def _input_accepted(self, thread: Thread, event: ev.InputAccepted) -> None:
         if event.command_id in self.inputs:
@@ -685,6 +691,6 @@ _ADAPTER = TypeAdapter(LogState)
 
 SNAPSHOT_SHAPE = shape_of(
     ev.Event.state_version,
-    *(LogState, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds),
+    *(LogState, About, Thread, OpenTurn, OpenBlock, OpenInteraction, OpenInput, RecentIds),
 )
 """Of the snapshots of a state: one of another shape is ignored."""

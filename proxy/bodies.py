@@ -11,6 +11,7 @@ go of the interpreter.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import zlib
 from collections.abc import Callable
@@ -35,6 +36,10 @@ and nearly all messages are shorter."""
 
 ANSWER = 2**20
 """What an answer in words, or a callback of a sign-in, may take."""
+
+STRANGERS = 8 * ANSWER
+"""What the callbacks may take together, which need no key: whoever fills this keeps nobody's large
+message out."""
 
 TEXT = 2**20
 """What a message without its files may take: a text is checked, stored and sent on in one turn of
@@ -61,13 +66,21 @@ RETRY_SECONDS = 2
 T = TypeVar("T")
 
 
+@dataclasses.dataclass(slots=True)
+class Budget:
+    """What bodies may take together: `taken` bytes are in use of `most`."""
+
+    most: int
+    taken: int = 0
+
+
 class Hold:
-    """What one body takes of the budget, until it is released."""
+    """What one body takes of a budget, until it is released."""
 
-    __slots__ = ("_bodies", "size")
+    __slots__ = ("_budget", "size")
 
-    def __init__(self, bodies: Bodies) -> None:
-        self._bodies = bodies
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
         self.size = 0
 
     def grow(self, size: int) -> None:
@@ -77,28 +90,28 @@ class Hold:
             DragomanError: they do not fit now.
         """
         counted = max(size - SMALL, 0)
-        if self._bodies.taken - self.size + counted > self._bodies.most:
+        if self._budget.taken - self.size + counted > self._budget.most:
             raise DragomanError(
                 "Too many large requests are under way; try again.",
                 code=ErrorCode.OVERLOADED,
                 details={"retry_after": RETRY_SECONDS},
             )
-        self._bodies.taken += counted - self.size
+        self._budget.taken += counted - self.size
         self.size = counted
 
     def release(self) -> None:
         """Give all of it back; a second time does nothing."""
-        self._bodies.taken -= self.size
+        self._budget.taken -= self.size
         self.size = 0
 
 
 class Bodies:
-    """The budget of all bodies, and what reads them. `taken` is what is in use of `most`."""
+    """What reads bodies: within the `budget`, or that of `strangers`, who show no key."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self.most = settings.max_bodies_bytes
-        self.taken = 0
+        self.budget = Budget(settings.max_bodies_bytes)
+        self.strangers = Budget(min(STRANGERS, settings.max_bodies_bytes))
         # One thread: more would only take the interpreter from the event loop together.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
         self._closed = False
@@ -111,7 +124,7 @@ class Bodies:
     def limit(self, route: int | None) -> int:
         """Return the most bytes that a body may have on a route with that limit: none may ask for
         more than the whole budget, which it would never get."""
-        most = min(self._settings.max_body_bytes, self.most + SMALL)
+        most = min(self._settings.max_body_bytes, self.budget.most + SMALL)
         return most if route is None else min(route, most)
 
     def check(self, headers: MultiMapping[str], length: int | None, limit: int) -> None:

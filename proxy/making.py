@@ -10,6 +10,7 @@ from typing import Any
 
 from adapters import commands as cmd
 from adapters import events as ev
+from adapters.about import check_metadata
 from adapters.errors import DragomanError
 from proxy.backends import ENGINE, TASK, Backends
 from proxy.clock import Clock, Ids
@@ -83,6 +84,7 @@ class Making:
                 refused as by `Session.submit`.
             JournalError: it could not be stored, or a name is taken.
         """
+        check_metadata(wanted.metadata or {})
         backend, native_id = self._backends.of(wanted.route), None
         if wanted.succeeds is not None:
             backend, native_id = await self._last_of(wanted.succeeds, backend)

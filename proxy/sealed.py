@@ -183,6 +183,11 @@ class Held:
         return data if cleaned_value is value else format_json(cleaned_value)
 
 
+def any_held() -> bool:
+    """Say whether any session holds a value: nothing is quoted then that may have a part of one."""
+    return bool(_all)
+
+
 def scrub(text: str) -> str:
     """Return a text without any value that any session holds."""
     for held in list(_all):

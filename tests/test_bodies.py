@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import gzip
 import io
 import json
@@ -193,7 +194,7 @@ async def test_a_coding_that_is_asked_for_is_undone(face: str, coding: str) -> N
         url = dragoman.url + path
         async with dragoman.http.post(url, data=packed, headers=headers) as response:
             assert response.status < 300
-        await until(lambda: dragoman.sessions.bodies.taken == 0)
+        await until(lambda: dragoman.sessions.bodies.budget.taken == 0)
 
 
 @pytest.mark.parametrize("face", POSTS)
@@ -218,7 +219,7 @@ async def test_a_body_that_is_not_what_its_coding_says_is_refused(face: str, har
             status, _, body = await raw.answer()
         assert status == 400
         assert "`Content-Encoding`" in said(face, status, body)
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 async def test_what_comes_of_a_coding_has_a_limit_and_a_ratio() -> None:
@@ -235,7 +236,7 @@ async def test_what_comes_of_a_coding_has_a_limit_and_a_ratio() -> None:
                 status, _, body = await raw.answer()
             assert status == 413
             assert said("eve", status, body) == f"The body is larger than {limit} bytes."
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 # Sizes.
@@ -302,7 +303,7 @@ async def test_a_body_in_chunks_is_refused_where_it_passes_the_limit(face: str) 
             status, _, body = await raw.answer()
         assert status == 413
         assert said(face, status, body) == "The body is larger than 1024 bytes."
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
@@ -477,7 +478,7 @@ async def filled(dragoman: Proxied) -> AsyncIterator[Raw]:
     async with connected(dragoman) as raw:
         size = BUDGET + bodies.SMALL
         raw.begin(LARGE, size, body=message(size)[:-1])
-        await until(lambda: dragoman.sessions.bodies.taken == BUDGET - 1)
+        await until(lambda: dragoman.sessions.bodies.budget.taken == BUDGET - 1)
         yield raw
 
 
@@ -487,7 +488,7 @@ async def test_what_a_body_takes_of_the_budget_is_given_back_when_it_is_answered
             raw.send(b"}")
             status, _, _ = await raw.answer()
             assert status == 202
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 @pytest.mark.parametrize("face", ["eve", "engine"])
@@ -545,14 +546,14 @@ async def test_a_body_larger_than_the_budget_is_never_told_to_come_again() -> No
             413,
             f"The body is larger than {size - 1} bytes.",
         )
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 async def test_a_client_that_leaves_in_its_body_gives_the_budget_back() -> None:
     async with proxied(server={"max_bodies_bytes": BUDGET}) as dragoman:
         async with filled(dragoman):
             pass
-        await until(lambda: dragoman.sessions.bodies.taken == 0)
+        await until(lambda: dragoman.sessions.bodies.budget.taken == 0)
 
 
 @pytest.mark.parametrize(
@@ -564,7 +565,7 @@ async def test_a_refused_body_gives_the_budget_back(tail: bytes, status: int) ->
         async with proxied(server=server) as dragoman, filled(dragoman) as raw:
             raw.send(tail)
             assert (await raw.answer())[0] == status
-            assert dragoman.sessions.bodies.taken == 0
+            assert dragoman.sessions.bodies.budget.taken == 0
 
 
 async def test_a_failure_of_ours_gives_the_budget_back() -> None:
@@ -572,7 +573,7 @@ async def test_a_failure_of_ours_gives_the_budget_back() -> None:
         with patch.object(dragoman.sessions, "create_with", side_effect=RuntimeError("broken")):
             raw.send(b"}")
             assert (await raw.answer())[0] == 500
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 async def test_work_that_goes_on_without_its_client_holds_its_part_of_the_budget() -> None:
@@ -594,9 +595,9 @@ async def test_work_that_goes_on_without_its_client_holds_its_part_of_the_budget
             async with connected(dragoman) as other:
                 other.begin("/api/v1/prune", 2, body=b"{}")
                 await other.answer()
-            assert dragoman.sessions.bodies.taken == BUDGET
+            assert dragoman.sessions.bodies.budget.taken == BUDGET
             goes_on.set()
-            await until(lambda: dragoman.sessions.bodies.taken == 0)
+            await until(lambda: dragoman.sessions.bodies.budget.taken == 0)
 
 
 async def test_a_stream_gives_its_part_of_the_budget_back_when_its_message_is_accepted() -> None:
@@ -607,7 +608,7 @@ async def test_a_stream_gives_its_part_of_the_budget_back_when_its_message_is_ac
         )
         raw.begin("/as/engine/to/engine/execute", len(data), body=data)
         await raw.reader.readuntil(b"hitl_request")
-        assert dragoman.sessions.bodies.taken == 0
+        assert dragoman.sessions.bodies.budget.taken == 0
 
 
 # Deadlines.
@@ -746,3 +747,27 @@ async def test_who_takes_an_answer_slowly_gets_all_of_it() -> None:
                 told += part
                 await asyncio.sleep(0.01)
         assert told.count(b"HTTP/1.1 200") == asked + 1
+
+
+def has_taken(budget: bodies.Budget, size: int) -> bool:
+    """Say whether bodies take just so many bytes."""
+    return budget.taken == size
+
+
+async def test_strangers_keep_no_large_message_out() -> None:
+    eve = {"name": "eve", "dialect": "eve", "url": "http://127.0.0.1:9"}
+    async with proxied(backends=["engine", eve]) as dragoman, contextlib.AsyncExitStack() as stack:
+        taken = dragoman.sessions.bodies
+        # Callbacks need no key. Each of these has sent all but a byte.
+        path = "/as/eve/to/eve/eve/v1/connections/linear/callback/x"
+        while taken.strangers.taken + bodies.ANSWER <= taken.strangers.most:
+            before = taken.strangers.taken
+            raw = await stack.enter_async_context(connected(dragoman))
+            raw.begin(path, bodies.ANSWER, body=bytes(bodies.ANSWER - 1))
+            there = before + bodies.ANSWER - 1 - bodies.SMALL
+            await until(functools.partial(has_taken, taken.strangers, there))
+        assert taken.budget.taken == 0
+        for number, status in ((path, 503), (LARGE, 202)):
+            raw = await stack.enter_async_context(connected(dragoman))
+            raw.begin(number, bodies.ANSWER, body=message(bodies.ANSWER))
+            assert (await raw.answer())[0] == status

@@ -264,10 +264,10 @@ def test_a_turn_that_was_stopped_drops_what_it_has_asked_until_its_end() -> None
 
 def test_titles_and_archives_are_remembered() -> None:
     state = folded([event("session.started", title="one")])
-    assert state.title == "one"
+    assert state.about.title == "one"
     state.apply(event("session.updated", title="two"))
     state.apply(event("session.updated", archived_at=5))
-    assert (state.title, state.archived_at) == ("two", 5)
+    assert (state.about.title, state.archived_at) == ("two", 5)
 
 
 def test_a_snapshot_keeps_exact_numbers_and_what_is_nested() -> None:

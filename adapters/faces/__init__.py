@@ -44,7 +44,6 @@ from adapters.faces.acts import (
 from adapters.faces.given import (
     Backend,
     EncoderT,
-    Facts,
     Incoming,
     Place,
     Seen,
@@ -79,7 +78,6 @@ __all__ = [
     "EncoderT",
     "Example",
     "Face",
-    "Facts",
     "Failure",
     "Follow",
     "Incoming",

@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from adapters.base import Response
 from adapters.commands import AnyCommand
 from adapters.errors import DragomanError
-from adapters.faces.given import EncoderT, Facts, Incoming, Place, Seen
+from adapters.faces.given import EncoderT, Incoming, Place, Seen
 from adapters.faces.returned import Done, LogReader, Opening, Reading, SessionsPage, Target
 
 Size: TypeAlias = Literal["small", "answer", "text", "files"]
@@ -228,7 +228,7 @@ class Face:
     has as `served`; `shaped_by` are the keys of that table which shape frames. `wrong_method`
     answers other methods on a known path, and is given those that it takes; without it they fall to
     the last route. With `reads_while_stopping` what only reads is answered while the server stops.
-    `facts` begins a fold for `Seen.told`. `noun` is what the dialect calls a session.
+    `noun` is what the dialect calls a session.
 
     `forms` are settings that shape frames, each under a name: tests show every one of them.
     `child_streams` says that a child thread has a stream of its own.
@@ -241,7 +241,6 @@ class Face:
     shaped_by: Sequence[str] = ()
     wrong_method: Callable[[Incoming, Sequence[str]], Response] | None = None
     reads_while_stopping: bool = True
-    facts: Callable[[], Facts] | None = None
     noun: str = "session"
     forms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"": {}})
     child_streams: bool = False

@@ -8,8 +8,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from multidict import MultiMapping
 
+from adapters.about import About
 from adapters.base import Encoder
-from adapters.events import Event, InteractionRequested
+from adapters.events import InteractionRequested
 from adapters.state import LogState
 
 EncoderT = TypeVar("EncoderT", bound=Encoder)
@@ -70,17 +71,10 @@ class Place(Protocol):
         """Say whether the server stops."""
 
 
-class Facts(Protocol):
-    """The fold of what a session's own events say: that it was made, updated, ended."""
-
-    def apply(self, event: Event) -> None:
-        """Take the next event; only `session.*` need be looked at."""
-
-
 class Told(NamedTuple):
-    """What is told of a session in lists: its `Facts`, and its times in Unix milliseconds."""
+    """What is told of a session in lists, and its times in Unix milliseconds."""
 
-    facts: Any
+    about: About
     created_at: int
     updated_at: int
 

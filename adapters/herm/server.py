@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, cast
 import orjson
 
 from adapters import events as ev
+from adapters.about import About
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.herm import wire
 from adapters.jsonvalue import format_json, parse_json, weight_of
@@ -778,80 +779,39 @@ _HANDLERS: dict[str, Callable[[HermEncoder, Any], None]] = {
 }
 
 
-@dataclasses.dataclass(slots=True)
-class SessionFacts:
-    """What a session object says (section 2.2): the fold of the session events of a log."""
+def status_of(about: About, state: str) -> str:
+    """Return `status` for a session's state as the journal keeps it (section 2.3)."""
+    if about.archived_at is not None:
+        return "archived"
+    if about.ended in ("failed", "terminated"):
+        return "error"
+    return "running" if state == "running" else "idle"
 
-    agent: str = ""
-    agent_version: int = 1
-    user_id: str | None = None
-    title: str | None = None
-    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
-    archived_at: int | None = None
-    ended: str | None = None
-    predecessor: str | None = None
-    replaced_by: str | None = None
 
-    def apply(self, event: ev.Event) -> None:
-        """Take the next event of the log; all but `session.*` say nothing here."""
-        match event:
-            case ev.SessionStarted() | ev.SessionUpdated():
-                self._told(event)
-            case ev.SessionEnded():
-                self.ended = event.outcome
-            case _:
-                pass
-
-    def _told(self, event: ev.SessionStarted | ev.SessionUpdated) -> None:
-        agent, options = event.agent or {}, event.options or {}
-        if isinstance(agent.get("id"), str):
-            self.agent = agent["id"]
-        if isinstance(agent.get("version"), int):
-            self.agent_version = agent["version"]
-        if isinstance(options.get(USER_ID), str):
-            self.user_id = options[USER_ID]
-        if event.title is not None:
-            self.title = event.title
-        for key, value in (event.metadata or {}).items():
-            if value is None:
-                self.metadata.pop(key, None)
-            else:
-                self.metadata[key] = value
-        if isinstance(event, ev.SessionUpdated):
-            self.archived_at = event.archived_at or self.archived_at
-            self.predecessor = event.predecessor or self.predecessor
-            self.replaced_by = event.replaced_by or self.replaced_by
-
-    def status(self, state: str) -> str:
-        """Return `status` for a session's state as the journal keeps it (section 2.3)."""
-        if self.archived_at is not None:
-            return "archived"
-        if self.ended in ("failed", "terminated"):
-            return "error"
-        return "running" if state == "running" else "idle"
-
-    def to_json(
-        self, session_id: str, state: str, created_at: int, updated_at: int
-    ) -> dict[str, Any]:
-        """Return the session object; times are Unix milliseconds."""
-        value: dict[str, Any] = {
-            "id": session_id,
-            "agentId": self.agent,
-            "agentVersion": self.agent_version,
-            "userId": self.user_id,
-            "title": self.title,
-            "metadata": self.metadata,
-            "status": self.status(state),
-            "createdAt": wire.iso_seconds(created_at),
-            "updatedAt": wire.iso_seconds(max(updated_at, created_at)),
-        }
-        if self.archived_at is not None:
-            value["archivedAt"] = wire.iso_seconds(self.archived_at)
-        if self.predecessor is not None:
-            value["predecessor"] = self.predecessor
-        if self.replaced_by is not None:
-            value["replacedBy"] = self.replaced_by
-        return value
+def session_object(
+    session_id: str, state: str, about: About, created_at: int, updated_at: int
+) -> dict[str, Any]:
+    """Return the session object (section 2.2); times are Unix milliseconds."""
+    agent, version = about.agent.get("id"), about.agent.get("version")
+    user = about.options.get(USER_ID)
+    value: dict[str, Any] = {
+        "id": session_id,
+        "agentId": agent if isinstance(agent, str) else "",
+        "agentVersion": version if isinstance(version, int) else 1,
+        "userId": user if isinstance(user, str) else None,
+        "title": about.title,
+        "metadata": about.metadata,
+        "status": status_of(about, state),
+        "createdAt": wire.iso_seconds(created_at),
+        "updatedAt": wire.iso_seconds(max(updated_at, created_at)),
+    }
+    if about.archived_at is not None:
+        value["archivedAt"] = wire.iso_seconds(about.archived_at)
+    if about.predecessor is not None:
+        value["predecessor"] = about.predecessor
+    if about.replaced_by is not None:
+        value["replacedBy"] = about.replaced_by
+    return value
 
 
 def position_of(event_id: str, session_id: str) -> int | None:

@@ -48,7 +48,7 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
     if backend.dialect != visit.at.dialect or path is None:
         raise act.nothing()
     headers = CIMultiDict({k: v for k, v in request.headers.items() if k.lower() in act.headers})
-    body = await read_bytes(request)
+    body = await read_bytes(request, stranger=True)
     sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
     try:
         with sessions.backends.in_public(backend) as upstream:

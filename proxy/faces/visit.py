@@ -187,30 +187,21 @@ class Visit:
         return feed.encoder
 
     async def told(self, row: SessionRow) -> Told:
-        """Return what a session's own events say: of a long log these and its newest entries are
-        read, and only their lines are decoded, since lists ask for many.
+        """Return what a session's own events say: of a long log its newest entries are read, and
+        only the lines of these events are decoded, since lists ask for many.
 
         Raises:
             CursorExpired: it was erased meanwhile.
         """
-        journal, begin = self.sessions.journal, self.at.face.facts
-        assert begin is not None, "the face does not say how `Seen.told` begins: `facts`"
-        facts = begin()
-        known, after = await told(journal, row)
-        for seq in known:
-            for chunk in await journal.read(row.key, after=seq - 1, limit_rows=1):
-                for line in chunk.body.split(b"\n"):
-                    if b'"type":"session.' in line:
-                        entry = entry_of(line, row.id)
-                        if entry.seq == seq:
-                            facts.apply(entry.event)
+        journal = self.sessions.journal
+        about, after = await told(journal, row)
         async for chunk in journal.scan(row.key, after=after):
             for line in chunk.body.split(b"\n"):
                 if b'"type":"session.' in line:
                     entry = entry_of(line, row.id)
                     if entry.seq > after:
-                        facts.apply(entry.event)
-        return Told(facts, row.created_at, row.updated_at)
+                        about.apply(entry.event)
+        return Told(about, row.created_at, row.updated_at)
 
     def _backend_of(self, session: Session) -> Backend:
         backend = self.settings.backend(session.leg.backend)

@@ -151,14 +151,14 @@ async def _worked(request: web.Request, do: Callable[[bytes], T]) -> T:
     return await work(len(held[0]), lambda: do(held.pop()))
 
 
-async def read_bytes(request: web.Request) -> bytes:
-    """Return a request's body.
+async def read_bytes(request: web.Request, *, stranger: bool = False) -> bytes:
+    """Return a request's body; a `stranger` has shown no key.
 
     Raises:
         DragomanError: it is not taken.
     """
     bodies = request.app[SESSIONS].bodies
-    hold = request[HELD] = Hold(bodies)
+    hold = request[HELD] = Hold(bodies.strangers if stranger else bodies.budget)
     return await bodies.read(request, _limit(request), hold)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from adapters import commands as cmd
 from adapters import events as ev
+from adapters.about import check_metadata, merged
 from adapters.base import ClientCodec, Support
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 from adapters.interactions import decide
@@ -106,6 +107,7 @@ class Admission:
             ClientProtocolError: busy, paused, or an unknown interaction.
             InteractionConflict: an interaction is answered already.
             NotSupported: the backend cannot carry it.
+            DragomanError: the metadata would be too large.
         """
         if state.ended is not None and not isinstance(command, cmd.Delete):
             raise SessionClosed(f"Session `{self._session_id}` has ended; start a new one.")
@@ -129,6 +131,8 @@ class Admission:
                 # A message on its way is work too: its turn has not begun, and is to be stopped.
                 if not self._works(state):
                     return None
+            case cmd.UpdateSession():
+                check_metadata(merged(state.about.metadata, command.metadata or {}))
             case _:
                 pass
         self._codec.check(command)

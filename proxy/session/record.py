@@ -228,7 +228,7 @@ class Record:
                 self.made(entry.event)
                 self.state.apply_entry(entry)
                 self._outbox.hear(entry.event, self.state, entry.at)
-                self._snapshots.hear(entry.seq, entry.event, entry.at)
+                self._snapshots.hear(entry.event, entry.at)
             yield
 
     def made(self, event: ev.Event) -> None:
@@ -333,7 +333,7 @@ class Record:
                 row = self._outbox.hear(event, state, now)
                 if row is not None:
                     changes.append(row)
-                self._snapshots.hear(entry.seq, event, now)
+                self._snapshots.hear(event, now)
                 if event.TYPE in metrics.COUNTED:
                     metrics.count_event(event, codec.dialect)
         write = Write(
@@ -357,8 +357,8 @@ class Record:
             if status != self._status:
                 self._status = status
                 write.state = status  # type: ignore[assignment]
-            if state.title != self._row.title:
-                write.title = state.title
+            if state.about.title != self._row.title:
+                write.title = state.about.title
         stored: asyncio.Future[None] | None = None
         if not upstream or write.native_id is not None:
             stored = asyncio.get_running_loop().create_future()

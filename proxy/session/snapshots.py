@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from adapters import events as ev
+from adapters.about import About
 from adapters.jsonvalue import format_json, parse_json
 from adapters.state import SNAPSHOT_SHAPE, LogState
+from adapters.stored import adapter_of
 from proxy.errors import reading_back
 from proxy.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
@@ -27,14 +29,10 @@ SNAPSHOT_SHARE = 2048
 """Bytes of a snapshot of the state for each entry since the one before: a larger one, above 256 KiB
 by a long open block, is rarer. Only the newest is kept."""
 
+_ABOUT = adapter_of(About)
+
 STATE = "state"
 """The kind of the snapshots of a session's state."""
-
-TOLD_KEPT = 256
-"""Events that say what a session is, and are remembered by their place: those of a title and of an
-archive are a few."""
-
-_TELLS = frozenset({"session.started", "session.updated", "session.ended"})
 
 
 def may_have_one(row: SessionRow) -> bool:
@@ -42,17 +40,17 @@ def may_have_one(row: SessionRow) -> bool:
     return row.last_seq > SNAPSHOT_ENTRIES
 
 
-async def told(journal: Journal, row: SessionRow) -> tuple[list[int], int]:
-    """Return the seqs of the events up to some seq that say what a session is (made, updated,
-    ended), and that seq: what is after it is to be read."""
+async def told(journal: Journal, row: SessionRow) -> tuple[About, int]:
+    """Return what the events up to some seq say of what a session is, and that seq: what is after
+    it is to be read."""
     if not may_have_one(row):
-        return [], 0
+        return About(), 0
     found = await journal.snapshot(row.key, STATE, SNAPSHOT_SHAPE)
     if found is None:
-        return [], 0
+        return About(), 0
     with reading_back(f"a snapshot of session `{row.id}`"):
         value: Any = parse_json(found.data)
-        return list(value["told"]), found.seq
+        return _ABOUT.validate_python(value["state"]["about"]), found.seq
 
 
 class Snapshots:
@@ -62,24 +60,18 @@ class Snapshots:
     inputs.
     """
 
-    __slots__ = ("_outbox", "_taken", "_told", "due", "requests")
+    __slots__ = ("_outbox", "_taken", "due", "requests")
 
     def __init__(self, key: int, outbox: Outbox) -> None:
         """Begin before the first event of the session with this key."""
         self._outbox = outbox
-        self._told: list[int] = []
         self._taken = 0
         # Sessions that began together, as after an outage, do not all take theirs at once.
         self.due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
         self.requests = Requests()
 
-    def hear(self, seq: int, event: ev.Event, at: int) -> None:
+    def hear(self, event: ev.Event, at: int) -> None:
         """Hear an event for what of it outlives the log's fold."""
-        if event.TYPE in _TELLS:
-            self._told.append(seq)
-            if len(self._told) > TOLD_KEPT:
-                # The first one says how it was made.
-                del self._told[1]
         self.requests.hear(event, at)
 
     def take(self, state: LogState) -> Snapshot | None:
@@ -89,9 +81,8 @@ class Snapshots:
         if state.join() > SNAPSHOT_MOST:
             self.due = state.seq + SNAPSHOT_MOST // SNAPSHOT_SHARE
             return None
-        data = b'{"owed":%b,"told":%b,"requests":%b,"state":%b}' % (
+        data = b'{"owed":%b,"requests":%b,"state":%b}' % (
             format_json(sorted(self._outbox.owed)),
-            format_json(self._told),
             format_json(self.requests.dump()),
             state.snapshot(),
         )
@@ -111,9 +102,8 @@ class Snapshots:
         """
         value: Any = parse_json(data)
         state = LogState.restore(format_json(value["state"]))
-        owed, told = set(value["owed"]), list(value["told"])
+        owed = set(value["owed"])
         self.requests.restore(value.get("requests", []))
-        self._told = told
         self._outbox.restore(owed)
         return state
 

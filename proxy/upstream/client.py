@@ -29,6 +29,7 @@ from adapters.framing.sse import SseFrame, SseParser
 from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.gate import Gate
+from proxy.sealed import any_held
 from proxy.upstream.body import Body, Work
 
 CONNECT_SECONDS = 10.0
@@ -262,9 +263,9 @@ class Upstream:
         coding = response.headers.get("Content-Encoding", "identity")
         if coding.strip().lower() != "identity":
             response.close()
+            named = _quoted(coding, 40)
             raise UpstreamUnavailable(
-                f"The backend's answer is packed as `{coding[:40]}`, which was not asked for.",
-                sent=True,
+                f"The backend's answer is packed as `{named}`, which was not asked for.", sent=True
             )
         return response
 
@@ -337,5 +338,12 @@ async def _pieces(body: NamingFiles, files: Mapping[str, bytes]) -> AsyncIterato
 
 def _why(error: Exception) -> str:
     """Return what aiohttp says, and never nothing. It may quote what the backend wrote."""
-    text = "".join(char if char.isprintable() else " " for char in str(error))
-    return cut(text, WHY_LIMIT) or type(error).__name__
+    return _quoted(str(error), WHY_LIMIT) or type(error).__name__
+
+
+def _quoted(text: str, limit: int) -> str:
+    """Return a text that a backend had a hand in, for people; nothing while a session holds a
+    sealed value: what broke may have a part of it, or spell it in a way of its own."""
+    if any_held():
+        return ""
+    return cut("".join(char if char.isprintable() else " " for char in text), limit)

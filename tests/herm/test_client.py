@@ -481,7 +481,7 @@ def test_sessions_are_administered_at_the_backend(
             assert driver.log[-1].TYPE == "session.updated"
             assert driver.normalizer.state.archived_at == NOW
         case cmd.UpdateSession():
-            assert driver.normalizer.state.title == "T"
+            assert driver.normalizer.state.about.title == "T"
         case _:
             ended = driver.log[-1]
             assert isinstance(ended, ev.SessionEnded)
@@ -1119,7 +1119,7 @@ def look(driver: Driver, listed: Sequence[Envelope], status: str = "idle") -> li
     (call,) = driver.codec.take_calls()
     assert (call.request.method, call.request.path) == ("GET", "/v1/sessions/session_7c")
     driver.answer(call, 200, {**SESSION, "status": status, "title": "Named"})
-    assert driver.normalizer.state.title == "Named"
+    assert driver.normalizer.state.about.title == "Named"
     assert driver.of(ev.TurnEnded) == []
     return driver.codec.take_calls()
 

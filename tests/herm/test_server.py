@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters import events as ev
+from adapters.about import About
 from adapters.base import EncoderContext
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.server import (
     REQUESTS_KEPT,
     HermEncoder,
-    SessionFacts,
     messages_of,
     position_of,
+    session_object,
 )
 from adapters.normalizer import ABANDONED
 from tests.support.herm_client import Envelope, Expect, StreamChecker, check_envelope
@@ -585,7 +586,7 @@ def test_times_are_the_backends_where_they_do_not_go_back() -> None:
 
 
 def test_the_session_object_is_the_fold_of_the_sessions_own_events() -> None:
-    facts = SessionFacts()
+    about = About()
     for event in (
         ev.SessionStarted(
             **S,
@@ -597,8 +598,8 @@ def test_the_session_object_is_the_fold_of_the_sessions_own_events() -> None:
         ev.SessionUpdated(**S, title="U", metadata={"x": None, "z": 3}),
         ENDED,
     ):
-        facts.apply(event)
-    assert facts.to_json("s", "running", AT, AT) == {
+        about.apply(event)
+    assert session_object("s", "running", about, AT, AT) == {
         "id": "s",
         "agentId": "a",
         "agentVersion": 1,
@@ -609,10 +610,10 @@ def test_the_session_object_is_the_fold_of_the_sessions_own_events() -> None:
         "createdAt": "2026-06-18T09:30:00Z",
         "updatedAt": "2026-06-18T09:30:00Z",
     }
-    facts.apply(ev.SessionUpdated(**S, archived_at=AT))
-    assert facts.status("running") == "archived"
-    ended = SessionFacts(ended="failed")
-    assert ended.status("ended") == "error"
+    about.apply(ev.SessionUpdated(**S, archived_at=AT))
+    assert session_object("s", "running", about, AT, AT)["status"] == "archived"
+    ended = About(ended="failed")
+    assert session_object("s", "ended", ended, AT, AT)["status"] == "error"
 
 
 def test_the_history_has_who_said_what() -> None:

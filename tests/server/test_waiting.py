@@ -17,7 +17,6 @@ from adapters.state import LogState
 from proxy.errors import UpstreamUnavailable
 from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
-from proxy.session import snapshots
 from proxy.session.record import NEXT_SECONDS
 from proxy.session.work import RETRY_SECONDS
 from proxy.upstream.client import Upstream
@@ -104,22 +103,6 @@ async def test_stops_have_a_bound_too_and_a_deletion_finds_room(
     with pytest.raises(DragomanError, match="3 inputs on their way"):
         await session.submit([title], by="local", face="eve")
     await session.submit([cmd.Delete()], by="local", face="eve")
-
-
-async def test_the_events_that_say_what_a_session_is_are_remembered_up_to_a_bound(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(snapshots, "TOLD_KEPT", 5)
-    running = await run("memory:")
-    client = await running.eve().create("hello")
-    session = await running.live(client.session_id)
-    await settled(session)
-    for number in range(20):
-        await session.tell([ev.SessionUpdated(thread_id=ev.MAIN, title=f"title {number}")])
-    assert session._record._snapshots._told == [
-        1,
-        *range(session.last_seq - 3, session.last_seq + 1),
-    ]
 
 
 async def test_a_command_with_a_file_is_stored_as_it_was_checked_last(

@@ -6,6 +6,7 @@ checks is: envelope, members that the declared stream version forbids, shape of 
 the state machine.
 """
 
+import collections
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -56,6 +57,9 @@ _CUMULATIVE = (
 # Section 13: 26 brings the held turn and the tasks.
 _HELD_VERSION = 26
 _DELTA_ONLY_VERSION = 25
+
+_SHOWN = 40
+"""Records that a violation shows before its own."""
 
 
 def _fail(reason: str, record: object) -> None:
@@ -465,6 +469,7 @@ class RecordChecker:
         self._next_turn = 0
         self._records = 0
         self._over = False
+        self._last: collections.deque[Record] = collections.deque(maxlen=_SHOWN)
         self._child = child
         # A backend that we do not play shows calls as it does.
         self._shown = ShownCalls() if form == "all" and not real else None
@@ -473,8 +478,16 @@ class RecordChecker:
         """Take the next record.
 
         Raises:
-            ProtocolViolation: with the record.
+            ProtocolViolation: with the record, and a note of those before it.
         """
+        try:
+            self._check(record)
+        except ProtocolViolation as violation:
+            violation.add_note("\n".join(["after:", *map(repr, self._last)]))
+            raise
+        self._last.append(record)
+
+    def _check(self, record: Record) -> None:
         check_shape(record, self.version)
         kind: str = record["type"]
         identity: str = record["meta"]["id"]

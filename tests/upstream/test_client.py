@@ -19,11 +19,13 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.base import Call, Request, Response
 from adapters.body import body_of, file_in_base64
+from adapters.commands import Sealed
 from adapters.errors import ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame, SseParser
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.gate import Gate
+from proxy.sealed import Held
 from proxy.upstream.client import (
     MANY_LINES,
     MOST_CARRYING,
@@ -152,6 +154,33 @@ async def test_what_a_library_quotes_of_a_backend_is_one_short_line(
         await upstream.call(post())
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < WHY_LIMIT + 100
+
+
+SECRET = "hunter2-hunter2"
+
+BROKEN = {
+    "a status line": f"HTTP/1.1 2x0 you said {SECRET}\r\n\r\n".encode(),
+    "a header": head("200 OK", f"you said {SECRET}"),
+    "a coding": head("200 OK", f"Content-Encoding: {SECRET}", "Content-Length: 0"),
+    "a chunk": head("200 OK", "Transfer-Encoding: chunked") + f"{SECRET}\r\nxx\r\n".encode(),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+async def test_a_broken_answer_is_not_quoted_while_a_session_holds_a_sealed_value(
+    upstream: Upstream, origin: Origin, what: str
+) -> None:
+    held = Held()
+    for holds in (False, True):
+        if holds:
+            held.add("c", Sealed(SECRET))
+        origin.answers = [BROKEN[what]]
+        with pytest.raises(UpstreamUnavailable) as caught:
+            await upstream.call(post())
+        # Nor a part of it: a library may cut what it quotes.
+        assert (SECRET[:8] in caught.value.message) is not holds
+        assert caught.value.message.rstrip(": ") == caught.value.message
+    held.clear()
 
 
 async def refused(upstream: Upstream, call: Call) -> Response:

@@ -17,6 +17,7 @@ from proxy.faces import reading as herm
 from proxy.scripted.faults import Faults, Silence
 from proxy.scripted.herm import Variant
 from proxy.session import told
+from proxy.session.snapshots import SNAPSHOT_ENTRIES
 from tests.faces.herm.conftest import Serve
 from tests.support.herm_client import (
     Envelope,
@@ -450,12 +451,56 @@ async def test_what_a_session_was_told_is_known_also_when_its_log_has_grown_long
     session = (await client.create("engine", metadata={"ticket": "A-17"}))["id"]
     await client.call("PATCH", f"/v1/sessions/{session}", {"metadata": {"x": 1}})
     await client.turn(session, "script: long 400")
-    # By then what was told is found by its places, which a snapshot of the state keeps.
+    # By then what was told is in a snapshot of the state.
     live = await house.live(session)
     await settled(live)
-    known, after = await told(house.sessions.journal, await house.sessions.journal.session(session))
-    assert len(known) == 2 < after
+    about, after = await told(house.sessions.journal, live.row)
+    assert after == 0
+    about, after = await told(house.sessions.journal, await house.sessions.journal.session(session))
+    assert about.metadata == {"ticket": "A-17", "x": 1}
+    assert after > SNAPSHOT_ENTRIES // 2
     assert (await client.get(session))["metadata"] == {"ticket": "A-17", "x": 1}
+
+
+async def test_a_title_stays_however_often_something_else_changed(serve: Serve) -> None:
+    house = await serve("sqlite")
+    client = house.client("engine")
+    session = (await client.create("engine", title="Plan", metadata={"x": 0, "kept": 1}))["id"]
+    live = await house.live(session)
+    for number in range(600):
+        update = ev.SessionUpdated(thread_id=ev.MAIN, metadata={"x": number})
+        await live.tell([update])
+    for _ in range(2):
+        _, listed = await client.call("GET", "/v1/sessions")
+        for one in (await client.get(session), *listed["data"]):
+            assert (one["title"], one["metadata"]) == ("Plan", {"x": 599, "kept": 1})
+        await house.restart()
+        client = house.client("engine")
+
+
+async def test_metadata_has_a_bound_that_many_small_changes_do_not_pass(serve: Serve) -> None:
+    house = await serve()
+    client = house.client("engine")
+    session = (await client.create("engine"))["id"]
+    for part in "ab":
+        piece = {f"{part}{number}": "x" * 1000 for number in range(30)}
+        await client.call("PATCH", f"/v1/sessions/{session}", {"metadata": piece})
+    before = (await client.get(session))["metadata"]
+    assert len(before) == 60
+    more = {"c": "x" * 10_000}
+    with pytest.raises(Refused) as refused:
+        await client.call("PATCH", f"/v1/sessions/{session}", {"metadata": more})
+    assert refused.value.status == 413
+    assert "null" in str(refused.value)
+    assert (await client.get(session))["metadata"] == before
+    # What is taken away makes room.
+    change = {**dict.fromkeys(before), **more}
+    await client.call("PATCH", f"/v1/sessions/{session}", {"metadata": change})
+    assert (await client.get(session))["metadata"] == more
+    with pytest.raises(Refused) as refused:
+        # As small as the body is, the value is not.
+        await client.create("engine", metadata={f"k{n}": 1e15 for n in range(4_000)})
+    assert refused.value.status == 413
 
 
 @pytest.mark.parametrize("backend", ["herm", "engine"])
