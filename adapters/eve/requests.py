@@ -97,6 +97,9 @@ MAX_PARTS = 256
 """Parts of a message, and answers in one request: each costs some hundredths of a millisecond
 where it is read, and again wherever the message is shown."""
 
+OPERATION_ID_LIMIT = 4096
+"""Bytes of an `operationId`, which is kept for as long as the session's id: enough for any name."""
+
 _MAX_SAFE_INTEGER = 2**53 - 1
 """Number.MAX_SAFE_INTEGER: the servers refuse a larger `startIndex` (section 7.1)."""
 
@@ -302,6 +305,8 @@ def parse_create(body: bytes, face: Face) -> Create:
     else:
         _check_without_message(members, message, callback, schema)
         operation_id = _words(members, "operationId")
+        if len((operation_id or "").encode("utf-8", "surrogatepass")) > OPERATION_ID_LIMIT:
+            _refuse(f"'operationId' is longer than {OPERATION_ID_LIMIT} bytes.")
     _check_uploads(message, face)
     if operation_id is not None and not face.authenticated:
         _refuse("operationId requires an authenticated principal.")

@@ -20,7 +20,7 @@ import apsw
 from proxy.errors import NameTaken, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
-from proxy.journal.base import BackendRow, CodecRow, NewSession, Snapshot, Write
+from proxy.journal.base import OF_WORDS, BackendRow, CodecRow, NewSession, Snapshot, Write
 
 ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that a long session's end does not stop the
@@ -470,6 +470,9 @@ def begin_erasing(
     connection.execute("DELETE FROM positions WHERE session = ?", (session,))
     connection.execute("DELETE FROM commands WHERE session = ?", (session,))
     connection.execute("DELETE FROM codecs WHERE session = ?", (session,))
+    connection.executemany(
+        "DELETE FROM aliases WHERE session = ? AND kind = ?", [(session, kind) for kind in OF_WORDS]
+    )
     blobs = cast(
         "list[tuple[str]]",
         connection.execute(

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 
 from proxy.errors import JournalError
+from proxy.repeats import LOST, REPEATED, REQUEST
 from proxy.rows import (
     BackendRow,
     Chunk,
@@ -44,6 +45,11 @@ __all__ = [
     "Snapshot",
     "Write",
 ]
+
+
+OF_WORDS = (REQUEST, LOST, REPEATED)
+"""The kinds of alias that tell something of what was said, a hash of it, and go with a session.
+Names that somebody gave it stay, so that nobody finds them free."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -355,7 +361,7 @@ class Journal(abc.ABC):
 
     @abc.abstractmethod
     async def delete(self, session: int, *, at: int) -> None:
-        """Erase events, frames, commands and snapshots of a session; its id and aliases stay as a
+        """Erase events, frames, commands and snapshots of a session; its id and names stay as a
         tombstone. What was erased is gone as `emptied` says.
         """
 

@@ -26,6 +26,7 @@ from proxy.errors import (
 from proxy.journal._frames import FRAME_LIMIT, cut_frame
 from proxy.journal._fresh import Fresh
 from proxy.journal.base import (
+    OF_WORDS,
     BackendRow,
     Chunk,
     CodecRow,
@@ -435,7 +436,7 @@ class MemoryJournal(Journal):
         return self._blobs.get(sha256)
 
     async def delete(self, session: int, *, at: int) -> None:
-        """Erase all of a session but its id, its aliases and its legs' names.
+        """Erase all of a session but its id, its names and its legs' names.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -503,9 +504,12 @@ class MemoryJournal(Journal):
         )
         self._sessions[session] = self._by_id[row.id] = erased
         self._erase_blobs(found.blobs)
-        for alias, owner in self._aliases.items():
+        for alias, owner in list(self._aliases.items()):
             if owner is found:
-                self._aliases[alias] = erased
+                if alias[2] in OF_WORDS:
+                    del self._aliases[alias]
+                else:
+                    self._aliases[alias] = erased
 
     async def prune_frames(self, *, before: int) -> int:
         """Erase source frames older than `before` and return how many batches that were."""

@@ -562,7 +562,7 @@ class SqliteJournal(Journal):
         return await self._ask(lambda c: _reader.read_blob(c, sha256))
 
     async def delete(self, session: int, *, at: int) -> None:
-        """Erase events, frames, commands and snapshots of a session; its id and aliases stay as a
+        """Erase events, frames, commands and snapshots of a session; its id and names stay as a
         tombstone.
 
         Nobody reads them from the first transaction on. When it returns their bytes are overwritten

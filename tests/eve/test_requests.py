@@ -424,6 +424,10 @@ def test_form_newest_ignores_the_mode_and_form_tokens_the_operation() -> None:
             refused("Expected 'operationId' to be a non-empty string."),
         ),
         (
+            {"message": "x", "operationId": "é" * 2049},
+            refused("'operationId' is longer than 4096 bytes."),
+        ),
+        (
             {"message": "x", "callback": CALLBACK, "protocolVersion": 3},
             refused(
                 "This deployment speaks eve remote agent protocol 2, but the caller speaks"

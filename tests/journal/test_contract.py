@@ -16,6 +16,7 @@ from proxy.errors import (
     SessionNotFound,
 )
 from proxy.journal.base import (
+    OF_WORDS,
     BackendRow,
     CodecRow,
     CommandRow,
@@ -413,7 +414,7 @@ async def test_a_deleted_session_is_a_tombstone(journal: Journal) -> None:
             leg_state=b"snapshot",
             native_id="n",
             commands=[command],
-            aliases=[("task", "t")],
+            aliases=[("task", "t"), *((kind, "a hash of words") for kind in OF_WORDS)],
             title="secret title",
         ),
     )
@@ -425,6 +426,7 @@ async def test_a_deleted_session_is_a_tombstone(journal: Journal) -> None:
     assert (found.state, found.title, found.secret) == ("deleted", None, b"")
     assert (found.updated_at, found.last_seq) == (5000, 3)
     assert await journal.resolve(owner="web", route="research", kind="task", name="t") == "s1"
+    assert await journal.aliases(key) == [("task", "t")]
     assert await journal.legs(key) == [LegRow(key, 0, "lab", native_id="n")]
     assert await journal.commands(key) == []
     assert await journal.frames(key, 0) == []
