@@ -177,16 +177,16 @@ class Live:
                 # In the words of `authorize`: nobody learns whether it is another key's.
                 raise SessionNotFound("There is no such session.") from None
             return await self.get(found, owner=owner, route=route)
-        if row.state == "deleted":
-            raise SessionNotFound(f"There is no session `{name}`.")
-        if row.state == "expired":
-            if owner not in (None, row.owner) or route not in (None, row.route):
-                raise SessionNotFound("There is no such session.")
-            raise SessionExpired(row)
-        session = await self._load(row)
-        while session.closed and not self.closed:
-            # It was loaded long before we came to hear of it, and put away again.
+        _check_there(row, name, route)
+        try:
             session = await self._load(row)
+            while session.closed and not self.closed:
+                # It was loaded long before we came to hear of it, and put away again.
+                session = await self._load(row)
+        except CursorExpired:
+            # It was erased while it was loaded.
+            _check_there(await self._journal.session(row.id), name, route)
+            raise
         return self.hold(session)
 
     async def _named(self, name: str, owner: str, route: str) -> str | None:
@@ -219,6 +219,8 @@ class Live:
         try:
             async with self._gate:
                 return await self._read_now(row)
+        except CursorExpired as error:
+            return error
         except JournalError:
             raise
         except DragomanError as error:
@@ -342,3 +344,18 @@ class Live:
                 _log.warning("session `%s` is not loaded again yet: %s", session_id, error.message)
             else:
                 return
+
+
+def _check_there(row: SessionRow, name: str, route: str | None) -> None:
+    """Check that a session is kept, for one who may see its owner's and asks by `name` and `route`.
+
+    Raises:
+        SessionNotFound: it was deleted, or is no longer kept and of another route.
+        SessionExpired: it is no longer kept.
+    """
+    if row.state == "deleted":
+        raise SessionNotFound(f"There is no session `{name}`.")
+    if row.state == "expired":
+        if route not in (None, row.route):
+            raise SessionNotFound("There is no such session.")
+        raise SessionExpired(row)

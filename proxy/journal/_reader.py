@@ -358,7 +358,7 @@ def read_events(
         if pruned is None:
             raise SessionNotFound(f"there is no session with key {session}")
         if after < pruned:
-            raise CursorExpired(f"the entries of session {session} up to seq {pruned} were pruned")
+            raise CursorExpired("its entries are no longer kept")
         joiner = _Joiner(session, after, limit_bytes, limit_rows)
         for first, count, body in connection.execute(
             "SELECT i.first, e.count, e.body FROM event_index i LEFT JOIN events e ON e.row = i.row"

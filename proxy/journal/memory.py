@@ -374,7 +374,7 @@ class MemoryJournal(Journal):
         """
         found = self._find(session)
         if after < found.pruned:
-            raise CursorExpired(f"the entries of session {session} were pruned")
+            raise CursorExpired("its entries are no longer kept")
         if after >= found.last:
             return []
         chunks = []
