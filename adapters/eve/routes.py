@@ -258,6 +258,9 @@ def _stream(incoming: Incoming, seen: EveSeen) -> Reading:
     name, face = incoming.names["session"], face_of(incoming)
     wanted = requests.parse_stream_query(incoming.query, face)
     begin = viewed(name)[0]
+    if begin > seen.encoder.next_cursor:
+        # No create was given this id.
+        raise DragomanError(f"There is no session `{name}`.", code=ErrorCode.NOT_FOUND)
     tail = seen.encoder.next_cursor - 1 - begin
     # What the session was first shown as, whatever is configured by now.
     form = seen.settings.get("form", face.form)

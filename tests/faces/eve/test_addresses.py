@@ -369,6 +369,10 @@ async def test_a_create_with_the_header_joins_what_another_frontend_began(place:
         assert any("Done, 4.1 GB freed." in str(r["data"].get("message")) for r in rest)
         assert await snapshot(house.http, address) == first + rest
         assert await snapshot(house.http, address, startIndex=-2) == rest[-2:]
+        # An id that no create was given counts from a record that is not there.
+        _, number, name = joined["sessionId"].split("_", 2)
+        async with house.http.get(f"{url}/dgv_{int(number) + 900}_{name}/stream") as answer:
+            assert (answer.status, (await answer.json())["ok"]) == (404, False)
         headers = {"X-Dragoman-Session": "nobody"}
         async with house.http.post(url, json={"message": "watch"}, headers=headers) as answer:
             assert (answer.status, (await answer.json())["ok"]) == (404, False)
