@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from adapters.registry import DIALECTS
 from tests.faults.faulty import Faulty
+from tests.support.dragoman import KNOWN
 from tests.wire import driven
 
 __all__ = ["BACKENDS", "Kind", "found", "lacking"]
@@ -52,7 +53,8 @@ def lacking(dialect: str) -> str:
     """Return what a dialect has still to say, as a sentence that names the place; nothing where it
     has said all."""
     if found(dialect) is not None:
-        return ""
+        known = f"add `{dialect}` to `KNOWN` in tests/support/dragoman.py"
+        return "" if dialect in KNOWN else known
     return (
         f"write tests/faults/{DIALECTS[dialect].folder}.py: `FAULTS`, a `Faulty` of "
         "`tests.faults.faulty`, with the routes of the scripted backend, and with what goes wrong "

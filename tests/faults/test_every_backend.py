@@ -14,6 +14,7 @@ from adapters import events as ev
 from adapters.dialect import Dialect
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault, Garbage
+from tests.faults import backends as kinds
 from tests.faults.backends import BACKENDS, Kind, lacking
 from tests.faults.conversation import (
     FIRST,
@@ -62,6 +63,9 @@ def test_a_backend_that_says_nothing_is_told_what_to_write_and_where(
 ) -> None:
     monkeypatch.setitem(DIALECTS, "new-one", Dialect("new-one"))
     assert lacking("new-one").startswith("write tests/faults/new_one.py: `FAULTS`, a `Faulty` of")
+    faulty = BACKENDS[0].faulty
+    monkeypatch.setattr(kinds, "found", lambda _: faulty)
+    assert lacking("new-one") == "add `new-one` to `KNOWN` in tests/support/dragoman.py"
 
 
 # What each backend comes to without faults: played once, as it is compared with often.

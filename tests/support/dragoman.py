@@ -9,7 +9,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from unittest.mock import patch
 
 import aiohttp
@@ -50,28 +51,35 @@ BACKEND_KEY = "k-local-9"
 SCRIPTED: dict[str, Any] = {}
 """The states of the scripted backends that run, by address."""
 
-_APPLICATIONS: Mapping[str, tuple[Any, Any]] = {
-    "herm": (create_herm_app, HERM),
-    "eve": (create_eve_app, EVE),
-    "engine": (create_engine_app, ENGINE),
-}
-_CREDENTIALS = {
-    "herm": ("Authorization", "Bearer "),
-    "eve": ("Authorization", "Bearer "),
-    "engine": ("X-Engine-Key", ""),
-}
 
-_NEEDED: Mapping[str, Mapping[str, Any]] = {"herm": {"create": {"agent": "agent_K4"}}}
-"""Dialect -> members without which its table in the configuration is refused."""
+class Known(NamedTuple):
+    """What the rig knows of a dialect's scripted backend: what makes its application, the key of
+    its state there, how its credential is sent, and the members without which its table in the
+    configuration is refused."""
+
+    create: Callable[..., web.Application]
+    state: web.AppKey[Any]
+    header: str = "Authorization"
+    scheme: str = "Bearer "
+    needed: Mapping[str, Any] = MappingProxyType({})
+
+
+KNOWN: Mapping[str, Known] = {
+    "herm": Known(create_herm_app, HERM, needed={"create": {"agent": "agent_K4"}}),
+    "eve": Known(create_eve_app, EVE),
+    "engine": Known(create_engine_app, ENGINE, header="X-Engine-Key", scheme=""),
+}
+"""Dialect -> its scripted backend."""
 
 
 def backend_settings(
     name: str, dialect: str, url: str, key: str = BACKEND_KEY, **members: Any
 ) -> BackendSettings:
     """The table of a backend, with the credential where its dialect has it."""
-    table = {"name": name, "dialect": dialect, "url": url, **_NEEDED.get(dialect, {}), **members}
-    header, scheme = _CREDENTIALS[dialect]
-    return BackendSettings.model_validate(table).with_credential(header, key, scheme=scheme)
+    known = KNOWN[dialect]
+    table = {"name": name, "dialect": dialect, "url": url, **known.needed, **members}
+    backend = BackendSettings.model_validate(table)
+    return backend.with_credential(known.header, key, scheme=known.scheme)
 
 
 @dataclass(slots=True)
@@ -141,9 +149,9 @@ class Dragoman:
     async def start_backend(self, name: str) -> None:
         """Start a scripted backend, at the address of the one before."""
         backend = self.backends[name]
-        create, state = _APPLICATIONS[backend.dialect]
-        app = create(**{"key": BACKEND_KEY, "pace": 0.0, **backend.options})
-        self.scripted[name] = app[state]
+        known = KNOWN[backend.dialect]
+        app = known.create(**{"key": BACKEND_KEY, "pace": 0.0, **backend.options})
+        self.scripted[name] = app[known.state]
         self._backend_runners[name], self._backend_ports[name] = await serve(
             app, self._backend_ports.get(name, 0)
         )
