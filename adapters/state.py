@@ -185,9 +185,11 @@ class Thread:
 
 @dataclasses.dataclass(slots=True)
 class OpenInteraction:
-    """An interaction that is not resolved, and who has claimed it."""
+    """An interaction that is not resolved, and who has claimed it. `size` is about how many bytes
+    of a snapshot it has, weighed once: there may be thousands."""
 
     event: ev.InteractionRequested
+    size: int
     claimed_by: str | None = None
 
 
@@ -350,9 +352,9 @@ class LogState:
     def join(self) -> int:
         """Join the pieces of the open blocks, since one long text is written many times as fast;
         return about how many bytes a snapshot has."""
-        size = OPEN_BYTES * (len(self.interactions) + len(self.inputs) + len(self.threads))
+        size = OPEN_BYTES * (len(self.inputs) + len(self.threads))
         for open_ in self.interactions.values():
-            size += weight_of([open_.event.prompt, open_.event.details, open_.event.extra])
+            size += open_.size
         for thread in self.threads.values():
             for block in (thread.text, thread.reasoning):
                 if block is not None:
@@ -606,7 +608,8 @@ class LogState:
     def _interaction_requested(self, thread: Thread, event: ev.InteractionRequested) -> None:
         if event.request_id in self.interactions or event.request_id in self.resolved:
             raise LawBroken(5, f"interaction `{event.request_id}` is requested twice")
-        self.interactions[event.request_id] = OpenInteraction(event)
+        size = OPEN_BYTES + weight_of([event.prompt, event.details, event.extra])
+        self.interactions[event.request_id] = OpenInteraction(event, size)
         self._set_changed(event)
 
     def _interaction_answered(self, thread: Thread, event: ev.InteractionAnswered) -> None:
