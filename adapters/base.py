@@ -171,6 +171,12 @@ class ClientCodec(Stored, abc.ABC):
         """
         return None
 
+    @property
+    def held_back(self) -> Collection[str]:
+        """Return the ids of messages that were handed out and that the backend surely does not
+        have: refused for now, say. What ends the session need not wait for them."""
+        return ()
+
     def recover(self, command_id: str, command: AnyCommand) -> Call | None:
         """Return a call that looks for evidence of a command which may have been sent before a
         crash, or None.

@@ -339,7 +339,8 @@ class Outbox:
         before its turn is accepted and does nothing, and what one does beside another is not
         known; a reset before its session exists has no address."""
         if isinstance(stop.command, cmd.Reset):
-            return self._occupied
+            held_back = self._codec.held_back
+            return any(one.command_id not in held_back for one in self._under_way())
         if self.halting:
             return True
         if state.busy:
@@ -385,7 +386,8 @@ class Outbox:
 
     def _left(self, command_id: str) -> ev.Event:
         one = self._inputs.get(command_id)
-        if one is not None and one.fate is Fate.QUEUED:
+        never = one is not None and one.fate is Fate.QUEUED
+        if never or command_id in self._codec.held_back:
             return withdrawn(command_id, "The session ended before it was sent.")
         if one is not None and isinstance(one.command, cmd.Reset):
             return taken(command_id)

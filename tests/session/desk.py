@@ -50,6 +50,7 @@ class Backend:
     def __init__(self, abilities: Mapping[str, Ability], native_id: str | None) -> None:
         self.abilities = abilities
         self.native_id = native_id
+        self.held_back: list[str] = []
 
     def check(self, command: cmd.AnyCommand) -> None:
         ability = self.abilities.get(command.TYPE)
@@ -72,7 +73,8 @@ class Desk:
         support = Support.NATIVE if steers else Support.EMULATED
         can = {name: Ability(Support.NATIVE) for name in cmd.COMMAND_TYPES}
         can |= {"steer": Ability(support), **(abilities or {})}
-        codec: Any = Backend(can, "there" if known else None)
+        self.backend = Backend(can, "there" if known else None)
+        codec: Any = self.backend
         self.outbox = Outbox(SESSION, cast(ClientCodec, codec))
         self.admission = Admission("s", "herm", cast(ClientCodec, codec), self.outbox)
         self.state = LogState()

@@ -332,6 +332,15 @@ def test_of_two_interrupts_the_second_goes_when_the_fate_of_the_first_is_known()
     assert desk.stops() == ([], ["i3"])
 
 
+def test_a_reset_does_not_wait_for_a_message_that_the_backend_does_not_have() -> None:
+    desk = Desk([(QUEUES, SENT), (QUEUES, QUEUED), (RESET, QUEUED)])
+    assert desk.stops() == ([], [])
+    desk.backend.held_back = ["i1"]
+    assert desk.stops() == (["i3"], [])
+    told = [event for event in desk.outbox.left(desk.state) if isinstance(event, ev.InputSettled)]
+    assert [event.outcome for event in told] == ["withdrawn", "withdrawn", "taken"]
+
+
 def test_an_interrupt_waits_for_a_turn_that_is_owed() -> None:
     desk = Desk([(QUEUES, SENT), (INTERRUPT, QUEUED)])
     desk.hear(taken("i1"))

@@ -9,7 +9,7 @@ Why one room: the methods of a client codec are the contract's, most of them one
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import orjson
@@ -252,6 +252,10 @@ class HermClient(ClientCodec):
             # Its end is in a list that is read now, or in none.
             self._calls.append(self._catching_up.start(look=True, ends=self._s.turn))
         return out
+
+    @property
+    def held_back(self) -> Collection[str]:
+        return self._inputs.held_back()
 
     def _unsure(self, call: Call) -> list[ev.Event]:
         """Look whether commands arrived that got no sure answer; they are never posted again."""

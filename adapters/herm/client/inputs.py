@@ -443,6 +443,18 @@ class Inputs:
         waits = (item for item in self._s.sent if not item.settled and not item.step)
         return next((item for item in waits if item.command_id == command_id), None)
 
+    def held_back(self) -> list[str]:
+        """Return the commands of the messages that wait here for the end of a turn, or since they
+        were refused for now."""
+        s = self._s
+        if not s.session:
+            # What makes it may be on its way with one of them.
+            return []
+        waiting = [message.command_id for message in s.later]
+        if s.pending is not None and s.pending.again.waits:
+            waiting.append(s.pending.command_id)
+        return waiting
+
     def never_posted(self) -> list[Message]:
         """Return the messages that were never posted, or are to be posted again."""
         s = self._s

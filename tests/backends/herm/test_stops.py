@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from adapters import events as ev
-from proxy.scripted.faults import Faults, SlowHead
+from proxy.scripted.faults import Faults, SlowHead, Status
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Refused, message
 from tests.support.houses import HermAndEngine
@@ -74,3 +74,27 @@ async def test_a_reset_of_a_session_that_nothing_was_said_in_makes_none(
     live = await house.live(session.session_id)
     await until(lambda: live.state.ended is not None)
     assert house.posts("create") == []
+
+
+@pytest.mark.parametrize("first", ["message", "reset"])
+async def test_a_reset_does_not_wait_for_a_message_that_the_herm_refuses_for_now(
+    serve: Serve, first: str
+) -> None:
+    busy = Status(409, body=b'{"error":{"code":"turn_running","message":"A turn runs."}}')
+    faults = Faults({("post", number): busy for number in range(2, 40)})
+    house = await serve(herm={"faults": faults})
+    session = await house.eve().create("hello")
+    await session.read_turn()
+    await session.send("again")
+    if first == "message":
+        await until(lambda: len(house.posts()) == 3)
+    # Else it comes before the first refusal.
+    async with asyncio.timeout(5):
+        assert await session.reset() == "reset"
+    live = await house.live(session.session_id)
+    outcomes = {e.outcome for e in await house.log(live.id) if isinstance(e, ev.InputSettled)}
+    assert outcomes == {"taken", "withdrawn"}
+    posted = len(house.posts())
+    await asyncio.sleep(0.3)
+    assert len(house.posts()) == posted
+    assert len(house.posts("archive")) == 1
