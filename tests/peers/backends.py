@@ -457,10 +457,14 @@ async def play_once(
     except ServerFault as fault:
         return str(fault), True
     except ProtocolViolation as violation:
-        where = f"{violation}\n{traceback.format_exc(limit=-4)[-12_000:]}"
-        return where, await ran_twice(talk, dragoman, http)
+        log = await log_of(talk, dragoman, http)
+        again = '"status":"discarded"' in log and f'"{REPAIRED}":true' in log
+        where = traceback.format_exc(limit=-4)[-8000:]
+        return f"{violation}\n{where}\nour log:\n{shortened(log)}", again
     except TimeoutError:
-        return f"not over after {SCENE_S:.0f} s\n{traceback.format_exc(limit=-6)}", False
+        log = shortened(await log_of(talk, dragoman, http))
+        where = traceback.format_exc(limit=-6)
+        return f"not over after {SCENE_S:.0f} s\n{where}\nour log:\n{log}", False
     except Exception as error:  # noqa: BLE001 - the root of a scenario
         where = traceback.format_exc(limit=-4)
         return f"{type(error).__name__}: {str(error)[:2000]}\n{where[-2500:]}", False
@@ -470,16 +474,27 @@ async def play_once(
     return None, False
 
 
-async def ran_twice(talk: Talk, dragoman: Dragoman, http: aiohttp.ClientSession) -> bool:
-    """Say whether a real server ran a step a second time beside the first, as our log of the
-    session says: what the first wrote was discarded, and of the second the text was not the sum of
-    its deltas. 0.30.8 does so on a busy machine, and tells the words of both."""
+async def log_of(talk: Talk, dragoman: Dragoman, http: aiohttp.ClientSession) -> str:
+    """Return our log of the session of an eve's frontend.
+
+    It shows whether a real server ran a step a second time beside the first, as 0.30.8 does on a
+    busy machine: what the first wrote was discarded, and the text of the second was not the sum of
+    its deltas, since the server told the words of both.
+    """
     if not isinstance(talk, EveTalk) or talk.session is None:
-        return False
-    path = f"/api/v1/sessions/{talk.session.session_id}/events"
-    async with http.get(dragoman.url + path) as answer:
-        log = await answer.text()
-    return '"status":"discarded"' in log and f'"{REPAIRED}":true' in log
+        return ""
+    url = f"{dragoman.url}/api/v1/sessions/{talk.session.session_id}/events"
+    try:
+        async with asyncio.timeout(STOP_S), http.get(url) as answer:
+            return await answer.text()
+    except (TimeoutError, aiohttp.ClientError) as error:
+        return f"none: {error!r}"
+
+
+def shortened(log: str) -> str:
+    """Return the ends of the newest lines of a log, without its deltas."""
+    lines = [line for line in log.splitlines() if ".delta" not in line]
+    return "\n".join(line[:300] for line in lines[-40:])
 
 
 @contextlib.asynccontextmanager
