@@ -151,6 +151,8 @@ class _State:
     threads: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     model: str | None = None
     step_native: bool = False
+    # It began with words that go on, and nobody has said yet that it did.
+    step_implied: bool = False
     intro: dict[str, Any] = dataclasses.field(default_factory=dict)
     compacting: bool = False
     control: bool = False
@@ -391,7 +393,7 @@ class EveEncoder(Encoder):
     def _start_step(self, model: str | None, event: ev.Event | None = None) -> None:
         s = self._s
         self._show_beside()
-        s.step_failed = False
+        s.step_failed = s.step_implied = False
         s.step = s.steps
         s.step_native = event is not None and _is_native(event) and not event.synthetic
         if isinstance(event, ev.StepStarted) and s.step_native and self._form == "tokens":
@@ -754,6 +756,12 @@ class EveEncoder(Encoder):
         if self._unheard():
             return
         self._in_turn()
+        s = self._s
+        if s.step is not None and s.step_implied:
+            # A busy 0.30.8 tells the first words of a step before the step.
+            s.step_implied, s.first_step = False, event.step_index - s.step
+            s.step_native = _is_native(event) and not event.synthetic
+            return
         self._close_step()
         self._start_step(event.model, event)
 
@@ -786,6 +794,7 @@ class EveEncoder(Encoder):
         s = self._s
         if s.step is None or s.turn is None:
             self._in_step()
+            s.step_implied = True
         if is_text:
             s.text_open = True
         kind = "text" if is_text else "reasoning"
@@ -840,7 +849,7 @@ class EveEncoder(Encoder):
     def _text_completed(self, event: ev.TextCompleted) -> None:
         if self._s.unwritten_kind == "text":
             self._flush_delta()
-        self._s.text = ""
+        self._s.text, self._s.step_implied = "", False
         # A block that was cut stays open: half a text must not look like an answer (traps, 8).
         if event.status != "complete":
             return
@@ -860,7 +869,7 @@ class EveEncoder(Encoder):
     def _reasoning_completed(self, event: ev.ReasoningCompleted) -> None:
         if self._s.unwritten_kind == "reasoning":
             self._flush_delta()
-        self._s.reasoning = ""
+        self._s.reasoning, self._s.step_implied = "", False
         if event.status != "complete":
             return
         self._in_step()

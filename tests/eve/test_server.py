@@ -716,6 +716,33 @@ def test_a_message_beside_answers_is_answered_in_their_turn(form: Form, late: bo
         assert found[-1]["meta"]["deliveryIds"] == ["c1", "c2"]
 
 
+@pytest.mark.parametrize("kind", ["text", "reasoning"])
+@pytest.mark.parametrize("form", FORMS)
+def test_words_that_were_told_before_their_step_are_in_it(form: Form, kind: str) -> None:
+    # As a real 0.30.8 told them on a busy machine.
+    words = text("Hel", "lo")
+    if kind == "reasoning":
+        where = in_turn(block_id="b1", message_id="m1")
+        words = [
+            *(ev.ReasoningDelta(**where, text=piece) for piece in ("Hel", "lo")),
+            ev.ReasoningCompleted(**where, text="Hello"),
+        ]
+    found = records(form, [*said(), words[0], step(), *words[1:], step_over(), ended()])
+    begins = "message" if kind == "text" else "reasoning"
+    assert [
+        name
+        for name in kinds(found)
+        if name.startswith(("step", begins)) and name != "message.received"
+    ] == [
+        *("step.started", f"{begins}.appended", f"{begins}.appended"),
+        *(f"{begins}.completed", "step.completed"),
+    ]
+    # The next one is another.
+    more = [step(1), *text("More.", block="b2"), step_over(1)]
+    found = records(form, [*said(), words[0], step(), *words[1:], step_over(), *more, ended()])
+    assert [r["data"]["stepIndex"] for r in found if r["type"] == "step.started"] == [0, 1]
+
+
 def test_the_newest_form_shows_a_message_beside_answers_when_it_comes() -> None:
     found = kinds(after_answer("newest", [*WORK, ended(), *LATER, ended(turn="t2")]))
     assert found.count(BOUNDARY) == 2
