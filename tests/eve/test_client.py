@@ -1593,6 +1593,43 @@ def test_a_boundary_that_comes_late_is_none_of_a_control(generation: str, late: 
 
 
 @pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_the_boundary_of_a_control_that_comes_late_is_none_of_the_next(generation: str) -> None:
+    wire = Wire(generation)
+    waiting = {"continuationToken": "eve:two", "wait": "next-user-message"}
+    wire.begin("hi")
+    wire.close()
+    wire.answer(wire.command(cmd.Compact()), 202, {"ok": True, "status": "accepted"})
+    wire.say("compaction.completed", sequence=0, turnId="turn_1")
+    assert wire.of(ev.ContextCompacted) == []
+    assert wire.codec.wake_at is not None
+    wire.take(wire.codec.tick(wire.codec.wake_at))
+    assert len(wire.of(ev.ContextCompacted)) == 1
+    assert wire.codec.streams() == ()
+    wire.answer(wire.command(cmd.Clear()), 202, {"ok": True, "status": "accepted"})
+    wire.say("session.waiting", **waiting)
+    # Nobody is told of a boundary twice, and what the second control does is still to come.
+    assert wire.of(ev.Native) == []
+    assert len(wire.codec.streams()) == 1
+    wire.say("context.cleared", sequence=0, turnId="turn_1")
+    wire.say("session.waiting", **waiting)
+    assert len(wire.of(ev.ContextCleared)) == 1
+    assert wire.codec.streams() == ()
+
+
+def test_of_two_controls_without_a_boundary_between_them_both_are_told() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.close()
+    for control in (cmd.Compact(), cmd.Clear()):
+        wire.answer(wire.command(control), 202, {"ok": True, "status": "accepted"})
+    wire.say("compaction.completed", sequence=0, turnId="turn_1")
+    wire.say("context.cleared", sequence=0, turnId="turn_1")
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+    assert len(wire.of(ev.ContextCompacted)) == len(wire.of(ev.ContextCleared)) == 1
+    assert wire.codec.streams() == ()
+
+
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
 def test_a_control_that_came_to_nothing_is_answered_by_a_boundary_alone(generation: str) -> None:
     wire = Wire(generation)
     wire.begin("hi")

@@ -149,6 +149,7 @@ class Ends:
         if ending is None:
             return []
         if isinstance(ending, Control):
+            line.owed, self._s.control = True, max(0, self._s.control - 1)
             return [ending.event]
         line.owed = not ending.bounded
         if line.turn is None:

@@ -106,8 +106,8 @@ class Sessions:
             if line.taken_back:
                 line.taken_back = False
                 return out
-            # A boundary that came after its turn's end had been told is no answer to a control.
-            if (line.ending is None and not owed) or isinstance(line.ending, Control):
+            # A boundary that came after what it belongs to had been told is no answer to a control.
+            if line.ending is None and not owed:
                 s.control = max(0, s.control - 1)
         if isinstance(line.ending, Ending):
             if rest := rest_of(record.data, _BOUNDARY_KEYS):
@@ -143,7 +143,9 @@ class Sessions:
             # It says that an input, or a control, came to nothing.
             out += as_native(line, record)
         # What has changed the context outside of turns comes after the usage that it led to.
-        return out + self._ends.flush(line)
+        out += self._ends.flush(line)
+        line.owed = False
+        return out
 
     def session_completed(self, line: Line, record: Record) -> list[ev.Event]:
         reset = self._s.reset_at is not None
@@ -194,9 +196,11 @@ class Sessions:
         """Hold a change outside of turns until its boundary tells the usage."""
         if line.turn is not None or record.type == "compaction.requested":
             return [event]
+        # The boundary of the one before came before it, or does not come.
+        out = self._ends.flush(line) if isinstance(line.ending, Control) else []
         line.ending, line.ending_at = Control(event), record.now
         self._dues.wait_for(line)
-        return []
+        return out
 
     def context_cleared(self, line: Line, record: Record) -> list[ev.Event]:
         cleared = ev.ContextCleared(
