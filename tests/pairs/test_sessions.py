@@ -13,7 +13,7 @@ from adapters.registry import DIALECTS
 from proxy.scripted.faults import Status
 from tests.pairs import test_messages, test_people
 from tests.pairs.expectations import BACKENDS, FRONTENDS, NATIVE, Cell, Native, Refused, Says
-from tests.pairs.frontends import EvePerson, Refusal, Seen
+from tests.pairs.frontends import EveFrontend, Refusal, Seen
 from tests.pairs.scenario import PLAYED, attempt, refused, scenario
 from tests.pairs.table import TABLE, brought, lacking, with_cells
 from tests.pairs.world import World
@@ -231,7 +231,7 @@ async def test_a_child_agent_is_seen_with_a_stream_of_its_own(world: World) -> N
         )
         told = seen.children + [str(tool.input) for tool in seen.tools.values()]
         assert any("Find the height of the north tower." in text for text in told)
-    if isinstance(person, EvePerson):
+    if isinstance(person, EveFrontend):
         name, _, child = seen.children[0].partition(": ")
         assert name == "researcher"
         own = await person.child(child)
@@ -355,9 +355,9 @@ def test_what_a_dialect_lacks_in_the_pairs_is_a_sentence_that_names_the_place(
     monkeypatch.setitem(DIALECTS, "new-one", Dialect("new-one"))
     assert lacking("new-one", None).startswith("write tests/new_one/pairs.py: `PERSON`, a subclass")
     given: dict[str, Cell] = dict.fromkeys(TABLE, NATIVE)
-    assert lacking("new-one", (EvePerson, given)) == ""
+    assert lacking("new-one", (EveFrontend, given)) == ""
     del given["approve"], given["deny"]
-    assert lacking("new-one", (EvePerson, given)) == (
+    assert lacking("new-one", (EveFrontend, given)) == (
         "tests/new_one/pairs.py: write in `CELLS` what comes of approve, deny"
     )
     assert with_cells({"approve": {}}, "new-one", {"approve": NATIVE})["approve"] == {

@@ -21,7 +21,7 @@ from proxy.scripted.faults import Fault, Faults
 from proxy.session import Session
 from proxy.sessions import Sessions
 from tests.pairs.expectations import Cell
-from tests.pairs.frontends import EnginePerson, Frontend, Seen
+from tests.pairs.frontends import EngineFrontend, Frontend, Seen
 from tests.pairs.table import PEOPLE
 from tests.support.alone import Alone
 from tests.support.journals import stored_entries
@@ -106,7 +106,7 @@ class World:
     async def join(self, dialect: str) -> Frontend:
         """Bring in a person who reads the session of `person` from its beginning."""
         name = await self.session_id()
-        if dialect == "engine" and isinstance(self.person, EnginePerson):
+        if dialect == "engine" and isinstance(self.person, EngineFrontend):
             # A task is shown under the name that its frontend chose.
             name = self.person.task
         person = self.enter(dialect, name)

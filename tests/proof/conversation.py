@@ -15,21 +15,15 @@ from typing import Any
 
 import aiohttp
 
+from tests.people import Ask
 from tests.proof.backends import Backends
 from tests.proof.commands import Record, Verdict, commands_of
 from tests.proof.facts import FACTS, Difference, Fact, compare
-from tests.proof.people import BROKEN, PEOPLE, Ask, Boundary, Person, passing
-from tests.support import engine_client, eve_client, herm_client
+from tests.proof.returning import BROKEN, RETURNING, Boundary, Returning, passing
 from tests.support.eve_client import Form
+from tests.support.strictness import ProtocolViolation, Refused
 
 __all__ = ["Conversation", "Patience"]
-
-_REFUSED = (herm_client.Refused, eve_client.Refused, engine_client.Refused)
-_VIOLATIONS = (
-    herm_client.ProtocolViolation,
-    eve_client.ProtocolViolation,
-    engine_client.ProtocolViolation,
-)
 
 SCRIPTS = (
     "text",
@@ -113,7 +107,7 @@ class Conversation:
         self._patience = patience
         self._source = random.Random(name)
         options: dict[str, Any] = {"form": form} if pair[0] == "eve" else {}
-        self.person: Person = PEOPLE[pair[0]](http, url, name, **options)
+        self.person: Returning = RETURNING[pair[0]](http, url, name, **options)
         # The token generation of eve answers 400 to what it will take a little later.
         self._conflicts = (400, 404, 409) if form == "tokens" and pair[0] == "eve" else (404, 409)
         # A closed pause has shown the end of its turn: one that is over there has no other.
@@ -170,7 +164,7 @@ class Conversation:
                 await action()  # type: ignore[operator]
             except BROKEN:
                 await self._later()
-            except _REFUSED as refusal:
+            except Refused as refusal:
                 if not passing(refusal):
                     raise
                 await self._later()
@@ -211,7 +205,7 @@ class Conversation:
             self._last_refusal = repr(broken)
             await self._later()
             return False
-        except _REFUSED as refusal:
+        except Refused as refusal:
             self._last_refusal = str(refusal)
             # Only what can pass is tried again.
             if not passing(refusal) and refusal.status not in self._conflicts:
@@ -246,10 +240,10 @@ class Conversation:
                 self._count["interrupted"] += 1
         except BROKEN:
             self._count["unsure"] += 1
-        except _REFUSED as refusal:
+        except Refused as refusal:
             self._count["refused"] += 1
             impossible = self._pair[1] == "engine" and not steers
-            expected = impossible and getattr(refusal, "code", None) == NOT_SUPPORTED
+            expected = impossible and refusal.code == NOT_SUPPORTED
             if not (passing(refusal) or refusal.status in self._conflicts or expected):
                 self._count["violations"] += 1
                 self._wrong(f"`{tag}` is refused: {refusal}"[:400])
@@ -286,7 +280,7 @@ class Conversation:
         at `/hitl/pending`)."""
         try:
             again = await self.person.waiting()
-        except (*BROKEN, *_REFUSED):
+        except (*BROKEN, Refused):
             return
         place = self.person.boundaries[-1].place if self.person.boundaries else 0
         for ask in again:
@@ -310,7 +304,7 @@ class Conversation:
                 await self.person.answer(ask, yes)
             except BROKEN:
                 self._count["unsure"] += 1
-            except _REFUSED as refusal:
+            except Refused as refusal:
                 self._last_refusal = str(refusal)
                 self._count["refused"] += 1
                 if not passing(refusal):
@@ -482,7 +476,7 @@ class Conversation:
         try:
             async with asyncio.timeout(self._patience.rest_s):
                 await self._until_done(read)
-        except (TimeoutError, *_VIOLATIONS, *_REFUSED) as error:
+        except (TimeoutError, ProtocolViolation, Refused) as error:
             if self._count["stuck"]:
                 # An Engine's replay follows a turn that does not end.
                 return

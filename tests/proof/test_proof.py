@@ -35,9 +35,9 @@ from tests.proof.attack.rude import RUDE
 from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
 from tests.proof.conversation import SCRIPTS, _bare_failures
 from tests.proof.facts import FACTS, compare
-from tests.proof.people import EnginePerson
 from tests.proof.process import Dragoman
 from tests.proof.results import Slice
+from tests.proof.returning import EngineReturning
 from tests.proof.run import FORMS, GENERATIONS, PAIRS, Plan, Ran, _Run, forms_of, run
 from tests.support.engine_client import Disconnected, EngineEvent
 from tests.support.ports import free_port
@@ -598,9 +598,9 @@ class _Task:
 
 async def test_a_person_misses_nothing_of_a_turn_whose_request_broke_off() -> None:
     async with aiohttp.ClientSession() as http:
-        person = EnginePerson(http, "http://127.0.0.1:1", "p1")
+        person = EngineReturning(http, "http://127.0.0.1:1", "p1")
         task: Any = _Task()
-        person._client = task
+        person.client = task
         task.turn()
         person._stamp = 1000
         with pytest.raises(Disconnected):

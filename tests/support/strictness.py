@@ -41,7 +41,12 @@ class Disconnected(Exception):
 
 
 class Refused(Exception):
-    """The server answered with an error status; each dialect has a `code` of its own in it."""
+    """The server answered with an error status."""
+
+    @property
+    def code(self) -> str | None:
+        """The code in the body; each dialect has it in a place of its own."""
+        return None
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         """Keep status, body (JSON, or text when it is none) and headers."""
