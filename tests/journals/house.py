@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,13 +18,15 @@ from proxy.session import Session
 from proxy.sessions import Sessions
 from proxy.settings import Settings
 from tests.journals.backends import Scripted
+from tests.pairs.frontends import Frontend
+from tests.pairs.table import PEOPLE
 from tests.support.journals import sqlite
 from tests.support.serving import HOST, close, serve
 from tests.support.waiting import SOON_S, idle
 
 __all__ = ["BACKENDS", "FACES", "House", "Talk", "asks", "at_rest", "backends"]
 
-FACES = ("herm", "eve", "engine")
+FACES = tuple(PEOPLE)
 
 BACKENDS: Mapping[str, tuple[str, Any]] = {
     "herm": ("herm", "S2"),
@@ -52,6 +54,7 @@ class House:
         self.sessions: Sessions
         self.port = 0
         self.tasks: list[asyncio.Task[Any]] = []
+        self.people: list[Frontend] = []
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -83,6 +86,8 @@ class House:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+        for person in self.people:
+            await person.close()
 
     def face(self, dialect: str, backend: str) -> str:
         """The base URL of a face on a backend."""
@@ -99,7 +104,11 @@ class House:
 
     def leave_asking(self, method: str, url: str, body: Any) -> None:
         """Ask the proxy without waiting for the answer, which may never come."""
-        self.tasks.append(asyncio.create_task(self.ask(method, url, body)))
+        self.leave(self.ask(method, url, body))
+
+    def leave(self, asking: Coroutine[Any, Any, Any]) -> None:
+        """Do something without waiting for it."""
+        self.tasks.append(asyncio.create_task(asking))
 
     async def live(self, session_id: str) -> Session:
         """The session in memory, loaded where needed."""
@@ -141,6 +150,7 @@ class Talk:
         self.face = face
         self.backend = backend
         self.id = id
+        self._person: Frontend | None = None
 
     @property
     def name(self) -> str:
@@ -175,8 +185,10 @@ class Talk:
                 await self._say_eve(text, wait=wait)
             case "herm":
                 await self._say_herm(text, wait=wait)
-            case _:
+            case "engine":
                 await self._say_engine(text)
+            case _:
+                await self.say_as_person(text)
 
     async def _post(self, url: str, body: Any, *, wait: bool) -> Any:
         if not wait:
@@ -207,11 +219,28 @@ class Talk:
 
     async def _say_engine(self, text: str) -> None:
         url = self.house.face("engine", self.backend) + "/execute"
+        body = {"task_id": self.name, "message": text}
+        await self._stored(lambda: self.house.leave_asking("POST", url, body))
+
+    async def say_as_person(self, text: str) -> None:
+        """Say something as the person does whom a dialect brings: see `tests.pairs.table`."""
+        person = self._person
+        if person is None:
+            url = self.house.face(self.face, self.backend)
+            person = PEOPLE[self.face](self.house.http, url, self.id or None)
+            self._person = person
+            self.house.people.append(person)
+            if self.id:
+                await person.attach()
+        await self._stored(lambda: self.house.leave(person.say(text)))
+
+    async def _stored(self, ask: Callable[[], None]) -> None:
+        """Ask what is answered by the stream of a turn, which may last, and does not name the
+        session; return when something of it is stored."""
         before = (await self.live()).state.seq if self.id else 0
         known = {row.id for row in await self.house.sessions.journal.sessions(limit=1000)}
-        self.house.leave_asking("POST", url, {"task_id": self.name, "message": text})
+        ask()
         while not self.id:
-            # The answer is the stream of the turn, which may last, and does not name the session.
             found = await self.house.sessions.journal.sessions(limit=1000)
             self.id = next((row.id for row in found if row.id not in known), "")
         await self.when(lambda live: live.state.seq > before)
