@@ -20,7 +20,7 @@ from bench.load import Connection
 from bench.machine import alone, describe, pick_cores, pinned, raise_file_limit
 from bench.parts import FULL_SIZES, PARTS, QUICK_SIZES, Lab, PartEntry
 from bench.results import Results
-from bench.target import BARE, StartFailed, Target, start_origin, start_target
+from bench.target import FLOOR_OF, StartFailed, Target, start_origin, start_target
 from bench.wire import BadResponse
 
 ROUNDS = 5
@@ -151,7 +151,7 @@ async def _measure(
         return
     results.add(number, target.name, figures)
     shown = ", ".join(f"{key.split('.')[-1]} {value:,.2f}" for key, value in figures.items())
-    _say(f"  {name:9} {target.name:8} {time.monotonic() - begun:5.1f} s  {shown}")
+    _say(f"  {name:9} {target.name:13} {time.monotonic() - begun:5.1f} s  {shown}")
 
 
 @contextlib.asynccontextmanager
@@ -167,7 +167,7 @@ async def _started(
     try:
         await target.process.ready()
         yield target
-        if name != BARE:
+        if name in FLOOR_OF:
             target.process.run_on()
             results.add_turns(name, *await asyncio.to_thread(turns.read, target.process.base))
     finally:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
-from bench.wire import BadResponse, ChunkedBody, Scan, engine_stamps, eve_stamps
+from bench.wire import BadResponse, ChunkedBody, Scan, eve_stamps
 
 ANSWER_SECONDS = 30.0
 """How long an answer may take before the run fails: a proxy that is this slow is broken."""
@@ -242,10 +242,11 @@ class Stream:
 
 
 class EngineFace:
-    """The bare pass-through: the Engine's own path in, the Engine's own stream out."""
+    """The yardsticks: the Engine's own path in, a stream out that `scan` finds the stamps in."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, scan: Scan) -> None:
         self._base = base
+        self._scan = scan
         self._turns = 0
 
     async def open(self, message: str, meter: Meter) -> Stream:
@@ -253,7 +254,7 @@ class EngineFace:
         connection = await Connection.open(self._base)
         await asyncio.sleep(0)
         self._turns += 1
-        reader = Reader(engine_stamps, meter)
+        reader = Reader(self._scan, meter)
         begun = time.monotonic_ns()
         body = {"message": message, "task_id": f"bench-{self._turns}"}
         await connection.stream("POST", "/execute", reader, body)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from bench.load import Connection, EveFace, Face, Meter, Stream, open_many, percentile, until
 from bench.machine import cpu_ns, private_kb
-from bench.target import BARE, DURABLE, MEMORY, Process, Target
+from bench.target import BARE, DURABLE, MEMORY, TARGETS, Process, Target
 
 EVENTS_PER_STREAM = 30
 """Deltas per second of one paced stream: what a quick model writes."""
@@ -269,11 +269,11 @@ class PartEntry:
 
 
 PARTS: dict[str, PartEntry] = {
-    "paced100": PartEntry(paced_small, (BARE, DURABLE, MEMORY)),
-    "paced300": PartEntry(paced_large, (BARE, DURABLE, MEMORY)),
-    "firehose": PartEntry(firehose, (BARE, DURABLE, MEMORY)),
-    "rate": PartEntry(rate, (BARE, DURABLE, MEMORY)),
-    "first": PartEntry(first_event, (BARE, DURABLE, MEMORY)),
+    "paced100": PartEntry(paced_small, TARGETS),
+    "paced300": PartEntry(paced_large, TARGETS),
+    "firehose": PartEntry(firehose, TARGETS),
+    "rate": PartEntry(rate, TARGETS),
+    "first": PartEntry(first_event, TARGETS),
     "fanout": PartEntry(fanout, (DURABLE, MEMORY)),
     "idle": PartEntry(idle, (BARE, DURABLE), fresh=True),
 }

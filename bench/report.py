@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench.origin import BLOCK_DELTAS, EVENT_SIZES
 from bench.parts import FULL_SIZES
-from bench.results import GOALS, Goal, Results, Verdict, judge
-from bench.target import BARE, DURABLE, MEMORY, TARGETS
+from bench.results import GOALS, Goal, Kind, Results, Verdict, judge
+from bench.target import BARE, DURABLE, FLOOR_OF, MEMORY, TARGETS
 
 REACHED, MISSED, NOT_MEASURED = "✓", "✗", "–"
 _BUSY = 0.9
@@ -44,8 +44,9 @@ def table(results: Results) -> str:
     """Give the figures and goals as one Markdown table."""
     verdicts = judge(results)
     lines = [
-        "| | bare pass-through | Dragoman, durable | Dragoman, no journal | goal | reached |",
-        "|---|---|---|---|---|---|",
+        "| | bare | floor, durable | floor, no journal | Dragoman, durable | Dragoman, no journal "
+        "| goal | reached |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for figure, label, digits in _ROWS:
         if figure not in results.figures:
@@ -114,13 +115,16 @@ interleaved rounds.
 ## How it is measured
 
 The proxy runs alone on one core; the origin and the load generator share the other. In each round
-every part runs against all three proxies before the next part begins, and the proxies that wait
-are stopped. "Bare pass-through" is an aiohttp server on uvloop that copies the origin's bytes: no
-parsing, no translation, no storage. Ratios and differences are taken within a round, then the
-median over the rounds: compare those, not absolute figures. Differences below a quarter are noise.
+every part runs against all proxies before the next part begins, and the proxies that wait are
+stopped. "Bare" is an aiohttp server on uvloop that copies the origin's bytes: no parsing, no
+translation, no storage (`bench/bare.py`). The "floor" is the least that translates, and with a
+journal the least that keeps every line by group commit before anybody sees it: no model, no
+session, no cursor, no resume (`bench/floor.py`). Ratios and differences are taken within a round,
+then the median over the rounds: compare those, not absolute figures. Differences below a quarter
+are noise.
 
 The origin plays an Engine with deltas of {low} to {high} bytes, in text blocks of {BLOCK_DELTAS}
-deltas. The bare proxy is read as an Engine; Dragoman is read through its eve face, so that every
+deltas. The yardsticks are asked as an Engine; Dragoman is read through its eve face, so that every
 event is parsed, translated, journaled (SQLite, `synchronous=FULL`) and encoded before anyone sees
 it. Each eve record also repeats the text of its block so far. Every delta carries the time at which
 it was sent: latency is the time from the origin's write to the reader's read, and each stamp is
@@ -169,8 +173,12 @@ def _cell(results: Results, figure: str, target: str, digits: int) -> str:
     shown = f"{value:,.{digits}f}"
     if target == BARE:
         return shown
-    ratio = results.compared(figure, target, "ratio")
-    return shown if ratio is None else f"{shown} ({ratio:.2f} ×)"
+    kinds: list[tuple[Kind, str]] = [("ratio", "bare")]
+    if target in FLOOR_OF:
+        kinds.append(("floor", "floor"))
+    found = [(results.compared(figure, target, kind), name) for kind, name in kinds]
+    ratios = [f"{ratio:.2f} × {name}" for ratio, name in found if ratio is not None]
+    return f"{shown} ({', '.join(ratios)})" if ratios else shown
 
 
 def _goal(goal: Goal) -> str:
@@ -192,7 +200,7 @@ def _shown(verdict: Verdict) -> str:
     if verdict.found is None:
         return "not measured"
     match verdict.goal.kind:
-        case "ratio":
+        case "ratio" | "floor":
             return f"{verdict.found:.2f} ×"
         case "added":
             return f"{verdict.found:+.2f} ms"
@@ -220,7 +228,7 @@ def _busy(results: Results) -> list[str]:
     """Say where the load side was too busy to be sure that the proxy set the limit."""
     lines = []
     for figure in _BUSY_FIGURES:
-        for target in (BARE, DURABLE, MEMORY):
+        for target in TARGETS:
             value = results.median(figure, target)
             if value is not None and value > _BUSY:
                 part = figure.split(".", 1)[0].replace("paced_", "paced, ")
