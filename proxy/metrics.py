@@ -131,6 +131,28 @@ MALFORMED = Counter(
     registry=REGISTRY,
 )
 
+
+class Commits:
+    """What the journal's writer does of one kind: transactions, what was in them, CPU of its
+    thread."""
+
+    __slots__ = ("commits", "items", "seconds")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.items = 0
+        self.seconds = 0.0
+
+    def add(self, items: int, seconds: float) -> None:
+        """Count a transaction."""
+        self.commits += 1
+        self.items += items
+        self.seconds += seconds
+
+
+COMMITS = {"writes": Commits(), "later": Commits()}
+"""`writes` are what somebody waits for; `later` are source frames, snapshots and the index."""
+
 _sessions = Gauge("dragoman_sessions_in_memory", "Sessions in memory.", registry=REGISTRY)
 _readers = Gauge("dragoman_readers_open", "Streams of frontends that are open.", registry=REGISTRY)
 _backlog = Gauge(
@@ -159,7 +181,29 @@ class _Summed(Collector):
         yield CounterMetricFamily(
             "dragoman_events_stored", "Canonical events stored since the start.", self.stored
         )
+        yield from _commits()
         yield from _turns()
+
+
+def _commits() -> Iterator[Metric]:
+    commits = CounterMetricFamily(
+        "dragoman_journal_commits", "Transactions of the journal's writer.", labels=("work",)
+    )
+    cpu = CounterMetricFamily(
+        "dragoman_journal_commit_cpu_seconds",
+        "CPU time of the journal's writer for its transactions.",
+        labels=("work",),
+    )
+    for work, done in COMMITS.items():
+        commits.add_metric((work,), done.commits)
+        cpu.add_metric((work,), done.seconds)
+    yield commits
+    yield CounterMetricFamily(
+        "dragoman_journal_committed_writes",
+        "Writes in the transactions that somebody waits for.",
+        COMMITS["writes"].items,
+    )
+    yield cpu
 
 
 def _turns() -> Iterator[Metric]:

@@ -127,6 +127,8 @@ def test_every_series_begins_at_zero_before_anything_happens() -> None:
         "journal_failed_writes_total{kind": (*metrics._KINDS.values(), "other"),
         "journal_failed_reads_total{kind": ("unavailable", "corrupt"),
         "snapshots_unusable_total{kind": ("state", "frames"),
+        "journal_commits_total{work": ("writes", "later"),
+        "journal_commit_cpu_seconds_total{work": ("writes", "later"),
     }.items():
         for value in values:
             assert series[f'dragoman_{label}="{value}"}}'] == 0
@@ -234,6 +236,34 @@ async def test_writes_that_are_not_stored_are_counted_by_kind(
     await store(journal, Write(one.key, 3, 1, line(3)))
     assert found() == [1, 1, 1, 1]
     assert journal.stored == 5
+
+
+async def test_commits_are_counted_with_what_is_in_them_and_what_they_take(
+    path: Path, counted: Callable[..., float]
+) -> None:
+    def found() -> tuple[float, float, float]:
+        return (
+            counted("dragoman_journal_commits_total", work="writes"),
+            counted("dragoman_journal_committed_writes_total"),
+            counted("dragoman_journal_commits_total", work="later"),
+        )
+
+    found()
+    seconds = [("dragoman_journal_commit_cpu_seconds_total", work) for work in ("writes", "later")]
+    for name, work in seconds:
+        counted(name, work=work)
+    # So long a window that what is submitted together is in one commit.
+    journal = SqliteJournal(path, window_ms=50.0, frame_seconds=0.001)
+    await journal.open()
+    row = await create(journal)
+    for seq in range(2, 5):
+        journal.submit(Write(row.key, seq, 1, line(seq)))
+    await store(journal, Write(row.key, 5, 1, line(5)))
+    journal.add_frames(row.key, 0, 0, [b"frame"], 1)
+    # One for the session, one for the four events.
+    await until(lambda: found()[:2] == (2, 5) and found()[2] > 0)
+    assert all(counted(name, work=work) > 0 for name, work in seconds)
+    await journal.aclose()
 
 
 async def test_a_disk_that_is_full_is_counted(

@@ -269,9 +269,14 @@ class Writer:
         self._resolve(started, None)
         try:
             while not self._stopping:
+                begun = time.thread_time()
                 if batch := self._take():
                     self._store(batch)
-                self._do_later_work()
+                    ended = time.thread_time()
+                    metrics.COMMITS["writes"].add(len(batch), ended - begun)
+                    begun = ended
+                if self._do_later_work():
+                    metrics.COMMITS["later"].add(1, time.thread_time() - begun)
             self._close()
         finally:
             self._resolve(self._stopped, None)
@@ -540,11 +545,12 @@ class Writer:
             except apsw.Error:
                 logger.exception("the journal could not roll back")
 
-    def _do_later_work(self) -> None:
-        """Do a little of what need not happen at once, in a transaction of its own."""
+    def _do_later_work(self) -> bool:
+        """Do a little of what need not happen at once, in a transaction of its own; say whether
+        there was any."""
         now = time.monotonic()
         if now < self._rest_until:
-            return
+            return False
         try:
             if self._emptying and self._truncate_due is not None and now >= self._truncate_due:
                 self._truncate()
@@ -562,12 +568,15 @@ class Writer:
                 self._truncate()
             elif self._vacuum_due is not None and now >= self._vacuum_due:
                 self._give_back_some()
+            else:
+                return False
         except (apsw.Error, *UNREADABLE) as error:
             # The thread must go on whatever it reads: everybody's writes are its work.
             logger.warning("the journal puts off its index and source frames: %s", error)
             metrics.POSTPONED.inc()
             self._rest_until = now + RETRY_SECONDS
             self._roll_back()
+        return True
 
     def _next_frames(self) -> list[FrameBatch]:
         size = count = 0
