@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,9 +29,10 @@ from proxy.live import LOOK_SECONDS
 from proxy.routes.entry import to_web
 from proxy.streams import StreamPlan, send_head, write_calmly, write_stream
 
-LOOKED_MOST = 1_000
-"""Sessions that are looked into for one page of a list, about a second: those who want what is not
-there, or is far back, come again with a cursor."""
+LOOKED_SECONDS = 0.5
+"""How long sessions are looked into for one page of a list, some 500 of them: those who want what
+is not there, or is far back, come again with a cursor. On a busy server a count of sessions would
+let them wait for seconds."""
 
 FOUND_AGAIN = 3
 """How often a session that is to be streamed is looked for."""
@@ -190,7 +192,8 @@ async def list_sessions(visit: Visit) -> web.StreamResponse:
     act = visit.route.does
     assert isinstance(act, ListSessions)
     page = act.page(visit.incoming)
-    looked = 0
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + LOOKED_SECONDS
     while True:
         found = await visit.sessions.journal.sessions(
             owner=visit.owner,
@@ -209,11 +212,10 @@ async def list_sessions(visit: Visit) -> web.StreamResponse:
                 continue
             if not page.add(Listed(row.key, row.id, row.state, about)):
                 return to_web(page.answer())
-        looked += len(found)
+            if loop.time() >= ends:
+                page.cut()
+                return to_web(page.answer())
         if len(found) < page.rows:
-            return to_web(page.answer())
-        if looked >= LOOKED_MOST:
-            page.cut()
             return to_web(page.answer())
 
 

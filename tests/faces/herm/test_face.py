@@ -599,7 +599,7 @@ async def test_a_list_of_what_is_rare_leads_on_page_by_page(
 ) -> None:
     # Who asks for what is not there must not have all sessions looked into for one answer.
     monkeypatch.setattr(wire, "LIMIT_MOST", 2)
-    monkeypatch.setattr(herm, "LOOKED_MOST", 2)
+    monkeypatch.setattr(herm, "LOOKED_SECONDS", 0)
     house = await serve()
     client = house.client()
     oldest = (await client.create(metadata={"rare": "yes"}))["id"]
@@ -613,7 +613,7 @@ async def test_a_list_of_what_is_rare_leads_on_page_by_page(
         if page["nextCursor"] is None:
             break
         params["cursor"] = page["nextCursor"]
-    assert pages == [[], [], [oldest]]
+    assert pages == [[], [], [], [], [oldest], []]
 
 
 async def test_the_one_agent_of_a_route_is_found(serve: Serve) -> None:
