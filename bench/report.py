@@ -157,9 +157,11 @@ Each stage alone, in one process, over the same recorded stream.
 * **Commits are shared.** Everything that has arrived while a commit ran goes into the next one, and
   one wake-up acknowledges all of it. Two commits begin at least a millisecond apart, up to four
   where more than some thousand events a second come: that is the latency the journal adds.
+* **What comes alone costs most.** A callback, cold caches and a wake-up of the journal's thread for
+  each event cost more than its translation. So under load what all connections brought is taken in
+  one pass for each commit, and handed over together; a lone event is taken at once.
 * **A wake-up and a socket write cost more than a translation.** What is ready is joined into one
-  write under backlog; a live event is written at once. A backend's stream is read without a task
-  being woken for each piece.
+  write under backlog. A backend's stream is read without a task being woken for each piece.
 * **Encode once per dialect, not per reader**: readers of the same face share the bytes.
 * **A slow disk costs latency, not throughput**: a commit takes one sync, however many events it
   holds. Look at the sync time above before you compare with your own disk.

@@ -19,6 +19,7 @@ from proxy.bodies import RETRY_SECONDS
 from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
+from proxy.passes import Soon
 from proxy.rows import BackendRow
 from proxy.settings import BackendSettings, RouteSettings, Settings
 from proxy.upstream.client import Upstream
@@ -39,11 +40,20 @@ _log = logging.getLogger(__name__)
 
 
 class Backends:
-    """The backends, and the connections to them."""
+    """The backends, and the connections to them. `soon` says when what their streams bring is
+    taken."""
 
-    def __init__(self, settings: Settings, http: aiohttp.ClientSession, ids: Ids) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        http: aiohttp.ClientSession,
+        ids: Ids,
+        *,
+        soon: Soon | None = None,
+    ) -> None:
         self._settings = settings
         self._http = http
+        self._soon = soon
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
@@ -124,7 +134,9 @@ class Backends:
         if upstream is None:
             credential = backend.credential
             auth = {} if credential is None else {credential.header: credential.value}
-            upstream = self._upstreams[backend.name] = Upstream(self._http, backend.url, auth)
+            upstream = self._upstreams[backend.name] = Upstream(
+                self._http, backend.url, auth, soon=self._soon
+            )
         return upstream
 
     @contextlib.contextmanager

@@ -25,6 +25,7 @@ from proxy.journal.base import Journal
 from proxy.keeping import Keeping
 from proxy.live import HANDLE, QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
 from proxy.making import Making, Wanted
+from proxy.passes import Passes
 from proxy.repeats import InOrder, Submission
 from proxy.retention import Doomed, Limits
 from proxy.rows import SessionRow
@@ -73,7 +74,7 @@ class Sessions:
         self.in_order = InOrder()
         self.bodies = Bodies(settings.server)
         self.gate = Gate(WORK_AT_ONCE)
-        self.backends = Backends(settings, http, ids)
+        self.backends = Backends(settings, http, ids, soon=Passes(journal).soon)
         self.faces: Mapping[str, Mapping[str, Any]] = {
             name: {key: settings.face(name)[key] for key in face.shaped_by}
             for name, face in faces().items()

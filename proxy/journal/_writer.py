@@ -56,19 +56,13 @@ from proxy.journal._changes import (
 from proxy.journal._database import WriterLock, connect_writer, translate
 from proxy.journal._frames import FrameBatch
 from proxy.journal._tail import Tail, recover_tails
-from proxy.journal.base import Snapshot, Write
+from proxy.journal.base import Snapshot, Write, longer
 
 logger = logging.getLogger(__name__)
 
 BATCH_ITEMS = 1024
 BATCH_BYTES = 4 << 20
 """A transaction of this size takes about 10 ms here: more would not be cheaper."""
-
-LONGER = ((16, 4), (4, 2))
-"""How many times longer the window is after a commit of at least so many writes. As many as 4 come
-only under load, of about 3,000 events a second: twice the window halves the commits, and adds half
-a millisecond at the median. 16 are about 8,000 events a second. A load that falls below half of
-what made the window longer has the shorter one again."""
 
 INDEX_CHUNK = 256
 """Index entries for each transaction: they take half a millisecond, so that no write waits long."""
@@ -165,6 +159,9 @@ class Emptying:
 
 
 Item = Write | Job
+Together = list[Write]
+"""Writes that are handed over at once, in order."""
+
 Later = FrameBatch | Keepsake | Emptying
 Settled = Callable[[list[Item], dict[int, JournalError], int], None]
 
@@ -195,7 +192,7 @@ class Writer:
         self._window = window_ms / 1000
         self._index_rows = index_rows
         self._index_seconds = index_seconds
-        self._queue: queue.SimpleQueue[Item | Later | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Together | Later | None] = queue.SimpleQueue()
         self._frames: list[FrameBatch] = []
         self._snapshots: collections.deque[Keepsake] = collections.deque()
         self._snapshots_size = 0
@@ -244,8 +241,8 @@ class Writer:
         self._queue.put(None)
         await self._stopped
 
-    def put(self, item: Item | Later) -> None:
-        """Hand over a write, a job, frames or a snapshot; never blocks."""
+    def put(self, item: Item | Together | Later) -> None:
+        """Hand over writes, a job, frames or a snapshot; never blocks."""
         self._queue.put(item)
 
     def _run(self, started: asyncio.Future[None]) -> None:
@@ -359,6 +356,9 @@ class Writer:
                 if isinstance(item, Write):
                     batch.append(item)
                     size += len(item.body)
+                elif isinstance(item, list):
+                    batch += item
+                    size += sum([len(write.body) for write in item])
                 elif isinstance(item, Job):
                     batch.append(item)
                 elif item is None:
@@ -370,7 +370,7 @@ class Writer:
                 item = get()
         except queue.Empty:
             pass
-        self._longer = next((times for least, times in LONGER if len(batch) >= least), 1)
+        self._longer = longer(len(batch))
         if len(batch) > 1:
             self._skips = self._vain = 0
         elif paused:

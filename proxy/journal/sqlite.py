@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import functools
 import hashlib
 import logging
 import queue
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -127,6 +128,9 @@ class SqliteJournal(Journal):
             index_seconds=index_seconds,
         )
         self._writer: Writer | None = None
+        self.window = window_ms / 1000
+        # What is submitted in a context of `together`, None outside of one.
+        self._together: list[Write] | None = None
         self._keep_frames = frames and not read_only
         self._frame_limit = frame_limit
         self._frame_seconds = frame_seconds
@@ -213,7 +217,22 @@ class SqliteJournal(Journal):
         self._backlog += len(write.body)
         if write.blobs:
             self._fresh.over(write.blobs)
-        self._writer.put(write)
+        if self._together is None:
+            self._writer.put(write)
+        else:
+            self._together.append(write)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Hand over what is submitted meanwhile at the end, all at once."""
+        together = self._together = list[Write]()
+        try:
+            yield
+        finally:
+            self._together = None
+            if together:
+                assert self._writer is not None
+                self._writer.put(together)
 
     def _refusal(self) -> JournalUnavailable:
         if self._is_open:

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 
+from proxy.passes import Soon
 from proxy.upstream import straight
 
 Work = Coroutine[Any, Any, None]
@@ -28,7 +29,8 @@ class Body:
     """The body of `response`, read by `take`, which is called in the event loop and not in the
     caller's task. What `take` returns is done before it gets more.
 
-    `silence_seconds` is how long nothing may come; while `take` is busy that does not count.
+    `silence_seconds` is how long nothing may come; while `take` is busy that does not count. `soon`
+    says when the pieces that have come are taken, by default in the next turn of the loop.
     `error` is what went wrong in `take`, which is no fault of the body.
     """
 
@@ -42,6 +44,7 @@ class Body:
         "_silence",
         "_since",
         "_size",
+        "_soon",
         "_take",
         "_turn",
         "error",
@@ -52,6 +55,7 @@ class Body:
         response: aiohttp.ClientResponse,
         take: Callable[[bytes], Work | None],
         silence_seconds: float,
+        soon: Soon | None = None,
     ) -> None:
         self._content = response.content
         connection = response.connection
@@ -62,6 +66,7 @@ class Body:
         self._take = take
         self._silence = silence_seconds
         self._loop = asyncio.get_running_loop()
+        self._soon = soon or self._loop.call_soon
         self._pieces: list[bytes] = []
         self._size = 0
         self._busy: Work | None = None
@@ -141,7 +146,7 @@ class Body:
     def put(self, data: bytes) -> None:
         """Hear of a piece; all that one look at the socket brought is taken at once."""
         if not self._pieces:
-            self._loop.call_soon(self.flush)
+            self._soon(self.flush)
         self._pieces.append(data)
         self._size += len(data)
         if self._size > MOST_BYTES:

@@ -29,6 +29,7 @@ from adapters.framing.sse import SseFrame, SseParser
 from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.gate import Gate
+from proxy.passes import Soon
 from proxy.sealed import any_held
 from proxy.upstream.body import Body, Work
 
@@ -104,6 +105,7 @@ class Stream:
     _response: aiohttp.ClientResponse
     _parser: SseParser | NdjsonParser
     _silence: float
+    _soon: Soon | None = None
     tail: bytes = b""
 
     async def read(self, take: Take, gate: Gate) -> None:
@@ -131,7 +133,7 @@ class Stream:
                 if busy is not None:
                     await busy
 
-        body = Body(self._response, cut_up, self._silence)
+        body = Body(self._response, cut_up, self._silence, self._soon)
         try:
             await body.read()
         except TimeoutError as error:
@@ -169,7 +171,8 @@ class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
     Times are in seconds: until a connection is taken, until the head and again until the end of an
-    answer that is no stream, and between two pieces of a stream.
+    answer that is no stream, and between two pieces of a stream. `soon` says when the pieces of
+    streams are taken.
     """
 
     def __init__(
@@ -182,8 +185,10 @@ class Upstream:
         answer_seconds: float = ANSWER_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         body_limit: int = BODY_LIMIT,
+        soon: Soon | None = None,
     ) -> None:
         self._session = session
+        self._soon = soon
         self._base = str(URL(url)).rstrip("/")
         self._auth = CIMultiDict(auth)
         self._connect = connect_seconds
@@ -318,7 +323,7 @@ class Upstream:
             if 200 <= response.status < 300 and response.content_type == STREAM_TYPES[framing]:
                 sse = framing == "sse"
                 parser = SseParser(max_frame_bytes=SSE_BYTES) if sse else NdjsonParser()
-                yield Stream(head, response, parser, self._silence)
+                yield Stream(head, response, parser, self._silence, self._soon)
             else:
                 yield await self._whole(response)
 

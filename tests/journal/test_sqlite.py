@@ -31,7 +31,7 @@ from proxy.errors import (
 from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
-from proxy.journal.base import BackendRow, CodecRow, Journal, Write
+from proxy.journal.base import LONGER, BackendRow, CodecRow, Journal, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
@@ -865,7 +865,7 @@ def test_commits_are_rarer_while_very_many_writes_come(
     writer = _writer.Writer(
         tmp_path / "x.db", lambda *_: None, window_ms=10_000, index_rows=1, index_seconds=1
     )
-    (most, much), (many, more) = _writer.LONGER
+    (most, much), (many, more) = LONGER
     for count in (1, many, most, many, 1, 1):
         for _ in range(count):
             writer.put(Write(1))
