@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import report, resume, stages, turns
+from bench import report, resume, stages, told
 from bench.load import Connection
 from bench.machine import alone, describe, pick_cores, pinned, raise_file_limit
 from bench.parts import FULL_SIZES, PARTS, QUICK_SIZES, Lab, PartEntry
@@ -169,7 +169,8 @@ async def _started(
         yield target
         if name in FLOOR_OF:
             target.process.run_on()
-            results.add_turns(name, *await asyncio.to_thread(turns.read, target.process.base))
+            text = await asyncio.to_thread(told.ask, target.process.base)
+            results.add_turns(name, *told.turns_of(text))
     finally:
         target.process.end()
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from bench.load import Connection, EveFace, Face, Meter, Stream, open_many, percentile, until
 from bench.machine import cpu_ns, private_kb
 from bench.target import BARE, DURABLE, MEMORY, TARGETS, Process, Target
+from bench.told import Commits, ask, commits_of
 
 EVENTS_PER_STREAM = 30
 """Deltas per second of one paced stream: what a quick model writes."""
@@ -120,14 +121,31 @@ async def paced(lab: Lab, target: Target, streams: int) -> Figures:
     await lab.waiting(streams)
     await lab.go(streams * EVENTS_PER_STREAM)
     await asyncio.sleep(2 * _SETTLE)
+    before = await _commits(target)
     window = await _window(lab, target, meter, lab.sizes.window)
+    after = await _commits(target)
     figures = {
         f"{name}.cpu_us": window.cpu_us,
         f"{name}.p50_ms": window.ms(0.50),
         f"{name}.p99_ms": window.ms(0.99),
         f"{name}.load_busy": window.load_busy,
     }
+    if before is not None and after is not None:
+        done = after.since(before)
+        figures |= {
+            f"{name}.commits_per_s": done.commits / window.seconds,
+            f"{name}.commit_events": done.events / max(1, done.commits),
+            f"{name}.commit_us": done.seconds / max(1, done.commits) * 1e6,
+            f"{name}.later_us": done.later / max(1, done.events) * 1e6,
+        }
     return figures | await _finish(lab, face, opened, meter)
+
+
+async def _commits(target: Target) -> Commits | None:
+    """Ask for what the journal has done, where there is one on a disk."""
+    if target.name != DURABLE:
+        return None
+    return commits_of(await asyncio.to_thread(ask, target.process.base))
 
 
 async def paced_small(lab: Lab, target: Target) -> Figures:

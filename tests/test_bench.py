@@ -13,7 +13,7 @@ from bench.results import GOALS, Results, judge
 from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
 from bench.storm import judged
 from bench.target import BARE, DURABLE, FLOOR_DURABLE, FLOOR_MEMORY, MEMORY
-from bench.turns import turns_of
+from bench.told import Commits, commits_of, turns_of
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
 from proxy import metrics
 from proxy.turns import TURNS
@@ -213,6 +213,21 @@ def test_figures_replace_those_before_in_their_part_of_the_page(module: str) -> 
     assert documented(twice, module, ["--docs"], MACHINE, ["| a |", "one"]) == once
     assert twice.startswith(before[: before.index("made by `python -m bench.resume")])
     assert twice.endswith(before[before.rindex("<!-- end of the made part") :])
+
+
+def test_a_run_reads_what_the_journal_says_of_its_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(stored: int) -> Commits:
+        shown = metrics.exposition(sessions=0, readers=0, stored=stored, backlog=0)
+        return commits_of(shown.decode())
+
+    monkeypatch.setattr(
+        metrics, "COMMITS", {"writes": metrics.Commits(), "later": metrics.Commits()}
+    )
+    before = told(10)
+    metrics.COMMITS["writes"].add(6, 0.25)
+    metrics.COMMITS["writes"].add(2, 0.25)
+    metrics.COMMITS["later"].add(1, 0.125)
+    assert told(26).since(before) == Commits(2, 8, 16, 0.5, 0.125)
 
 
 def test_a_run_tells_the_longest_turn_and_how_many_were_too_long() -> None:
