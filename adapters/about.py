@@ -14,6 +14,9 @@ ABOUT_BYTES = 64 * 1024
 """What the metadata of a session may take as JSON, and so the agent and the options: as much as one
 request brings. Lists show them of a hundred sessions."""
 
+TITLE_CHARACTERS = 1_000
+"""What is shown of a title: more than a list has room for."""
+
 
 @dataclasses.dataclass(slots=True)
 class About:
@@ -46,7 +49,8 @@ class About:
         if event.metadata:
             self.metadata = _fitting(merged(self.metadata, event.metadata))
         if event.title is not None:
-            self.title = event.title
+            # No frontend's is longer, since it is refused. A backend's is in the log whole.
+            self.title = event.title[:TITLE_CHARACTERS]
         if isinstance(event, ev.SessionUpdated):
             if event.archived_at is not None:
                 self.archived_at = event.archived_at

@@ -11,11 +11,11 @@ No refusal quotes what was given to a sealed request: it may be the secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from adapters.commands import AnswerInteraction
-from adapters.errors import ClientProtocolError
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import SEALED_KINDS, Answer, InteractionRequested, Option, Text
 
 Decision: TypeAlias = Literal["allow", "deny"]
@@ -37,6 +37,11 @@ NEGATIVE = frozenset(
 
 SCOPES: tuple[Scope, ...] = ("once", "session", "always")
 """How far an approval goes, narrowest first."""
+
+SEALED_CHARACTERS = 16 * 1024
+SEALED_LINES = 256
+"""What a sealed value may be: a private key has 52 lines, a chain of certificates some 150. While
+it is held all that the backend says, and what is logged, is searched for each of its lines."""
 
 _FILLERS = frozenset({"for", "this", "the"})
 
@@ -106,28 +111,38 @@ def option_for(
     return found
 
 
-def option_named(words: str, options: Sequence[Option], *, numbers: bool = False) -> Option | None:
-    """Return the option that words name: by id, else by label, whatever the case of the letters.
+class OptionNames:
+    """The names of options: ids, then labels, whatever the case of the letters. Ids go before
+    labels: one option may be labelled as another is called."""
 
-    With `numbers` also by its place, from 1. Ids go before labels: one option may be labelled as
-    another is called.
-    """
-    wanted = words.strip()
-    folded = wanted.lower()
-    ways: tuple[Callable[[Option], bool], ...] = (
-        lambda option: option.id == wanted,
-        lambda option: option.id.lower() == folded,
-        lambda option: option.label == wanted,
-        lambda option: option.label.lower() == folded,
-    )
-    for fits in ways:
+    def __init__(self, options: Sequence[Option]) -> None:
+        self._options = options
+        self._ways: tuple[dict[str, Option], ...] = ({}, {}, {}, {})
         for option in options:
-            if fits(option):
+            names = (option.id, option.id.lower(), option.label, option.label.lower())
+            for way, name in zip(self._ways, names, strict=True):
+                way.setdefault(name, option)
+
+    def find(self, words: str, *, numbers: bool = False) -> Option | None:
+        """Return the option that words name; with `numbers` also by its place, from 1."""
+        wanted = words.strip()
+        folded = wanted.lower()
+        for way, name in zip(self._ways, (wanted, folded, wanted, folded), strict=True):
+            if (option := way.get(name)) is not None:
                 return option
-    # Longer numbers are no numbers of options, and Python refuses to read some.
-    if numbers and re.fullmatch(r"[0-9]{1,4}", wanted) and 0 < int(wanted) <= len(options):
-        return options[int(wanted) - 1]
-    return None
+        # Longer numbers are no numbers of options, and Python refuses to read some.
+        if (
+            numbers
+            and re.fullmatch(r"[0-9]{1,4}", wanted)
+            and 0 < int(wanted) <= len(self._options)
+        ):
+            return self._options[int(wanted) - 1]
+        return None
+
+
+def option_named(words: str, options: Sequence[Option], *, numbers: bool = False) -> Option | None:
+    """Return the option that words name, see `OptionNames`."""
+    return OptionNames(options).find(words, numbers=numbers)
 
 
 def decide(
@@ -139,11 +154,18 @@ def decide(
         ClientProtocolError: an option was not offered, the answer contradicts itself, nothing was
             answered, or the request does not take such an answer.
     """
+    offered = request.options or ()
+    if len(answer.option_ids) > max(len(offered), 1):
+        why = f"offers {len(offered)} options and was given {len(answer.option_ids)}"
+        raise _refused(request, why, dialect)
     if request.kind in SEALED_KINDS:
         return _decide_sealed(answer, request, dialect)
     if answer.sealed is not None:
         raise _refused(request, f"is a {request.kind} and takes no sealed value", dialect)
-    chosen = [_offered(name, request, dialect) for name in answer.option_ids]
+    names = OptionNames(offered)
+    chosen = [_offered(name, names, request, dialect) for name in answer.option_ids]
+    if len({option.id for option in chosen}) < len(chosen):
+        raise _refused(request, "was given an option twice", dialect)
     answer = answer.model_copy(update={"option_ids": tuple(option.id for option in chosen)})
     match request.kind:
         case "approval" | "limit":
@@ -163,8 +185,9 @@ def _decide_sealed(
 ) -> AnswerInteraction:
     """Take a sealed value or a refusal to give one, and nothing else: it may be the value."""
     declined = answer.skip or answer.decision == "deny"
+    names = OptionNames(request.options or ())
     for name in answer.option_ids:
-        option = option_named(name, request.options or ())
+        option = names.find(name)
         if option is None or decision_of(option)[0] != "deny":
             raise _refused(request, "takes a sealed value, or is declined", dialect)
         declined = True
@@ -174,6 +197,13 @@ def _decide_sealed(
         raise _refused(request, "takes a sealed value alone, or is declined", dialect)
     if declined:
         return answer.model_copy(update={"skip": True, "decision": None, "option_ids": ()})
+    assert answer.sealed is not None
+    value = answer.sealed.reveal()
+    if len(value) > SEALED_CHARACTERS or len(value.splitlines()) > SEALED_LINES:
+        raise DragomanError(
+            f"A sealed value has at most {SEALED_CHARACTERS} characters in {SEALED_LINES} lines.",
+            code=ErrorCode.TOO_LARGE,
+        )
     return answer
 
 
@@ -232,7 +262,7 @@ def _decide_question(
             return answer.model_copy(update={"content": content, "text": None})
     elif answer.text is not None and not chosen and request.options and not request.freeform:
         # Words that name an option choose it; other words were not asked for.
-        named = _offered(answer.text, request, dialect)
+        named = _offered(answer.text, OptionNames(request.options), request, dialect)
         return answer.model_copy(update={"option_ids": (named.id,), "text": None})
     return answer
 
@@ -248,12 +278,11 @@ def answer_of(command: AnswerInteraction) -> Answer:
     )
 
 
-def _offered(name: str, request: InteractionRequested, dialect: str) -> Option:
-    options = request.options or ()
-    option = option_named(name, options)
+def _offered(name: str, names: OptionNames, request: InteractionRequested, dialect: str) -> Option:
+    option = names.find(name)
     if option is not None:
         return option
-    offered = _list([option.id for option in options]) or "none"
+    offered = _list([option.id for option in request.options or ()]) or "none"
     why = f"offers no option `{name[:_QUOTED]}`; offered are: {offered}"
     raise _refused(request, why, dialect)
 

@@ -57,6 +57,9 @@ RATIO = 100
 """How many bytes may come of one: JSON of like records shrinks to a tenth, text to a third, and
 what deflate does at most is a thousand."""
 
+_SLICE = 64 * 1024
+"""Bytes that are given to it at once."""
+
 _PIECE = 256 * 1024
 """Bytes that are inflated at once: under a millisecond."""
 
@@ -191,14 +194,17 @@ class Bodies:
     async def _inflated(self, data: bytes, limit: int, hold: Hold) -> bytes:
         limit = min(limit, RATIO * len(data) + SMALL)
         inflater = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # gzip or zlib, as its head says
-        rest, out, size = data, io.BytesIO(), 0
+        out, size, at, rest = io.BytesIO(), 0, 0, b""
         while not inflater.eof:
+            # Slices of what came: the inflater copies what it does not take, each time.
+            some = rest or data[at : at + _SLICE]
+            at += 0 if rest else len(some)
             try:
-                piece = await self.work(len(data), inflater.decompress, rest, _PIECE)
+                piece = await self.work(len(data), inflater.decompress, some, _PIECE)
             except zlib.error:
                 raise broken("The body is not what its `Content-Encoding` says.") from None
             rest = inflater.unconsumed_tail
-            if not piece and not rest and not inflater.eof:
+            if not piece and not rest and at >= len(data) and not inflater.eof:
                 raise broken("The body ends before its `Content-Encoding` does.")
             size += len(piece)
             if size > limit:
@@ -206,7 +212,7 @@ class Bodies:
             # What came is there as well, until all of it is inflated.
             hold.grow(len(data) + size)
             out.write(piece)
-        if inflater.unused_data or rest:
+        if inflater.unused_data or rest or at < len(data):
             raise broken("Something follows the end of the body's `Content-Encoding`.")
         return out.getvalue()
 

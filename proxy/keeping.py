@@ -105,6 +105,9 @@ class Keeping:
                 gone = await self.prune(limits, owner=None, may=lambda _: True, dry_run=False)
             except JournalError as error:
                 _log.warning("retention waits: %s", error.message)
+            except Exception:  # noqa: BLE001 - said in the log, and tried again
+                # It must not end for ever by what is wrong once.
+                _log.exception("retention failed; it is tried again")
             else:
                 if gone:
                     size = sum(doomed.row.bytes for doomed in gone)

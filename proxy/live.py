@@ -36,6 +36,7 @@ __all__ = [
     "RELOAD_SECONDS",
     "RETRY_MOST_SECONDS",
     "Live",
+    "check_there",
 ]
 
 QUIET_SECONDS = 30.0
@@ -177,7 +178,7 @@ class Live:
                 # In the words of `authorize`: nobody learns whether it is another key's.
                 raise SessionNotFound("There is no such session.") from None
             return await self.get(found, owner=owner, route=route)
-        _check_there(row, name, route)
+        check_there(row, name, route)
         try:
             session = await self._load(row)
             while session.closed and not self.closed:
@@ -185,7 +186,7 @@ class Live:
                 session = await self._load(row)
         except CursorExpired:
             # It was erased while it was loaded.
-            _check_there(await self._journal.session(row.id), name, route)
+            check_there(await self._journal.session(row.id), name, route)
             raise
         return self.hold(session)
 
@@ -346,7 +347,7 @@ class Live:
                 return
 
 
-def _check_there(row: SessionRow, name: str, route: str | None) -> None:
+def check_there(row: SessionRow, name: str, route: str | None) -> None:
     """Check that a session is kept, for one who may see its owner's and asks by `name` and `route`.
 
     Raises:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Literal
 
@@ -90,7 +91,8 @@ async def choose(
                 chosen[row.key] = Doomed(row, backend, "age")
     if limits.bytes is None and limits.bytes_per_backend is None:
         return list(chosen.values())
-    sizes = await journal.sizes(owner=owner)
+    # A session may go, or come, between two looks at the journal.
+    sizes = Counter(await journal.sizes(owner=owner))
     for doomed in chosen.values():
         sizes[doomed.backend] -= doomed.row.bytes
 

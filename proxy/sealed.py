@@ -46,41 +46,68 @@ _all: weakref.WeakSet[Held] = weakref.WeakSet()
 
 
 class _Search:
-    """Finds some texts: at each place the longest, from the left to the right."""
+    """Finds some texts, the longest first. Nothing of it is a regular expression: `re` keeps every
+    pattern that it was given, and a pattern of many texts is slow to make and to look for."""
+
+    __slots__ = ("_longest", "_spellings")
 
     def __init__(self, spellings: Collection[str]) -> None:
         # The longest first: one may be a part of another.
-        self._spellings = sorted(spellings, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, self._spellings)) or "(?!)")
+        self._spellings = sorted(spellings, key=lambda one: (-len(one), one))
+        self._longest = len(self._spellings[0]) if self._spellings else 0
+
+    def finds(self, text: str) -> bool:
+        """Say whether a text has one of them."""
+        return any(one in text for one in self._spellings)
 
     def clean(self, text: str) -> str:
         """Return a text without them."""
-        return self._pattern.sub(REDACTED, text)
+        for one in self._spellings:
+            if one in text:
+                text = text.replace(one, REDACTED)
+        return text
 
     def split(self, text: str) -> tuple[str, str]:
         """Return the begin of a text without them, and the rest of it that may become one."""
-        out: list[str] = []
-        longest = len(self._spellings[0]) if self._spellings else 0
-        at = 0
-        while at < len(text):
-            rest = text[at : at + longest]
-            if len(text) - at < longest and self._begins(rest):
-                return "".join(out), rest
-            found = self._pattern.match(text, at)
-            out.append(REDACTED if found else text[at])
-            at = found.end() if found else at + 1
-        return "".join(out), ""
+        done: list[str] = []
+        while True:
+            begin = self._begin(text)
+            across = self._across(text, begin)
+            if across is None:
+                done.append(self.clean(text[:begin]))
+                return "".join(done), text[begin:]
+            start, end = across
+            done += (self.clean(text[:start]), REDACTED)
+            text = text[end:]
 
-    def _begins(self, text: str) -> bool:
-        return any(len(one) > len(text) and one.startswith(text) for one in self._spellings)
+    def _begin(self, text: str) -> int:
+        """Return where the end of a text begins that may become one; its length where none may."""
+        found = len(text)
+        for one in self._spellings:
+            at = text.find(one[0], max(0, len(text) - len(one) + 1))
+            while 0 <= at < found:
+                if one.startswith(text[at:]):
+                    found = at
+                at = text.find(one[0], at + 1)
+        return found
+
+    def _across(self, text: str, place: int) -> tuple[int, int] | None:
+        """Return the first of them that is on both sides of a place."""
+        found: tuple[int, int] | None = None
+        for one in self._spellings:
+            size = len(one)
+            at = text.find(one, max(0, place - size + 1), place - 1 + size)
+            if at >= 0 and (found is None or at < found[0]):
+                found = at, at + size
+        return found
 
     def clean_json(self, value: Any, name: str = "") -> Any:
         """Return a JSON value without them; the same object where it has none."""
         match value:
             case str():
-                if _NAME.fullmatch(name) or self._pattern.search(value) is None:
-                    return value
-                return self.clean(value)
+                return (
+                    value if _NAME.fullmatch(name) or not self.finds(value) else self.clean(value)
+                )
             case list():
                 items = [self.clean_json(item, name) for item in value]
                 changed = any(new is not old for new, old in zip(items, value, strict=True))
@@ -93,13 +120,27 @@ class _Search:
                 return value
 
 
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings of a JSON value, but for the names of members."""
+    left = [value]
+    while left:
+        match left.pop():
+            case str() as text:
+                yield text
+            case list() as items:
+                left += items
+            case dict() as members:
+                left += members.values()
+
+
 class Held:
     """The sealed values of one session, by the commands that carry them."""
 
-    __slots__ = ("__weakref__", "_tails", "_values")
+    __slots__ = ("__weakref__", "_search", "_tails", "_values")
 
     def __init__(self) -> None:
         self._values: dict[str, Sealed] = {}
+        self._search: _Search | None = None
         # The ends of deltas that may be the begin of a value, by thread and block.
         self._tails: dict[tuple[str, str], _Delta] = {}
 
@@ -110,6 +151,7 @@ class Held:
     def add(self, command_id: str, value: Sealed) -> None:
         """Hold the value of a command."""
         self._values[command_id] = value
+        self._search = None
         _all.add(self)
 
     def is_in(self, command_ids: Collection[str]) -> bool:
@@ -119,15 +161,17 @@ class Held:
     def clear(self) -> None:
         """Forget them all."""
         self._values.clear()
+        self._search = None
         self._tails.clear()
         _all.discard(self)
 
     @property
     def search(self) -> _Search:
-        """Return what finds them; made anew for each look, so that it is not one more place where
-        they are."""
-        values = self._values.values()
-        return _Search({text for value in values for text in _spellings(value.reveal())})
+        """Return what finds them, for as long as they are held."""
+        if self._search is None:
+            values = self._values.values()
+            self._search = _Search({text for one in values for text in _spellings(one.reveal())})
+        return self._search
 
     def frame(self, frame: SseFrame | bytes | FrameTooLarge) -> SseFrame | bytes | FrameTooLarge:
         """Return a frame without the values; the same one where it has none."""
@@ -179,6 +223,9 @@ class Held:
             text = data.decode("utf-8", "surrogateescape")
             cleaned = search.clean(text)
             return data if cleaned == text else cleaned.encode("utf-8", "surrogateescape")
+        # All at once: there may be very many, and hardly ever one that has a value.
+        if not search.finds("\0".join(_strings(value))):
+            return data
         cleaned_value = search.clean_json(value)
         return data if cleaned_value is value else format_json(cleaned_value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters import events as ev
-from adapters.about import ABOUT_BYTES, About, check_metadata, merged
+from adapters.about import ABOUT_BYTES, TITLE_CHARACTERS, About, check_metadata, merged
 from adapters.errors import DragomanError, ErrorCode
 from adapters.jsonvalue import format_json
 
@@ -67,6 +67,11 @@ def test_of_a_backend_that_says_ever_more_the_newest_is_kept(member: str) -> Non
     kept = getattr(found, member)
     assert ABOUT_BYTES - 1100 < len(format_json(kept)) <= ABOUT_BYTES
     assert list(kept) == [f"k{number}" for number in range(200 - len(kept), 200)]
+
+
+def test_of_a_title_that_a_backend_makes_ever_longer_the_begin_is_shown() -> None:
+    said = ev.SessionUpdated(thread_id=ev.MAIN, title="é" * 900_000)
+    assert about(said).title == "é" * TITLE_CHARACTERS
 
 
 def test_metadata_that_is_too_large_is_refused_with_a_way_out() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.commands import AnswerInteraction, Sealed
-from adapters.errors import ClientProtocolError
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import (
     MAIN,
     SEALED_KINDS,
@@ -21,6 +21,8 @@ from adapters.events import (
 from adapters.interactions import (
     NEGATIVE,
     POSITIVE,
+    SEALED_CHARACTERS,
+    SEALED_LINES,
     decide,
     decision_of,
     option_for,
@@ -321,6 +323,26 @@ def test_a_sealed_request_takes_a_sealed_value(kind: InteractionKind) -> None:
     answer = decided(asked(kind), sealed=value)
     assert answer.sealed is value
     assert not answer.skip
+
+
+@pytest.mark.parametrize(
+    "value", ["x" * (SEALED_CHARACTERS + 1), "line\n" * (SEALED_LINES + 1)], ids=["long", "lines"]
+)
+def test_a_sealed_value_has_a_bound(value: str) -> None:
+    decided(asked("secret"), sealed=Sealed(value[:SEALED_CHARACTERS].partition("\n")[0]))
+    decided(asked("secret"), sealed=Sealed("line\n" * SEALED_LINES))
+    with pytest.raises(DragomanError, match="at most 16384 characters in 256 lines") as caught:
+        decided(asked("secret"), sealed=Sealed(value))
+    assert caught.value.code is ErrorCode.TOO_LARGE
+
+
+def test_no_more_options_are_named_than_there_are_and_none_twice() -> None:
+    options = tuple(Option(id=f"o{number}", label=f"Option {number}") for number in range(256))
+    request = asked("question", options)
+    names = tuple(option.label.upper() for option in options)
+    assert decided(request, option_ids=names).option_ids == tuple(o.id for o in options)
+    assert "offers 256 options and was given 257" in refusal(request, option_ids=(*names, "o1"))
+    assert "an option twice" in refusal(request, option_ids=("o1", "OPTION 1"))
 
 
 @pytest.mark.parametrize("kind", sorted(SEALED_KINDS))

@@ -4,13 +4,19 @@ changed.
 
 from __future__ import annotations
 
+import gc
 import io
+import itertools
 import json
 import logging
+import re
+import time
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adapters import events as ev
 from adapters.base import Response
@@ -143,3 +149,46 @@ def test_values_are_known_until_they_are_cleared_to_the_log_too() -> None:
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["message"], second["message"]) == ("it is [redacted]", "it was swordfish9")
     assert "swordfish9" not in repr(held)
+
+
+def test_what_looks_for_a_value_leaves_it_in_no_cache() -> None:
+    held = holding("zebra-giraffe-4711")
+    assert held.data(b"a zebra-giraffe-4711") == b"a [redacted]"
+    held.events([delta("zebra-gir")])
+    held.clear()
+    gc.collect()
+    patterns = [str(key) for key in re._cache]  # type: ignore[attr-defined]
+    assert patterns
+    assert not [one for one in patterns if "4711" in one]
+
+
+def test_a_value_of_many_lines_costs_no_long_turn() -> None:
+    lines = [f"{number:08} {'x' * 50}" for number in range(256)]
+    held = holding("\n".join(lines))
+    text = "y" * 900_000
+    values = [f"value {number}" for number in range(45_000)]
+    begun = time.thread_time()
+    (shown,) = held.events([delta(text)])
+    many = held.data(json.dumps(values).encode())
+    taken = time.thread_time() - begun
+    assert isinstance(shown, ev.TextDelta)
+    assert shown.text == text
+    assert json.loads(many) == values
+    # The searches that this replaced took 10 s.
+    assert taken < 1.0
+
+
+@given(st.data())
+def test_wherever_a_text_is_cut_nothing_of_a_value_is_shown(data: st.DataObject) -> None:
+    value = data.draw(st.text("ab", min_size=4, max_size=7))
+    text = data.draw(st.text("abc", max_size=40))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    held = holding(value)
+    shown: list[ev.Event] = []
+    for begin, end in itertools.pairwise([0, *cuts, len(text)]):
+        if begin < end:
+            shown += held.events([delta(text[begin:end])])
+    shown += held.events([ev.TurnEnded(thread_id=ev.MAIN, turn_id="t", outcome="completed")])
+    assert value not in texts(shown)
+    if value not in text:
+        assert texts(shown) == text

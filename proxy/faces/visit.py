@@ -15,9 +15,11 @@ from adapters.events import MAIN
 from adapters.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
 from adapters.registry import DIALECTS
 from proxy.auth import Principal
+from proxy.errors import CursorExpired
 from proxy.hub import Feed, entry_of
 from proxy.journal.base import SessionRow
 from proxy.keys import SESSIONS, SETTINGS
+from proxy.live import check_there
 from proxy.routes.entry import entered, open_route, route_of
 from proxy.session import Session, told
 from proxy.sessions import Sessions
@@ -161,12 +163,17 @@ class Visit:
             DragomanError: the journal cannot be read, or the session was shown in a version of the
                 dialect that is gone.
         """
-        session, encoder = found.session, None
-        if shown:
-            encoder = await self._encoder(found)
-        about = None
-        if tell:
-            about = await self.told(await self.sessions.journal.session(session.id))
+        session, encoder, about = found.session, None, None
+        journal = self.sessions.journal
+        try:
+            if shown:
+                encoder = await self._encoder(found)
+            if tell:
+                about = await self.told(await journal.session(session.id))
+        except CursorExpired:
+            # It was erased meanwhile.
+            check_there(await journal.session(session.id), session.id, None)
+            raise
         return Seen(
             session.id,
             found.thread,

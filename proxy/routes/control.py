@@ -427,13 +427,9 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         before=_integer(request, "before", None),
         limit=limit,
     )
-    visible = [row for row in rows if may_use(principal, row.route, settings)]
-    return _json(
-        SessionsOut(
-            sessions=[row_out(row) for row in visible],
-            next=rows[-1].key if len(rows) == limit else None,
-        )
-    )
+    visible = (row_out(row) for row in rows if may_use(principal, row.route, settings))
+    out = SessionsOut(sessions=[], next=rows[-1].key if len(rows) == limit else None)
+    return await _listed(request, out, sessions=visible)
 
 
 def row_out(row: SessionRow) -> SessionOut:
@@ -459,9 +455,13 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    queued = session.queued()
-    detail = detail_out(row, (), queued, legs, names, session.repairs)
-    return await _listed(request, detail, "open_interactions", open_in(row.id, session.state))
+    detail = detail_out(row, (), (), legs, names, session.repairs)
+    return await _listed(
+        request,
+        detail,
+        open_interactions=open_in(row.id, session.state),
+        queue=map(_queued, session.queued()),
+    )
 
 
 def detail_out(
@@ -519,19 +519,21 @@ def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
 
 
 async def _listed(
-    request: web.Request, out: BaseModel, member: str, items: Iterable[BaseModel]
+    request: web.Request, out: BaseModel, **members: Iterable[BaseModel]
 ) -> web.Response:
-    """Answer `out` with a member that may be long: it is made in slices."""
-    made: list[bytes] = []
+    """Answer `out` with members that may be long: they are made in slices."""
+    made: dict[str, list[bytes]] = {name: [] for name in members}
 
     def make() -> Iterator[None]:
-        for item in items:
-            made.append(format_json(item.model_dump(mode="json")))
-            yield
+        for name, items in members.items():
+            for item in items:
+                made[name].append(format_json(item.model_dump(mode="json")))
+                yield
 
     await request.app[SESSIONS].gate.run(make())
-    rest = format_json(out.model_dump(mode="json", exclude={member}))
-    body = b'%b,"%b":[%b]}' % (rest[:-1], member.encode(), b",".join(made))
+    rest = format_json(out.model_dump(mode="json", exclude=set(members)))
+    lists = [b'"%b":[%b]' % (name.encode(), b",".join(items)) for name, items in made.items()]
+    body = b"%b,%b}" % (rest[:-1], b",".join(lists))
     return web.Response(body=piecemeal(body), content_type="application/json")
 
 
@@ -594,7 +596,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
     work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
     gone = await request.app[SESSIONS].keep(work)
     out = PrunedOut(dry_run=given.dry_run, sessions=[])
-    return await _listed(request, out, "sessions", _pruned(gone))
+    return await _listed(request, out, sessions=_pruned(gone))
 
 
 def _prune_in(body: bytes) -> PruneIn:
@@ -652,7 +654,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             continue
         out.append(open_in(session.id, session.state))
     everything = itertools.chain.from_iterable(out)
-    return await _listed(request, InteractionsOut(interactions=[]), "interactions", everything)
+    return await _listed(request, InteractionsOut(interactions=[]), interactions=everything)
 
 
 @takes(ANSWER)

@@ -90,6 +90,20 @@ async def test_the_oldest_go_until_what_is_left_fits(journal: Journal) -> None:
     assert await chosen(journal, limits) == ["a1 age", "b1 bytes"]
 
 
+async def test_a_session_that_goes_between_two_looks_is_no_fault(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last one of its backend was deleted after the old ones were looked up.
+    await made(journal, "old", 100)
+
+    async def sizes(*, owner: str | None = None) -> dict[str, int]:
+        return {}
+
+    monkeypatch.setattr(journal, "sizes", sizes)
+    limits = Limits(age=500, bytes=0, bytes_per_backend=0)
+    assert await chosen(journal, limits) == ["old age"]
+
+
 async def test_what_is_open_counts_but_stays(journal: Journal) -> None:
     await made(journal, "busy", 10, state="running", size=5 * BODY)
     await made(journal, "old", 20)
