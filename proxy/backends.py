@@ -23,6 +23,7 @@ from proxy.passes import Soon
 from proxy.rows import BackendRow
 from proxy.settings import BackendSettings, RouteSettings, Settings
 from proxy.upstream.client import Upstream
+from proxy.upstream.unfinished import Unfinished
 
 __all__ = ["ENGINE", "TASK", "Backends"]
 
@@ -54,6 +55,7 @@ class Backends:
         self._settings = settings
         self._http = http
         self._soon = soon
+        self._unfinished = Unfinished()
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
@@ -135,7 +137,7 @@ class Backends:
             credential = backend.credential
             auth = {} if credential is None else {credential.header: credential.value}
             upstream = self._upstreams[backend.name] = Upstream(
-                self._http, backend.url, auth, soon=self._soon
+                self._http, backend.url, auth, soon=self._soon, unfinished=self._unfinished
             )
         return upstream
 

@@ -116,8 +116,7 @@ class Reading:
         Raises:
             UpstreamError: there is none.
         """
-        answer = await self._upstream.call(call, functools.partial(self._files, call))
-        return await weighed_answer(answer, BODY_LIMIT)
+        return await self._upstream.read(call, functools.partial(self._files, call))
 
     async def _files(self, call: Call) -> dict[str, bytes]:
         """Return the files that the body of a call names.

@@ -32,6 +32,8 @@ from proxy.gate import Gate
 from proxy.passes import Soon
 from proxy.sealed import any_held
 from proxy.upstream.body import Body, Work
+from proxy.upstream.unfinished import Share, Unfinished
+from proxy.upstream.weigh import weighed_answer
 
 CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
@@ -80,6 +82,11 @@ MOST_CARRYING = 4
 """Requests with files that a backend is sent at a time, since their files are in memory meanwhile.
 One that takes no body holds up its own files only, for as long as an answer is waited for."""
 
+MOST_ASKING = 32
+"""Requests that only ask something of a backend at a time: with answers of `BODY_LIMIT` each they
+take 128 MiB. A backend that lets a thousand sessions ask again and again, and answers with as much
+as it may, took gigabytes."""
+
 Load = Callable[[], Awaitable[Mapping[str, bytes]]]
 """Gives the bytes of the files that the body of a request names, when it is its turn."""
 
@@ -106,6 +113,7 @@ class Stream:
     _parser: SseParser | NdjsonParser
     _silence: float
     _soon: Soon | None = None
+    _unfinished: Unfinished = dataclasses.field(default_factory=Unfinished)
     tail: bytes = b""
 
     async def read(self, take: Take, gate: Gate) -> None:
@@ -118,17 +126,21 @@ class Stream:
             Exception: what `take` raised.
         """
         parser = self._parser
+        feed: Callable[[bytes], Frames] = parser.feed
+        share = Share(self._unfinished)
+        if isinstance(parser, NdjsonParser):
+            feed = _held_by(parser, share)
 
         def cut_up(data: bytes) -> Work | None:
             size = len(data)
             if size <= SMALL_BYTES or (size <= PIECE_BYTES and _has_few_lines(data)):
-                return take(parser.feed(data))
+                return take(feed(data))
             return in_pieces(data)
 
         async def in_pieces(data: bytes) -> None:
             # Others have their turn between them.
             for piece in _cut(data):
-                frames: Frames = await gate.do(functools.partial(parser.feed, piece))
+                frames: Frames = await gate.do(functools.partial(feed, piece))
                 busy = await gate.do(functools.partial(take, frames))
                 if busy is not None:
                     await busy
@@ -140,6 +152,8 @@ class Stream:
             raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
+        finally:
+            share.release()
         if (failure := body.error) is not None:
             body.error = None
             try:
@@ -151,6 +165,17 @@ class Stream:
             self.tail = parser.close()
         elif (last := parser.close()) and (busy := take(last)) is not None:
             await busy
+
+
+def _held_by(parser: NdjsonParser, share: Share) -> Callable[[bytes], Frames]:
+    """Return the parser's `feed`, with what it holds of a line counted."""
+
+    def feed(data: bytes) -> Frames:
+        frames = parser.feed(data)
+        share.hold(parser.unfinished)
+        return frames
+
+    return feed
 
 
 def _has_few_lines(data: bytes) -> bool:
@@ -172,7 +197,7 @@ class Upstream:
 
     Times are in seconds: until a connection is taken, until the head and again until the end of an
     answer that is no stream, and between two pieces of a stream. `soon` says when the pieces of
-    streams are taken.
+    streams are taken, `unfinished` is what they may hold of lines.
     """
 
     def __init__(
@@ -186,9 +211,11 @@ class Upstream:
         silence_seconds: float = SILENCE_SECONDS,
         body_limit: int = BODY_LIMIT,
         soon: Soon | None = None,
+        unfinished: Unfinished | None = None,
     ) -> None:
         self._session = session
         self._soon = soon
+        self._unfinished = unfinished or Unfinished()
         self._base = str(URL(url)).rstrip("/")
         self._auth = CIMultiDict(auth)
         self._connect = connect_seconds
@@ -196,6 +223,7 @@ class Upstream:
         self._silence = silence_seconds
         self._limit = body_limit
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
+        self._asking = asyncio.Semaphore(MOST_ASKING)
 
     def _url(self, call: Call) -> URL:
         # The last line, whoever made the path: what is no path of segments could lead to another
@@ -288,6 +316,19 @@ class Upstream:
         with contextlib.closing(response):
             return await self._whole(response)
 
+    async def read(self, call: Call, load: Load = no_files) -> Response:
+        """Do a call and return its whole answer, as it may be parsed. Of those that only ask, lists
+        among them, so many are under way at a time: their answers are in memory, and wait for the
+        thread that looks into large ones. `load` is as in `call`.
+
+        Raises:
+            UpstreamError: there is no whole answer, or more in it than is read.
+        """
+        if call.request.method != "GET":
+            return await weighed_answer(await self.call(call, load), self._limit)
+        async with self._asking:
+            return await weighed_answer(await self.call(call, load), self._limit)
+
     async def _whole(self, response: aiohttp.ClientResponse) -> Response:
         # Its value is not copied, as that of a bytearray is.
         body = io.BytesIO()
@@ -323,7 +364,7 @@ class Upstream:
             if 200 <= response.status < 300 and response.content_type == STREAM_TYPES[framing]:
                 sse = framing == "sse"
                 parser = SseParser(max_frame_bytes=SSE_BYTES) if sse else NdjsonParser()
-                yield Stream(head, response, parser, self._silence, self._soon)
+                yield Stream(head, response, parser, self._silence, self._soon, self._unfinished)
             else:
                 yield await self._whole(response)
 

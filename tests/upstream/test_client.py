@@ -28,6 +28,7 @@ from proxy.gate import Gate
 from proxy.sealed import Held
 from proxy.upstream.client import (
     MANY_LINES,
+    MOST_ASKING,
     MOST_CARRYING,
     PIECE_BYTES,
     SMALL_BYTES,
@@ -35,6 +36,7 @@ from proxy.upstream.client import (
     Stream,
     Upstream,
 )
+from proxy.upstream.unfinished import Unfinished
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import until
 
@@ -410,6 +412,59 @@ async def test_what_is_no_stream_is_an_answer(
     origin.answers = [head(status, *lines) + b"data: 1\n\n"]
     answer = await refused(upstream, get("/execute/replay"))
     assert (answer.status, answer.body) == (int(status[:3]), b"data: 1\n\n")
+
+
+async def test_so_many_questions_are_under_way_at_a_time_and_commands_wait_for_none(
+    upstream: Upstream, origin: Origin
+) -> None:
+    go_on = asyncio.Event()
+    asked = 0
+
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await go_on.wait()
+        writer.write(head("200 OK", "Content-Length: 2") + b"{}")
+
+    quick = head("200 OK", "Content-Length: 2") + b"[]"
+    origin.answers = [*[slow] * MOST_ASKING, quick, *[slow] * 3]
+    question = Call("pending", Request("GET", "/hitl/pending"))
+    async with asyncio.TaskGroup() as group:
+        questions = [group.create_task(upstream.read(question)) for _ in range(MOST_ASKING + 3)]
+        await until(lambda: asked == MOST_ASKING)
+        assert (await upstream.read(post())).body == b"[]"
+        assert asked == MOST_ASKING
+        go_on.set()
+    assert [task.result().body for task in questions] == [b"{}"] * (MOST_ASKING + 3)
+
+
+async def test_streams_hold_so_much_of_unfinished_lines_together(
+    http: aiohttp.ClientSession, origin: Origin
+) -> None:
+    line = b"x" * (3 * PIECE_BYTES)
+    go_on = asyncio.Event()
+
+    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head("200 OK", NDJSON) + line)
+        await go_on.wait()
+        writer.write(b"\n")
+
+    origin.answers = [slow, slow, slow]
+    budget = Unfinished(limit=2 * len(line))
+    upstream = Upstream(http, origin.url, {}, unfinished=budget)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(read(upstream, get("/a"), "ndjson"))
+        second = group.create_task(read(upstream, get("/b"), "ndjson"))
+        await until(lambda: budget.taken == 2 * len(line))
+        with pytest.raises(UpstreamUnavailable, match="too many long lines at the same time"):
+            await read(upstream, get("/c"), "ndjson")
+        # What it held is given back, and the others go on.
+        await until(lambda: budget.taken == 2 * len(line))
+        go_on.set()
+    for whole in (first, second):
+        frames, _ = whole.result()
+        assert frames == [line]
+    assert budget.taken == 0
 
 
 async def test_a_stream_that_is_left_is_closed_at_once(upstream: Upstream, origin: Origin) -> None:
