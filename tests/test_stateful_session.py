@@ -308,7 +308,7 @@ class PlainUpstream:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
 
-    async def call(self, call: Call, load: Load) -> Response:
+    async def read(self, call: Call, load: Load) -> Response:
         talk = self._talk
         await asyncio.sleep(0)
         assert call.command_id is not None

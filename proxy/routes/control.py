@@ -531,9 +531,12 @@ async def _listed(
                 yield
 
     await request.app[SESSIONS].gate.run(make())
-    rest = format_json(out.model_dump(mode="json", exclude=set(members)))
-    lists = [b'"%b":[%b]' % (name.encode(), b",".join(items)) for name, items in made.items()]
-    body = b"%b,%b}" % (rest[:-1], b",".join(lists))
+    rest = out.model_dump(mode="json", exclude=set(members))
+    values = {name: format_json(value) for name, value in rest.items()}
+    values |= {name: b"[%b]" % b",".join(items) for name, items in made.items()}
+    # In the order of the fields, as the command line has them.
+    pairs = [b'"%b":%b' % (name.encode(), values[name]) for name in type(out).model_fields]
+    body = b"{%b}" % b",".join(pairs)
     return web.Response(body=piecemeal(body), content_type="application/json")
 
 

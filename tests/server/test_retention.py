@@ -17,7 +17,7 @@ import apsw
 import pytest
 
 from adapters import events as ev
-from proxy.hub import SNAPSHOT_ENTRIES
+from proxy.hub import SNAPSHOT_ENTRIES, Feed
 from proxy.journal.base import SessionRow
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
@@ -92,6 +92,32 @@ async def test_a_session_that_is_kept_no_longer_is_gone_in_every_dialect_s_words
     assert (await ask(running, "GET", "/api/v1/sessions"))[1]["sessions"] == []
     listed = (await ask(running, "GET", "/api/v1/sessions?state=expired"))[1]["sessions"]
     assert [(one["id"], one["bytes"]) for one in listed] == [(name, 0)]
+
+
+@pytest.mark.parametrize(("way", "expected"), [("delete", 409), ("prune", 410)])
+async def test_a_message_to_a_session_that_is_erased_just_then_is_answered_as_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch, way: str, expected: int
+) -> None:
+    running = await run("sqlite")
+    name = await said(running)
+    sessions = running.sessions
+    row = await sessions.journal.session(name)
+
+    async def gone(_: Feed) -> None:
+        monkeypatch.undo()
+        if way == "delete":
+            await sessions.erase(row)
+        else:
+            await sessions.prune(ALL)
+        await sessions.journal.read(row.key)
+
+    monkeypatch.setattr(Feed, "catch_up", gone)
+    message = {"message": "again"}
+    path = f"/as/eve/to/engine/eve/v1/session/{name}"
+    first = await ask(running, "POST", path, json=message)
+    # An eve calls a session that it does not know not active.
+    assert first[0] == expected
+    assert await ask(running, "POST", path, json=message) == first
 
 
 @pytest.mark.parametrize("when", ["found", "loaded", "loading"])
