@@ -38,10 +38,9 @@ NEGATIVE = frozenset(
 SCOPES: tuple[Scope, ...] = ("once", "session", "always")
 """How far an approval goes, narrowest first."""
 
-SEALED_CHARACTERS = 16 * 1024
-SEALED_LINES = 256
-"""What a sealed value may be: a private key has 52 lines, a chain of certificates some 150. While
-it is held all that the backend says, and what is logged, is searched for each of its lines."""
+SEALED_CHARACTERS = 8 * 1024
+"""Characters of a sealed value: the longest private keys have 6,400. While it is held all that the
+backend says, and what is logged, is searched for it and each of its lines."""
 
 _FILLERS = frozenset({"for", "this", "the"})
 
@@ -199,10 +198,9 @@ def _decide_sealed(
         return answer.model_copy(update={"skip": True, "decision": None, "option_ids": ()})
     assert answer.sealed is not None
     value = answer.sealed.reveal()
-    if len(value) > SEALED_CHARACTERS or len(value.splitlines()) > SEALED_LINES:
+    if len(value) > SEALED_CHARACTERS:
         raise DragomanError(
-            f"A sealed value has at most {SEALED_CHARACTERS} characters in {SEALED_LINES} lines.",
-            code=ErrorCode.TOO_LARGE,
+            f"A sealed value has at most {SEALED_CHARACTERS} characters.", code=ErrorCode.TOO_LARGE
         )
     return answer
 

@@ -14,17 +14,22 @@ names and the protocol's own strings stay: a password may be a word of the diale
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import dataclasses
 import json
 import re
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
+
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
 from adapters import events as ev
 from adapters.base import Response
 from adapters.commands import Sealed
+from adapters.errors import DragomanError, ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, format_json, parse_json
@@ -37,6 +42,21 @@ SHORTEST = 4
 SHORTEST_LINE = 8
 """Characters of a line that is looked for by itself, as tools show a key of many lines."""
 
+MOST_SPELLED = 24 * 1024
+"""Bytes of all that is looked for in a session, in every spelling: to get ready for more would take
+a turn of the loop too long. A private key of 4096 bits has two thirds of it."""
+
+MOST_PLACES = 4096
+"""Of a text that has more of them nothing is left."""
+
+_PIECE = 64 * 1024
+"""Bytes of a text that are searched before it is seen whether there are too many."""
+
+_HEAD = 8
+"""Bytes of a spelling by which its begin at the end of a text is found."""
+
+_REDACTED = REDACTED.encode()
+
 _NAME = re.compile(r"type|id|event|status|role|kind|level|source|name|.*(?:_id|_ids|_at|Id|Ids|At)")
 """Members whose strings are the protocol's own: a turn would not end if one were replaced."""
 
@@ -46,68 +66,97 @@ _all: weakref.WeakSet[Held] = weakref.WeakSet()
 
 
 class _Search:
-    """Finds some texts, the longest first. Nothing of it is a regular expression: `re` keeps every
-    pattern that it was given, and a pattern of many texts is slow to make and to look for."""
+    """Finds some texts, of which the longest counts where several begin, in one pass however many
+    they are. Nothing of it is a regular expression: `re` keeps every pattern that it was given."""
 
-    __slots__ = ("_longest", "_spellings")
+    __slots__ = ("_automaton", "_heads", "_longest", "_spellings")
 
     def __init__(self, spellings: Collection[str]) -> None:
-        # The longest first: one may be a part of another.
-        self._spellings = sorted(spellings, key=lambda one: (-len(one), one))
-        self._longest = len(self._spellings[0]) if self._spellings else 0
+        self._spellings = sorted({_bytes(one) for one in spellings})
+        self._longest = max(map(len, self._spellings), default=0)
+        self._automaton = BytesAhoCorasick(
+            self._spellings, MatchKind.LeftmostLongest, Implementation.ContiguousNFA
+        )
+        heads = sorted({one[:_HEAD] for one in self._spellings})
+        self._heads = BytesAhoCorasick(heads, MatchKind.Standard, Implementation.ContiguousNFA)
 
     def finds(self, text: str) -> bool:
         """Say whether a text has one of them."""
-        return any(one in text for one in self._spellings)
+        return self._places(_bytes(text)) != []
 
     def clean(self, text: str) -> str:
-        """Return a text without them."""
-        for one in self._spellings:
-            if one in text:
-                text = text.replace(one, REDACTED)
-        return text
+        """Return a text without them; the same object where it has none."""
+        data = _bytes(text)
+        places = self._places(data)
+        if places is None:
+            return REDACTED
+        return self._joined(data, places) if places else text
 
     def split(self, text: str) -> tuple[str, str]:
         """Return the begin of a text without them, and the rest of it that may become one."""
-        done: list[str] = []
-        while True:
-            begin = self._begin(text)
-            across = self._across(text, begin)
-            if across is None:
-                done.append(self.clean(text[:begin]))
-                return "".join(done), text[begin:]
-            start, end = across
-            done += (self.clean(text[:start]), REDACTED)
-            text = text[end:]
+        data = _bytes(text)
+        begin = self._begin(data, 0)
+        places, before = self._places(data), 0
+        too_many = places is None
+        if places is None:
+            places = self._in(data, max(0, begin - self._longest), len(data))
+        for start, end in places:
+            if start >= begin:
+                break
+            before += 1
+            if end > begin:
+                begin = self._begin(data, end)
+        done = REDACTED if too_many else self._joined(data[:begin], places[:before])
+        return done, _text(data[begin:])
 
-    def _begin(self, text: str) -> int:
-        """Return where the end of a text begins that may become one; its length where none may."""
-        found = len(text)
-        for one in self._spellings:
-            at = text.find(one[0], max(0, len(text) - len(one) + 1))
-            while 0 <= at < found:
-                if one.startswith(text[at:]):
-                    found = at
-                at = text.find(one[0], at + 1)
-        return found
+    def _places(self, data: bytes) -> list[tuple[int, int]] | None:
+        """Return where they begin and end, None where there are too many."""
+        places: list[tuple[int, int]] = []
+        at = 0
+        while at < len(data):
+            edge = at + _PIECE
+            # What begins in a piece may end after it.
+            places += (one for one in self._in(data, at, edge + self._longest) if one[0] < edge)
+            if len(places) > MOST_PLACES:
+                return None
+            at = max(edge, places[-1][1]) if places else edge
+        return places
 
-    def _across(self, text: str, place: int) -> tuple[int, int] | None:
-        """Return the first of them that is on both sides of a place."""
-        found: tuple[int, int] | None = None
-        for one in self._spellings:
-            size = len(one)
-            at = text.find(one, max(0, place - size + 1), place - 1 + size)
-            if at >= 0 and (found is None or at < found[0]):
-                found = at, at + size
-        return found
+    def _in(self, data: bytes, at: int, end: int) -> list[tuple[int, int]]:
+        found = self._automaton.find_matches_as_indexes(data[at:end])
+        return [(at + start, at + end) for _, start, end in found]
+
+    def _joined(self, data: bytes, places: Iterable[tuple[int, int]]) -> str:
+        """Return what is between some places."""
+        parts: list[bytes] = []
+        done = 0
+        for start, end in places:
+            parts += (data[done:start], _REDACTED)
+            done = end
+        parts.append(data[done:])
+        return _text(b"".join(parts))
+
+    def _begin(self, data: bytes, start: int) -> int:
+        """Return where the end of a text begins that may become one, not before `start`; the
+        text's length where none may."""
+        start = max(start, len(data) - self._longest + 1)
+        end = data[start:]
+        heads = self._heads.find_matches_as_indexes(end, overlapping=True)
+        # Of a head that is not whole yet nothing is found.
+        last = range(max(0, len(end) - _HEAD + 1), len(end))
+        places: set[int] = {place for _, place, _ in heads}
+        for at in sorted(places.union(last)):
+            rest = end[at:]
+            after = bisect.bisect_right(self._spellings, rest)
+            if after < len(self._spellings) and self._spellings[after].startswith(rest):
+                return start + at
+        return len(data)
 
     def clean_json(self, value: Any, name: str = "") -> Any:
         """Return a JSON value without them; the same object where it has none."""
         match value:
             case str():
-                return (
-                    value if _NAME.fullmatch(name) or not self.finds(value) else self.clean(value)
-                )
+                return value if _NAME.fullmatch(name) else self.clean(value)
             case list():
                 items = [self.clean_json(item, name) for item in value]
                 changed = any(new is not old for new, old in zip(items, value, strict=True))
@@ -136,10 +185,12 @@ def _strings(value: Any) -> Iterator[str]:
 class Held:
     """The sealed values of one session, by the commands that carry them."""
 
-    __slots__ = ("__weakref__", "_search", "_tails", "_values")
+    __slots__ = ("__weakref__", "_coming", "_search", "_tails", "_values")
 
     def __init__(self) -> None:
         self._values: dict[str, Sealed] = {}
+        # Those of commands that are not accepted yet.
+        self._coming: list[Sealed] = []
         self._search: _Search | None = None
         # The ends of deltas that may be the begin of a value, by thread and block.
         self._tails: dict[tuple[str, str], _Delta] = {}
@@ -148,10 +199,35 @@ class Held:
         """Say whether there is any."""
         return bool(self._values)
 
+    @contextlib.contextmanager
+    def expecting(self, values: Sequence[Sealed]) -> Iterator[None]:
+        """Get ready for values that may be added before the end of this.
+
+        Raises:
+            DragomanError: with what is held they are too much.
+        """
+        self._coming += values
+        self._search = None
+        try:
+            if sum(map(len, map(_bytes, self._spellings()))) > MOST_SPELLED:
+                raise DragomanError(
+                    f"All that is looked for of the sealed values of a turn, their lines and what "
+                    f"JSON and URLs make of them, has at most {MOST_SPELLED} bytes.",
+                    code=ErrorCode.TOO_LARGE,
+                )
+            yield
+        finally:
+            held = [id(one) for one in self._values.values()]
+            if any(id(one) not in held for one in values):
+                self._search = None
+            coming = [id(one) for one in values]
+            self._coming = [one for one in self._coming if id(one) not in coming]
+
     def add(self, command_id: str, value: Sealed) -> None:
         """Hold the value of a command."""
         self._values[command_id] = value
-        self._search = None
+        if not any(one is value for one in self._coming):
+            self._search = None
         _all.add(self)
 
     def is_in(self, command_ids: Collection[str]) -> bool:
@@ -169,9 +245,12 @@ class Held:
     def search(self) -> _Search:
         """Return what finds them, for as long as they are held."""
         if self._search is None:
-            values = self._values.values()
-            self._search = _Search({text for one in values for text in _spellings(one.reveal())})
+            self._search = _Search(self._spellings())
         return self._search
+
+    def _spellings(self) -> set[str]:
+        values = (*self._values.values(), *self._coming)
+        return {text for one in values for text in _spellings(one.reveal())}
 
     def frame(self, frame: SseFrame | bytes | FrameTooLarge) -> SseFrame | bytes | FrameTooLarge:
         """Return a frame without the values; the same one where it has none."""
@@ -240,6 +319,14 @@ def scrub(text: str) -> str:
     for held in list(_all):
         text = held.search.clean(text)
     return text
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _spellings(value: str) -> Iterator[str]:

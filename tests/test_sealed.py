@@ -9,7 +9,9 @@ import io
 import itertools
 import json
 import logging
+import random
 import re
+import string
 import time
 from typing import Any
 from urllib.parse import quote
@@ -21,12 +23,20 @@ from hypothesis import strategies as st
 from adapters import events as ev
 from adapters.base import Response
 from adapters.commands import Sealed
+from adapters.errors import DragomanError, ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
-from proxy import logs
-from proxy.sealed import Held
+from proxy import logs, sealed
+from proxy.sealed import MOST_PLACES, Held
+from proxy.turns import BOUND
 
 VALUE = 'pa"ss wörd/1'
+# As a private key of 4096 bits is written.
+PEM = "\n".join(
+    ["-----BEGIN PRIVATE KEY-----"]
+    + ["".join(random.Random(n).choices(string.ascii_letters + "+/", k=64)) for n in range(51)]
+    + ["-----END PRIVATE KEY-----"]
+)
 
 
 def holding(*values: str) -> Held:
@@ -162,20 +172,86 @@ def test_what_looks_for_a_value_leaves_it_in_no_cache() -> None:
     assert not [one for one in patterns if "4711" in one]
 
 
-def test_a_value_of_many_lines_costs_no_long_turn() -> None:
-    lines = [f"{number:08} {'x' * 50}" for number in range(256)]
-    held = holding("\n".join(lines))
-    text = "y" * 900_000
-    values = [f"value {number}" for number in range(45_000)]
-    begun = time.thread_time()
-    (shown,) = held.events([delta(text)])
-    many = held.data(json.dumps(values).encode())
-    taken = time.thread_time() - begun
-    assert isinstance(shown, ev.TextDelta)
-    assert shown.text == text
-    assert json.loads(many) == values
-    # The searches that this replaced took 10 s.
-    assert taken < 1.0
+LINES = "\n".join(f"{number:04}{'y' * 40}" for number in range(130))
+PERIODIC = "y" * 8191 + "z"
+
+
+@pytest.mark.parametrize("value", [LINES, PERIODIC, PEM], ids=["lines", "periodic", "key"])
+@pytest.mark.parametrize("said", ["the tower ", "y", "yyyyyyyz", "b64"])
+def test_a_large_value_beside_a_large_text_costs_no_long_turn(value: str, said: str) -> None:
+    some = random.Random(1).choices(string.ascii_letters, k=900_000)
+    text = "".join(some) if said == "b64" else (said * 900_000)[:900_000]
+    frame = json.dumps([text]).encode()
+    took: list[list[float]] = []
+    for _ in range(3):
+        held = Held()
+        secret = Sealed(value)
+        marks = [time.thread_time()]
+        with held.expecting([secret]):
+            held.search.finds("")
+            marks.append(time.thread_time())
+            held.add("c", secret)
+        assert held.data(frame) is frame
+        marks.append(time.thread_time())
+        shown = held.events([delta(text)])
+        marks.append(time.thread_time())
+        assert text.startswith(texts(shown))
+        took.append([end - begin for begin, end in itertools.pairwise(marks)])
+    # Each is a turn of its own. The searches that this replaced took up to 10 s.
+    assert max(map(min, zip(*took, strict=True))) < BOUND
+
+
+def test_a_text_of_nothing_but_values_costs_no_long_turn() -> None:
+    held = holding("yyyy")
+    data = b"y" * 900_000
+    took = []
+    for _ in range(3):
+        begun = time.thread_time()
+        assert held.data(data) == b"[redacted]"
+        took.append(time.thread_time() - begun)
+    assert min(took) < BOUND
+    few = "y" * 4 * MOST_PLACES
+    assert cleaned([few, few + "yyyy"], "yyyy") == ["[redacted]" * MOST_PLACES, "[redacted]"]
+
+
+def test_what_is_looked_for_in_a_session_has_a_bound() -> None:
+    held = Held()
+    values = [Sealed(chr(97 + number) * 8192) for number in range(3)]
+    with held.expecting(values):
+        for number, value in enumerate(values):
+            held.add(f"c{number}", value)
+    before = held.search
+    assert held.data(b"a " + b"b" * 8192) == b"a [redacted]"
+    with (
+        pytest.raises(DragomanError, match="at most 24576 bytes") as caught,
+        held.expecting([Sealed("more")]),
+    ):
+        pytest.fail("it was taken")
+    assert caught.value.code is ErrorCode.TOO_LARGE
+    # What was held is found as before, what was refused is not.
+    assert held.data(b"more " + b"b" * 8192) == b"more [redacted]"
+    assert held.search is not before
+    held.clear()
+    with held.expecting([Sealed("more")]):
+        pass
+    assert not held
+
+
+def test_a_value_is_made_ready_for_before_it_is_taken() -> None:
+    held = holding("hunter2")
+    value = Sealed("swordfish9")
+    with held.expecting([value]):
+        ready = held.search
+        held.add("c", value)
+        assert held.search is ready
+    assert held.search is ready
+    assert held.data(b"hunter2 swordfish9") == b"[redacted] [redacted]"
+    # Its turn may be over in between.
+    value = Sealed("hunter3")
+    with held.expecting([value]):
+        held.clear()
+        held.add("c", value)
+    assert held.data(b"hunter2 hunter3") == b"hunter2 [redacted]"
 
 
 @given(st.data())
@@ -192,3 +268,42 @@ def test_wherever_a_text_is_cut_nothing_of_a_value_is_shown(data: st.DataObject)
     assert value not in texts(shown)
     if value not in text:
         assert texts(shown) == text
+
+
+@given(st.data())
+def test_a_large_text_is_searched_as_a_small_one_is(data: st.DataObject) -> None:
+    values = data.draw(st.lists(st.text("ab", min_size=4, max_size=7), min_size=1, max_size=3))
+    text = data.draw(st.text("abc", max_size=60))
+    expected = cleaned([text], *values)
+    split = holding(*values).search.split(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealed, "_PIECE", data.draw(st.integers(1, 20)))
+        assert cleaned([text], *values) == expected
+        assert holding(*values).search.split(text) == split
+
+
+@given(st.data())
+def test_a_text_of_too_many_values_shows_nothing_of_them_wherever_it_is_cut(
+    data: st.DataObject,
+) -> None:
+    value = data.draw(st.text("ab", min_size=4, max_size=6))
+    some = st.sampled_from([value, "c", value[:3], "c" + value])
+    text = "".join(data.draw(st.lists(some, max_size=12)))
+    cut = data.draw(st.integers(0, len(text)))
+    pieces = [one for one in (text[:cut], text[cut:]) if one]
+
+    def shown() -> str:
+        held = holding(value)
+        out = held.events(
+            [*map(delta, pieces), ev.Notice(thread_id=ev.MAIN, level="info", text="")]
+        )
+        return texts(out)
+
+    expected = shown()
+    assert value not in expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealed, "MOST_PLACES", data.draw(st.integers(0, 3)))
+        few = shown()
+    # Less is left, and nothing else.
+    left = iter(expected.replace("[redacted]", ""))
+    assert all(one in left for one in few.replace("[redacted]", ""))

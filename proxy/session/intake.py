@@ -11,6 +11,7 @@ from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
 from proxy.clock import Clock, Ids
 from proxy.errors import JournalError
+from proxy.gate import Gate
 from proxy.journal.base import Journal
 from proxy.repeats import Submission
 from proxy.rows import NewSession
@@ -47,6 +48,7 @@ class Intake:
     __slots__ = (
         "_admission",
         "_clock",
+        "_gate",
         "_ids",
         "_journal",
         "_outbox",
@@ -64,6 +66,7 @@ class Intake:
         journal: Journal,
         clock: Clock,
         ids: Ids,
+        gate: Gate,
         admission: Admission,
         outbox: Outbox,
         record: Record,
@@ -75,6 +78,7 @@ class Intake:
         self._journal = journal
         self._clock = clock
         self._ids = ids
+        self._gate = gate
         self._admission = admission
         self._outbox = outbox
         self._record = record
@@ -101,6 +105,27 @@ class Intake:
         """
         await self._reset_is_decided()
         check_batch(commands)
+        sealed = [
+            one.sealed
+            for one in commands
+            if isinstance(one, cmd.AnswerInteraction) and one.sealed is not None
+        ]
+        if not sealed:
+            return await self._submit(commands, origin, blobs, submission, first, new)
+        held = self._record.held
+        with held.expecting(sealed):
+            await self._gate.do(lambda: held.search)
+            return await self._submit(commands, origin, blobs, submission, first, new)
+
+    async def _submit(
+        self,
+        commands: Sequence[cmd.AnyCommand],
+        origin: Origin,
+        blobs: Mapping[str, bytes],
+        submission: Submission | None,
+        first: Sequence[ev.Event],
+        new: NewSession | None,
+    ) -> list[str]:
         checked = self._check(commands)
         put = _Put()
         try:

@@ -291,7 +291,7 @@ class Reading:
             behind = self._journal.backlog > BACKLOG_BYTES
             if behind or len(frames) > SLICE_FRAMES or not are_light(frames):
                 return self._take_slowly(call, frames)
-            taken = self._take(call, frames)
+            taken = self._clean_and_take(call, frames)
             return self._take_slowly(call, frames[taken:]) if taken < len(frames) else None
 
         await stream.read(take, self._gate)
@@ -309,7 +309,7 @@ class Reading:
             some = frames[start : start + SLICE_FRAMES]
             if are_light(some):
                 # Others have their turn between them, and all who have so much share one slice.
-                start += await self._gate.do(functools.partial(self._take, call, some))
+                start += await self._gate.do(functools.partial(self._clean_and_take, call, some))
                 continue
             for frame in some:
                 await self._take_weighed(call, frame)
@@ -330,6 +330,10 @@ class Reading:
             assert isinstance(start, bytes)
             start = record.held.data(start)
             record.hear(self._codec.garbage(call, start, reason, record.time()))
+        if record.held:
+            # What came before a value was given does not have it.
+            frame = await self._gate.do(functools.partial(record.held.frame, frame))
+            await asyncio.sleep(0)
         await self._gate.do(lambda: self._take(call, [frame]))
         await asyncio.sleep(0)
 
@@ -338,14 +342,17 @@ class Reading:
         while self._journal.backlog > BACKLOG_BYTES:
             await self._clock.sleep(0.005)
 
+    def _clean_and_take(self, call: Call, frames: Frames) -> int:
+        """Take some frames without sealed values; return how many."""
+        held = self._record.held
+        return self._take(call, [held.frame(one) for one in frames] if held else frames)
+
     def _take(self, call: Call, frames: Frames) -> int:
-        """Decode some frames and hand on what they mean, as one write; return how many."""
+        """Decode some frames, which are cleaned, and hand on what they mean, as one write; return
+        how many."""
         if self._work.closed:
             return len(frames)
         codec, record = self._codec, self._record
-        held = record.held
-        if held:
-            frames = [held.frame(frame) for frame in frames]
         at, now = self._clock.now(), record.time()
         raw: list[ev.Event] = []
         kept: list[bytes] = []

@@ -150,6 +150,7 @@ class Session:
             journal=journal,
             clock=clock,
             ids=ids,
+            gate=self._gate,
             admission=Admission(row.id, row.dialect, codec, self._outbox),
             outbox=self._outbox,
             record=self._record,

@@ -181,5 +181,27 @@ async def test_a_sealed_answer_that_cannot_be_carried_is_forgotten_and_may_be_gi
     assert live.state.resolved[request] == "answered"
 
 
+async def test_a_value_with_too_much_to_look_for_is_refused_and_its_request_stays_open(
+    serve: Serve,
+) -> None:
+    house = await serve()
+    client = house.client()
+    session = (await client.create())["id"]
+    await client.say(session, "script: sudo")
+    live = await house.live(session)
+    await until(lambda: bool(live.state.interactions))
+    request = next(iter(live.state.interactions))
+    answer = {"type": "user.sudo_result", "request_id": request}
+    many = "\n".join(["/" * 40] * 150 + [f"{n:09}" for n in range(200)])
+    body = {"events": [{**answer, "password": many}]}
+    status, said = await client.call("POST", f"/v1/sessions/{session}/events", body)
+    assert status == 413
+    assert "24576 bytes" in str(said)
+    assert not live._record.held
+    await client.post(session, {**answer, "password": "correct-horse"})
+    await settled(live)
+    assert live.state.resolved[request] == "answered"
+
+
 def _idle(live: Session) -> bool:
     return not live._outbox.claims and not live.state.inputs
