@@ -19,7 +19,6 @@ import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,24 +126,6 @@ def one(
 
 
 def attacked(options: argparse.Namespace, kind: str, seed: int, goal: int, done: int) -> Slice:
-    """Run one slice of an attack, and once more where all that was wrong is how long turns were.
-
-    On a shared machine the host takes time and memory away, and what it takes in a turn counts as
-    CPU of ours: turns of 17 and 39 ms were seen of which our code had 0.1 ms. What our code does is
-    as long the second time, with the same seed.
-    """
-    found = attack(options, kind, seed, goal, done)
-    over = found.counts["turns over"]
-    if not over or any(found.counts[name] for name in results.ATTACKED if name != "turns over"):
-        return found
-    say(f"{kind}, seed {seed}: {found.wrong[0]}; played again")
-    again = attack(options, kind, seed, goal, done)
-    if not again.counts["turns over"]:
-        again.counts["turns not long again"] = over
-    return again
-
-
-def attack(options: argparse.Namespace, kind: str, seed: int, goal: int, done: int) -> Slice:
     """Run one slice of an attack and return its figures.
 
     Args:
@@ -174,7 +155,7 @@ def attack(options: argparse.Namespace, kind: str, seed: int, goal: int, done: i
         commit=results.commit(),
         date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
         seconds=round(time.monotonic() - begun, 1),
-        counts=Counter(ran.counts),
+        counts=dict(ran.counts),
         pairs={},
         wrong=ran.wrong[:200],
     )

@@ -231,7 +231,6 @@ def _attack_report(slices: Sequence[Slice]) -> list[str]:
         "conversations",
         "told apart, asked",
         "vault arrivals",
-        "turns not long again",
         *MOST,
         *ATTACKED,
     ):

@@ -28,7 +28,6 @@ from proxy.scripted.faults import (
 )
 from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.journal.conftest import create, store
-from tests.proof import __main__ as proof
 from tests.proof import results
 from tests.proof.__main__ import next_slice, parse
 from tests.proof.attack.hostile import WAYS, plan_of
@@ -220,36 +219,6 @@ def test_one_bad_figure_of_an_attack_fails_its_slice(name: str) -> None:
     assert "| requests | 12 | 0 |" in table
     assert "| conversations | 0 | 4 |" in table
     assert "| longest turn, ms | 9 | 0 |" in table
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "over", "once"),
-    [
-        ({}, None, 0, 0),
-        ({"turns over": 2}, {}, 0, 2),
-        ({"turns over": 2}, {"turns over": 1}, 1, 0),
-        ({"turns over": 2, "leaked": 1}, None, 2, 0),
-    ],
-)
-def test_turns_that_are_long_twice_fail_and_what_else_is_wrong_fails_at_once(
-    first: dict[str, int],
-    second: dict[str, int] | None,
-    over: int,
-    once: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    given = [Counter(counts) for counts in (first, second) if counts is not None]
-
-    def attack(_: object, kind: str, seed: int, *__: int) -> Slice:
-        assert (kind, seed) == ("attack", 7)
-        wrong = ["turns were long"] if given[0] else []
-        return Slice(kind, seed, "c", "2026-01-01", 1.0, given.pop(0), {}, wrong)
-
-    monkeypatch.setattr(proof, "attack", attack)
-    found = proof.attacked(parse([]), "attack", 7, 5, 0)
-    assert given == []
-    assert (found.counts["turns over"], found.counts["turns not long again"]) == (over, once)
-    assert found.failed == bool(over)
 
 
 @pytest.mark.parametrize(("executed", "bad"), [(10, 0), (9, 1)])
