@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import apsw
 import orjson
 import uvloop
 from aiohttp import web
 
+from bench.serving import CLIENT, ORIGIN, serve
+
 _WINDOW_SECONDS = 0.001
 """Two commits begin at least so far apart, as Dragoman's do."""
-
-_ORIGIN = web.AppKey("origin", str)
-_CLIENT = web.AppKey("client", aiohttp.ClientSession)
 
 Line = tuple[Callable[[bytes], object], bytes]
 """Who writes it once it is kept, and the bytes."""
@@ -107,8 +104,8 @@ class Translator:
 async def _execute(request: web.Request) -> web.StreamResponse:
     app, journal = request.app, request.app.get(_JOURNAL)
     headers = {"Content-Type": "application/json"}
-    url = app[_ORIGIN] + "/execute"
-    async with app[_CLIENT].post(url, data=await request.read(), headers=headers) as upstream:
+    url = app[ORIGIN] + "/execute"
+    async with app[CLIENT].post(url, data=await request.read(), headers=headers) as upstream:
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -130,28 +127,11 @@ async def _execute(request: web.Request) -> web.StreamResponse:
 _JOURNAL = web.AppKey("journal", Journal)
 
 
-async def _client(app: web.Application) -> AsyncIterator[None]:
-    connector = aiohttp.TCPConnector(limit=0)
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        app[_CLIENT] = session
-        yield
-
-
 async def _serve(port: int, origin: str, journal: Path | None) -> None:
     app = web.Application()
-    app[_ORIGIN] = origin
     if journal is not None:
         app[_JOURNAL] = Journal(journal)
-    app.cleanup_ctx.append(_client)
-    app.router.add_post("/execute", _execute)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, backlog=4096)
-    await site.start()
-    sys.stdout.write(f"listening on http://127.0.0.1:{runner.addresses[0][1]}\n")
-    sys.stdout.flush()
-    await asyncio.Event().wait()
+    await serve(_execute, port, origin, app)
 
 
 def main() -> None:

@@ -66,6 +66,7 @@ class Played:
             changes=changes,
             keep=keep,
         )
+        self._tells_every_change()
         if batch is None:
             return []
         new = [entry.event for entry in batch.entries]
@@ -76,6 +77,14 @@ class Played:
         if batch.state is not None:
             self.snapshot = batch.state
         return new
+
+    def _tells_every_change(self) -> None:
+        """A codec marks each change of its state: what says that nothing has changed is looked
+        at, and a position that is asked for is what it would be then."""
+        if not self.codec._kept.touched:
+            said = self.codec.position
+            self.codec._kept.touched = True
+            assert self.codec.position == said
 
     def restart(self) -> None:
         """Lose what is in memory; let a new codec and a new normalizer take up what is stored."""

@@ -314,6 +314,7 @@ class EveClient(ClientCodec):
             return []
         if thread == ev.MAIN and (s.mistrusted or s.gone_at is not None):
             self._stopping.heard(now)
+            self._kept.touched = True
         type_: str = value["type"]  # type: ignore[assignment]
         data: Any = value.get("data")
         meta: Any = value.get("meta")

@@ -16,7 +16,7 @@ from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm import Variant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
-from tests.support.herm_client import Expect
+from tests.support.herm_client import Expect, Refused
 from tests.support.houses import HermAndEngine
 from tests.support.journals import sqlite
 from tests.support.waiting import settled, until
@@ -193,10 +193,9 @@ async def test_a_value_with_too_much_to_look_for_is_refused_and_its_request_stay
     request = next(iter(live.state.interactions))
     answer = {"type": "user.sudo_result", "request_id": request}
     many = "\n".join(["/" * 40] * 150 + [f"{n:09}" for n in range(200)])
-    body = {"events": [{**answer, "password": many}]}
-    status, said = await client.call("POST", f"/v1/sessions/{session}/events", body)
-    assert status == 413
-    assert "24576 bytes" in str(said)
+    with pytest.raises(Refused, match="24576 bytes") as caught:
+        await client.post(session, {**answer, "password": many})
+    assert caught.value.status == 413
     assert not live._record.held
     await client.post(session, {**answer, "password": "correct-horse"})
     await settled(live)
