@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
 
 from adapters.errors import DragomanError, ErrorCode
 from adapters.jsonvalue import JsonError, format_json, parse_json
@@ -218,7 +217,7 @@ def _stored_names(record: type[Any]) -> frozenset[str]:
         field.name
         for field in dataclasses.fields(record)
         if not any(
-            isinstance(note, FieldInfo) and note.exclude
+            getattr(note, "exclude", False)
             for note in getattr(hints[field.name], "__metadata__", ())
         )
     )

@@ -93,6 +93,14 @@ def test_long_strings_are_cut_out_and_the_rest_is_small() -> None:
     assert parse_json(data) == {"a": [long, "b"], long: "c"}
 
 
+def test_of_long_strings_only_files_are_left_out() -> None:
+    file, words = "data:image/png;base64," + "A" * 2**20, "words " * 2**14
+    data = orjson.dumps({"url": file, "text": words, "again": [file]})
+    small, dropped = bounded(data, text=2**18)
+    assert orjson.loads(small) == {"url": None, "text": words, "again": [None]}
+    assert dropped == 2 * len(file)
+
+
 @pytest.mark.parametrize(
     ("data", "what"),
     [

@@ -1262,6 +1262,67 @@ def test_a_result_overtakes_a_call_whose_permission_is_not_known() -> None:
     assert not wire.normalizer.repairs
 
 
+def test_what_is_told_of_the_session_overtakes_a_call_too() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    action = {"kind": "tool-call", "callId": "call-A", "toolName": "pay", "input": {}}
+    assert wire.in_turn("actions.requested", 0, actions=[action]) == []
+    task = {"taskId": "t1", "callId": "call-B", "name": "r"}
+    wire.say("task.started", kind="agent", **task)
+    told = wire.say("agent.started", sessionId="wrun_2", streamPath="/eve/v1/x", **task)
+    assert "thread.updated" in [event.TYPE for event in told]
+    assert wire.of(ev.ToolCalled) == []
+
+
+def test_a_call_that_is_asked_for_again_is_one_open_call() -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    action = {"kind": "tool-call", "callId": "call-A", "toolName": "pay", "input": {}}
+    before = wire.codec._s.inputs
+    wire.in_turn("actions.requested", 0, actions=[action])
+    once = wire.codec._s.inputs
+    wire.in_turn("actions.requested", 0, actions=[action])
+    assert wire.codec._s.inputs == once > before
+    assert wire.codec._holding.open_calls == 1
+
+
+@pytest.mark.parametrize("said", ["completed", "failed", "rejected", "odd", None])
+def test_what_a_result_says_of_itself_counts_more_than_whether_it_is_an_error(
+    said: str | None,
+) -> None:
+    wire = Wire("S2")
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    action = {"kind": "tool-call", "callId": "call-A", "toolName": "pay", "input": {}}
+    wire.in_turn("actions.requested", 0, actions=[action])
+    wire.in_turn("action.result", 0, result={**result("A"), "isError": True}, status=said)
+    (returned,) = wire.of(ev.ToolReturned)
+    assert returned.status == (said if said in ("completed", "failed", "rejected") else "failed")
+
+
+def test_news_of_a_request_that_nobody_knows_are_kept_as_they_are() -> None:
+    wire = Wire("S2")
+    wire.approval("A")
+    (news,) = wire.in_turn("approval.candidate", requestId="B", candidateId="c")
+    assert isinstance(news, ev.Native)
+    (news,) = wire.in_turn("approval.candidate", requestId="A", candidateId="c")
+    assert isinstance(news, ev.InteractionUpdated)
+
+
+def test_nothing_is_sent_again_after_the_end_of_the_session() -> None:
+    wire = Wire("T")
+    wire.approval("A")
+    wire.in_turn("turn.completed")
+    wire.say("session.waiting", continuationToken="eve:two", wait="next-user-message")
+    wire.answer(wire.command(allow("A")), 500, {"error": "target session was not found"})
+    assert wire.codec._s.retries
+    wire.say("session.failed", code="broken", message="Broken.")
+    assert wire.of(ev.SessionEnded)
+    assert (wire.codec._s.retries, wire.codec.wake_at, wire.codec.take_calls()) == ([], None, [])
+
+
 def test_a_retried_step_discards_what_the_first_try_wrote() -> None:
     wire = Wire("T")
     wire.begin("hi")
@@ -1332,6 +1393,7 @@ def test_a_message_whose_record_is_too_long_to_be_read_has_its_receipt(
     wire.take(wire.codec.garbage(wire.main, begin, "a frame is too long", wire.now))
     assert wire.of(ev.ErrorReported)[-1].message == "eve: a frame is too long"
     received = wire.of(ev.MessageReceived)[before:]
+    assert {one.native.type for one in received if one.native} <= {"message.received"}
     assert [event.content for event in received] == (
         [(ev.Text(text=text),)] if words == "ours" else []
     )

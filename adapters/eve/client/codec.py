@@ -270,19 +270,17 @@ class EveClient(ClientCodec):
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         s, at = self._s, self._places
         first, later = self._kept.restore(snapshot, position)
-        for part in (first, later):
-            if part:
-                at.frames, places = part[0]
-                for thread, place in places.items():
-                    known = dataclasses.astuple(at.of(thread))
-                    fields = zip(_PLACE_FIELDS, newest([*known], place), strict=True)
-                    at.by_thread[thread] = fill(Place, dict(fields))
         if len(stored := newest(first, later)) > 1:
             become(s, held_long(fill(State, stored[1])))
             # Of a position the token is that of the snapshot before.
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
-        at.by_thread = {thread: p for thread, p in at.by_thread.items() if thread in s.lines}
-        at.moved.intersection_update(s.lines)
+        for part in (first, later):
+            if part:
+                at.frames, places = part[0]
+                for thread in places.keys() & s.lines.keys():
+                    known = dataclasses.astuple(at.of(thread))
+                    fields = zip(_PLACE_FIELDS, newest([*known], places[thread]), strict=True)
+                    at.by_thread[thread] = fill(Place, dict(fields))
         self._index()
         self._members.calls_of.clear()
         self._recent.clear()

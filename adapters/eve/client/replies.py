@@ -172,8 +172,6 @@ class Replies:
             return self._inputs.none_sent(call, _DROPPED)
         if ok:
             self._server.learn(response, body)
-            for name in call.command_ids:
-                s.silence.forget(name)
             for item in said:
                 item.taken = True
             for given in self._asks.given():
