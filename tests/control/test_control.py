@@ -114,6 +114,17 @@ async def test_a_session_is_listed_and_shown_with_its_leg(dragoman: Proxied) -> 
     assert shown.aliases == []
 
 
+async def test_a_title_is_listed_as_it_was_changed_last(dragoman: Proxied) -> None:
+    session_id = await dragoman.say("script: text")
+    await dragoman.until_idle(session_id)
+    live = await dragoman.session(session_id)
+    for title in ("Lunch", "Dinner"):
+        told = ev.SessionUpdated(thread_id=MAIN, title=title)
+        await live._record.until_stored(live._record.emit([told]))
+        _, body = await dragoman.request("GET", f"{API}/sessions")
+        assert SessionsOut.model_validate(body).sessions[0].title == title
+
+
 async def test_sessions_come_in_pages_newest_first(dragoman: Proxied) -> None:
     made = [await dragoman.say(f"session {number}") for number in range(5)]
     found: list[str] = []

@@ -59,10 +59,10 @@ def asks(kind: ev.InteractionKind) -> ev.Event:
 
 
 def refusal(desk: Desk, *commands: cmd.AnyCommand) -> DragomanError:
-    before = (desk.state.snapshot(), desk.fates)
+    before = (desk.state.snapshot(), desk.fates, desk.outbox.size)
     with pytest.raises(DragomanError) as refused:
         desk.submit(*commands)
-    assert (desk.state.snapshot(), desk.fates) == before
+    assert (desk.state.snapshot(), desk.fates, desk.outbox.size) == before
     return refused.value
 
 
@@ -159,6 +159,8 @@ def test_what_the_backend_cannot_carry_is_refused(command: cmd.AnyCommand) -> No
 def test_no_message_promises_an_interrupt_that_the_backend_lacks() -> None:
     desk = Desk([], [RUNS], abilities={"interrupt": IMPOSSIBLE})
     assert str(refusal(desk, STOPS)) == "no interrupt"
+    # Nor is anything of its batch taken.
+    assert str(refusal(desk, QUEUES, STOPS)) == "no interrupt"
     # Where nothing is to be stopped, nothing is promised.
     assert names(Desk([], [], abilities={"interrupt": IMPOSSIBLE}).submit(STOPS).inputs) == ["i1"]
 

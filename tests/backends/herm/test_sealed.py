@@ -14,6 +14,7 @@ from adapters.base import Call
 from adapters.errors import NotSupported
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm import Variant
+from proxy.sealed import any_held
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Expect, Refused
@@ -112,6 +113,21 @@ async def test_a_value_is_held_until_its_turn_is_over_and_no_longer(
     assert live._record.held
     await settled(live)
     assert not live._record.held
+
+
+async def test_a_session_that_is_put_away_holds_no_value(serve: Serve) -> None:
+    house = await serve(herm={"variant": UNKIND[0]})
+    client = house.client(expect=Expect(known_types=False))
+    session = (await client.create())["id"]
+    await client.say(session, "script: secret")
+    live = await house.live(session)
+    await until(lambda: bool(live.state.interactions))
+    request = next(iter(live.state.interactions))
+    answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
+    await client.post(session, answer)
+    assert any_held()
+    live.close()
+    assert not any_held()
 
 
 async def test_a_refusal_that_quotes_a_sealed_value_is_told_without_it(
