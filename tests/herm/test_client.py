@@ -1085,6 +1085,7 @@ def test_a_list_that_is_asked_for_a_minute_in_vain_settles_what_is_in_doubt(
     fail_lists(driver, LOOKS)
     settled = driver.of(ev.InputSettled)[-1]
     assert (settled.command_id, settled.outcome) == ("k2", "unknown")
+    assert settled.error.code == "no_evidence"
     assert driver.codec.wake_at is None
 
 
@@ -1290,7 +1291,8 @@ def test_steering_in_doubt_is_unknown_where_no_input_is_listed(driver: Driver) -
     (page,) = driver.codec.take_calls()
     driver.answer(page, 200, {"data": []})
     look_again(driver, [])
-    assert driver.of(ev.InputSettled)[-1].outcome == "unknown"
+    settled = driver.of(ev.InputSettled)[-1]
+    assert (settled.outcome, settled.error.code) == ("unknown", "no_evidence")
 
 
 def test_a_message_that_is_held_is_posted_after_a_restart_and_not_looked_for(
