@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn, assert_never
 
 from multidict import CIMultiDict
 
+from adapters.about import TITLE_CHARACTERS
 from adapters.base import Response
 from adapters.commands import AnswerInteraction, AnyCommand, Interrupt, Sealed, SendMessage, Steer
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
@@ -34,7 +35,7 @@ _Json = dict[str, Any]
 MAX_EVENTS = 100
 """Events of a batch, as many as a message has blocks (section 3.2): each is a command."""
 
-MAX_SESSION_TEXT = 1_000
+MAX_SESSION_TEXT = TITLE_CHARACTERS
 """Characters of a title or a `userId`. Not documented; a label is never longer."""
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")

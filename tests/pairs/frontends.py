@@ -11,7 +11,7 @@ import abc
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -260,18 +260,11 @@ class HermFrontend(HermPerson, Frontend):
         assert await anext(stream) == {}
         self._pump(stream)
 
-    async def say(
-        self,
-        text: str,
-        *,
-        files: Sequence[Picture] = (),
-        schema: dict[str, Any] | None = None,
-        policy: str | None = None,
-    ) -> None:
+    async def say(self, text: str, **extras: Any) -> None:
         if not self._tasks:
             async with self.doing(works=False):
                 await self.open()
-        await super().say(text, files=files, schema=schema, policy=policy)
+        await super().say(text, **extras)
         self.seen.inputs.append(text)
 
     async def give(self, ask: Ask, result: str, *, failed: bool = False) -> None:
@@ -363,16 +356,9 @@ class EveFrontend(EvePerson, Frontend):
         self.eve = self.client.attach(self.session)
         self._pump(self.eve.follow())
 
-    async def say(
-        self,
-        text: str,
-        *,
-        files: Sequence[Picture] = (),
-        schema: dict[str, Any] | None = None,
-        policy: str | None = None,
-    ) -> None:
+    async def say(self, text: str, **extras: Any) -> None:
         is_first = self.eve is None
-        await super().say(text, files=files, schema=schema, policy=policy)
+        await super().say(text, **extras)
         if is_first:
             self.session = self.opened.session_id
             self._pump(self.opened.follow())
@@ -517,16 +503,9 @@ class EngineFrontend(EnginePerson, Frontend):
                     yield seen
             await asyncio.sleep(0.005)
 
-    async def say(
-        self,
-        text: str,
-        *,
-        files: Sequence[Picture] = (),
-        schema: dict[str, Any] | None = None,
-        policy: str | None = None,
-    ) -> None:
+    async def say(self, text: str, *, policy: str | None = None, **extras: Any) -> None:
         """`POST /execute`; its first event says that it was accepted (section 6)."""
-        body = self.execute(text, files, schema)
+        body = self.execute(text, **extras)
         async with self.doing():
             first = await anext(body)
         self.seen.inputs.append(text)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import abc
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from tests.people import Ask, EnginePerson, EvePerson, HermPerson, Person, Picture
+from tests.people import Ask, EnginePerson, EvePerson, HermPerson, Person
 from tests.support.engine_client import EngineClient, EngineEvent, Expect
 from tests.support.eve_client import EveClient, Form
 from tests.support.herm_client import HermClient
@@ -292,16 +292,9 @@ class EngineReturning(EnginePerson, Returning):
     async def open(self) -> None:
         """Nothing: the client names the task."""
 
-    async def say(
-        self,
-        text: str,
-        *,
-        files: Sequence[Picture] = (),
-        schema: dict[str, Any] | None = None,
-        policy: str | None = None,
-    ) -> None:
+    async def say(self, text: str, *, policy: str | None = None, **extras: Any) -> None:
         """`POST /execute`; its body is read by who has all that was before, else the replay is."""
-        body = self.execute(text, files, schema)
+        body = self.execute(text, **extras)
         try:
             first = await anext(body)
         except BaseException as broken:

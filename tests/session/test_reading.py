@@ -18,7 +18,8 @@ def reading(**parts: Any) -> Reading:
         ("journal", "codec", "upstream", "clock", "fraction", "record", "work", "upward")
     )
     leg: Any = None
-    return Reading(leg, **{**given, "gate": Gate(), "patience": None, "keep_frames": False, **parts})
+    given |= {"gate": Gate(), "patience": None, "keep_frames": False}
+    return Reading(leg, **{**given, **parts})
 
 
 async def test_a_closed_session_hears_nothing_and_takes_all_of_it() -> None:

@@ -1,0 +1,59 @@
+"""Retention goes on, whatever goes wrong once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.errors import JournalUnavailable
+from proxy.keeping import RETENTION_SECONDS, Keeping
+from proxy.retention import Limits
+
+
+class Over(Exception):
+    """The test has seen enough."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "level", "said"),
+    [
+        (JournalUnavailable("the disk is full"), "WARNING", "retention waits: the disk is full"),
+        (RuntimeError("odd"), "ERROR", "retention failed; it is tried again"),
+    ],
+)
+async def test_retention_that_fails_is_tried_again(
+    fault: Exception,
+    level: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outcomes: list[Any] = [fault, [SimpleNamespace(row=SimpleNamespace(bytes=5))], []]
+    waits: list[float] = []
+
+    async def prune(self: Keeping, limits: Limits, **_: Any) -> Any:
+        if not outcomes:
+            raise Over
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise Over
+
+    nothing: Any = None
+    clock: Any = SimpleNamespace(sleep=sleep)
+    monkeypatch.setattr(Keeping, "prune", prune)
+    caplog.set_level("INFO", "proxy.keeping")
+    with pytest.raises(Over):
+        await Keeping(nothing, nothing, tasks=nothing, clock=clock).retain(Limits(age=1))
+    assert waits == [RETENTION_SECONDS] * 3
+    assert [(one.levelname, one.message) for one in caplog.records] == [
+        (level, said),
+        ("INFO", "retention erased 1 sessions of 5 bytes"),
+    ]
