@@ -277,7 +277,7 @@ class EveClient(ClientCodec):
         for part in (first, later):
             if part:
                 at.frames, places = part[0]
-                for thread in places.keys() & s.lines.keys():
+                for thread in [name for name in places if name in s.lines]:
                     known = dataclasses.astuple(at.of(thread))
                     fields = zip(_PLACE_FIELDS, newest([*known], places[thread]), strict=True)
                     at.by_thread[thread] = fill(Place, dict(fields))
