@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -22,7 +23,7 @@ from proxy.auth import Key
 from proxy.errors import ConfigError
 from proxy.faces.table import add_face
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
-from proxy.malformed import FAULT, NO_HTTP, fault_of
+from proxy.malformed import FAULT, HOST, NO_HTTP, fault_of
 from proxy.origins import add_origins, allowed, preflight
 from proxy.repeats import Submission
 from proxy.routes import control, health, metrics
@@ -96,11 +97,16 @@ def _foreign(request: web.Request) -> web.Response | None:
     return None
 
 
+_ORIGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]{0,31}://" + HOST)
+
+
 @functools.lru_cache(maxsize=256)
 def _is_loopback(url: str) -> bool:
+    if _ORIGIN.fullmatch(url) is None:
+        return False
     try:
         host = URL(url).host or ""
-    except ValueError:
+    except (ValueError, IndexError):
         return False
     if host == "localhost" or host.endswith(".localhost"):
         return True

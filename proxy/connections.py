@@ -16,6 +16,7 @@ from aiohttp.http import RawRequestMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from proxy.keys import SETTINGS
+from proxy.metrics import MALFORMED
 
 IDLE_SECONDS = 75.0
 """How long a connection may stay before its first request and between two; also what finds those
@@ -28,6 +29,9 @@ as long."""
 
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 """What a head gets that came too slowly: which dialect it wants is not known yet."""
+
+_BAD = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+"""What a head gets whose target cannot be read."""
 
 
 class Connection(web.RequestHandler):
@@ -52,7 +56,11 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came; the time for a head begins with its first piece."""
-        super().data_received(data)
+        try:
+            super().data_received(data)
+        except Exception:  # noqa: BLE001 - aiohttp expects none but its own, and logs it as ours
+            self._refuse()
+            return
         request = self._current_request
         if request is not None and self._messages and not request.content.is_eof():
             # Nothing can follow a body that is not over but the news that its framing is broken;
@@ -65,6 +73,15 @@ class Connection(web.RequestHandler):
             self._disarm()
         elif data and self._head_timer is None:
             self._head_timer = self._loop.call_later(self._head_seconds, self._late)
+
+    def _refuse(self) -> None:
+        """End the connection of what its parser cannot take."""
+        MALFORMED.inc()
+        if self._waiting() and self.transport is not None:
+            self.transport.write(_BAD)
+            self.force_close()
+        else:
+            self.close()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection."""

@@ -22,6 +22,12 @@ FAULT = web.RequestKey("fault", ClientProtocolError)
 _PLAIN = re.compile("[!-$&-~]*")
 """Printable ASCII without a percent sign, which most targets are."""
 
+HOST = r"(?:[A-Za-z0-9._-]{0,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?"
+"""What `Host` may be, and an origin after its scheme. A name in another script comes as its
+`xn--` form: to find that of a long one takes a turn of the loop."""
+
+_HOST = re.compile(HOST.encode())
+
 _READ = frozenset(
     {
         b"host",
@@ -47,6 +53,8 @@ def fault_of(request: web.Request) -> ClientProtocolError | None:
     if _PLAIN.fullmatch(target) is None and not _is_text(target):
         return _fault("The path or the query is not UTF-8.")
     for name, value in request.raw_headers:
+        if name.lower() == b"host" and _HOST.fullmatch(value) is None:
+            return _fault("The header `Host` is no host.")
         if not value.isascii() and name.lower() in _READ:
             try:
                 value.decode()

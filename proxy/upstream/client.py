@@ -361,12 +361,18 @@ class Upstream:
         response = await self._open(call, load)
         with contextlib.closing(response):
             head = Response(response.status, CIMultiDict(response.headers))
-            if 200 <= response.status < 300 and response.content_type == STREAM_TYPES[framing]:
+            if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
                 sse = framing == "sse"
                 parser = SseParser(max_frame_bytes=SSE_BYTES) if sse else NdjsonParser()
                 yield Stream(head, response, parser, self._silence, self._soon, self._unfinished)
             else:
                 yield await self._whole(response)
+
+
+def _type_of(head: Response) -> str:
+    """Return the media type of an answer, without its parameters: aiohttp reads these too, for
+    which it takes half a second where a backend makes it hard."""
+    return head.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 def _data(body: bytes | None) -> bytes | io.BytesIO | None:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 
 from proxy.metrics import REGISTRY
+from proxy.turns import BOUND
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 from tests.support.raw import exchange, sent
@@ -122,6 +124,48 @@ async def test_a_host_that_is_none_is_refused_and_is_no_error_of_ours(
         for target in (b"/as/eve/to/engine/x", b"/as/herm/to/engine/x", b"/x", b"/api/v1/x"):
             status, _, _ = await exchange(dragoman.url, "GET", target, host=host)
             assert 400 <= status < 500
+
+
+@pytest.mark.parametrize("keys", [(), ("a",)])
+async def test_a_host_that_takes_long_to_read_is_not_read(keys: tuple[str, ...]) -> None:
+    async with proxied(keys=tuple(map(key_of, keys))) as dragoman:
+        for host in ("\ufdfa." * 2000, "\u00fc." * 2600, "a." * 200, "[]@", "[]", "[::1]x"):
+            for target in (b"/as/eve/to/nope/x", b"/healthz"):
+                status, _, body = await exchange(dragoman.url, "GET", target, host=host.encode())
+                assert status == 400
+                assert b"is no host" in body
+        for host in (b"[::1]:80", b"my_service.local", b"xn--bcher-kva.example:8787"):
+            line = b"Authorization: Bearer k-a"
+            status, _, _ = await exchange(dragoman.url, "GET", b"/api/v1/x", line, host=host)
+            assert status == (404 if keys or b"::1" in host else 403)
+
+
+@pytest.mark.parametrize("keys", [(), ("a",)])
+@pytest.mark.parametrize("method", ["GET", "OPTIONS", "POST"])
+async def test_a_target_that_the_parser_cannot_take_is_refused(
+    keys: tuple[str, ...], method: str
+) -> None:
+    async with proxied(keys=tuple(map(key_of, keys))) as dragoman:
+        before = REGISTRY.get_sample_value("dragoman_malformed_requests_total")
+        status, _, _ = await exchange(dragoman.url, method, b"http://[]@/x")
+        assert status == 400
+        after = REGISTRY.get_sample_value("dragoman_malformed_requests_total")
+        assert (before is not None, after) == (True, (before or 0) + 1)
+        # One that came behind a good one is not answered, and ends the connection.
+        good = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        bad = b"GET http://[]@/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        for at_once in (good + bad, bad + good):
+            assert b" 200 " not in (await sent(dragoman.url, at_once)).partition(b" 400 ")[2]
+
+
+async def test_an_origin_that_takes_long_to_read_is_not_read() -> None:
+    async with proxied() as dragoman:
+        for origin in ("http://" + "\ufdfa." * 2000, "http://[]@", "null", "x" * 8000):
+            begun = time.thread_time()
+            line = b"Origin: " + origin.encode()
+            status, _, _ = await exchange(dragoman.url, "GET", b"/healthz", line, host=b"localhost")
+            assert status == 403
+            assert time.thread_time() - begun < BOUND
 
 
 async def test_a_session_whose_name_no_header_can_carry_is_shown_all_the_same() -> None:

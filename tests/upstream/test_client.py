@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import time
 import urllib.parse
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from adapters.framing.sse import SseFrame, SseParser
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.gate import Gate
 from proxy.sealed import Held
+from proxy.turns import BOUND
 from proxy.upstream.client import (
     MANY_LINES,
     MOST_ASKING,
@@ -394,6 +396,21 @@ async def test_a_content_type_counts_without_its_parameters_and_case(
     origin.answers = [head("200 OK", f"Content-Type: {content_type}") + b"data: 1\n\n"]
     frames, _ = await read(upstream, get("/execute/replay"))
     assert len(frames) == 1
+
+
+@pytest.mark.parametrize("value", ["a/b;" + '"' * 8000, "a/b" + ";" * 8000, "(" * 8000])
+async def test_a_content_type_that_takes_long_to_read_is_not_read(
+    upstream: Upstream, origin: Origin, value: str
+) -> None:
+    took = []
+    for number in range(3):
+        # Equal ones would be remembered.
+        origin.answers = [head("200 OK", f"Content-Type: {value}{number}") + b"data: 1\n\n"]
+        begun = time.thread_time()
+        answer = await refused(upstream, get("/execute/replay"))
+        took.append(time.thread_time() - begun)
+        assert answer.body == b"data: 1\n\n"
+    assert min(took) < BOUND
 
 
 @pytest.mark.parametrize(
