@@ -10,6 +10,7 @@ No refusal quotes what was given to a sealed request: it may be the secret.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -44,6 +45,9 @@ backend says, and what is logged, is searched for it and each of its lines."""
 
 _FILLERS = frozenset({"for", "this", "the"})
 
+_LONGEST_WORD = 100
+"""Characters of what may decide by itself: a longer one has more than one word."""
+
 _QUOTED = 80
 """Characters of an unknown option's name that a refusal repeats."""
 
@@ -53,6 +57,11 @@ def polarity(word: str) -> tuple[Decision | None, Scope | None]:
 
     A scope alone allows. More than one word besides a scope decides nothing: «do not approve».
     """
+    return _polarity(word) if len(word) <= _LONGEST_WORD else (None, None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _polarity(word: str) -> tuple[Decision | None, Scope | None]:
     parts = [part for part in re.split(r"[^a-z]+", word.lower()) if part and part not in _FILLERS]
     scope: Scope | None = next((s for s in SCOPES if parts and parts[-1] == s), None)
     if scope is not None:

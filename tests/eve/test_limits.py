@@ -230,6 +230,16 @@ def test_children_that_are_left_behind_are_ended_in_small_steps(wire: Wire) -> N
 # Requests.
 
 
+def test_so_many_options_of_a_request_are_taken(wire: Wire) -> None:
+    options = [{"id": f"o{number}", "label": f"Option {number}"} for number in range(9_000)]
+    request = {"requestId": "r0", "kind": "question", "prompt": "Which?", "options": options}
+    wire.in_turn("input.requested", 0, requests=[request])
+    (asked,) = wire.of(ev.InteractionRequested)
+    assert [one.id for one in asked.options] == [one["id"] for one in options[: ev.MOST_OPEN]]
+    assert told(wire) == ["eve: request `r0` has 9000 options; at most 256 are taken"]
+    assert len(wire.codec._s.asks.open["r0"].options) == ev.MOST_OPEN
+
+
 def test_what_all_open_requests_of_an_eve_ask_has_a_bound(wire: Wire) -> None:
     prompt = "?" * (ev.OPEN_BYTES // 4)
     asked = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from adapters import events as ev
+from adapters.errors import CODE_LIMIT, cut
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import details_of, options_of
@@ -12,7 +13,7 @@ from adapters.eve.client.dues import Dues
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
 from adapters.eve.client.records import SETTLED_WEIGHT, Line, OpenRequest, Record, Settlement, State
-from adapters.eve.client.reports import as_native, no_room, too_many
+from adapters.eve.client.reports import as_native, no_room, refused_more, too_many
 from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
@@ -122,6 +123,7 @@ class Asking:
         elif line.turn is None and not self._turns.is_over(line, record):
             out += self._turns.in_turn(line, record)
         details = details_of(kind, action)
+        out += _too_many_options(line, request)
         options = options_of(request.get("options"))
         freeform = request.get("allowFreeform") is True or (kind == "question" and not options)
         extra = beside_of(record.data, _REQUESTED_KEYS, rest_of(request, _REQUEST_KEYS)) or {}
@@ -269,3 +271,12 @@ class Asking:
                 native=record.native,
             )
         ]
+
+
+def _too_many_options(line: Line, request: dict[str, Any]) -> list[ev.Event]:
+    """Report that a request offers more than is taken: each is compared with what is answered."""
+    offered = request.get("options")
+    if not isinstance(offered, list) or len(offered) <= ev.MOST_OPEN:
+        return []
+    many = f"{len(offered)} options; at most {ev.MOST_OPEN} are taken"
+    return [refused_more(line, f"request `{cut(request['requestId'], CODE_LIMIT)}` has {many}")]
