@@ -148,8 +148,7 @@ class Admission:
         inputs = state.inputs
         waiting = sum(input_.kind in RECEIVED_KINDS for input_ in inputs.values())
         says = any(isinstance(command, cmd.SendMessage | cmd.Steer) for command in commands)
-        size = self._outbox.size if says and waiting else 0
-        if says and (waiting >= MOST_WAITING or size > WAITING_BYTES):
+        if says and waiting and (waiting >= MOST_WAITING or self._outbox.size > WAITING_BYTES):
             raise self._full(f"{waiting} messages waiting")
         if len(inputs) >= MOST_INPUTS and not any(isinstance(c, cmd.Delete) for c in commands):
             raise self._full(f"{len(inputs)} inputs on their way")

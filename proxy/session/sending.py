@@ -8,6 +8,7 @@ answer is lost, the backend is asked what became of it.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from adapters.base import Call, ClientCodec
 from adapters.errors import NotSupported
 from proxy.clock import Clock
 from proxy.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
+from proxy.gate import Gate
 from proxy.rows import CommandRow
 from proxy.session.outbox import Fate, Input, Outbox
 from proxy.session.reading import Reading, may_have_arrived
@@ -50,13 +52,14 @@ class Step(NamedTuple):
 class Sending:
     """Carries the inputs of one session to its backend."""
 
-    __slots__ = ("_clock", "_codec", "_outbox", "_reading", "_record", "_work")
+    __slots__ = ("_clock", "_codec", "_gate", "_outbox", "_reading", "_record", "_work")
 
     def __init__(
         self,
         *,
         codec: ClientCodec,
         clock: Clock,
+        gate: Gate,
         outbox: Outbox,
         record: Record,
         reading: Reading,
@@ -64,6 +67,7 @@ class Sending:
     ) -> None:
         self._codec = codec
         self._clock = clock
+        self._gate = gate
         self._outbox = outbox
         self._record = record
         self._reading = reading
@@ -246,7 +250,8 @@ class Sending:
         except UpstreamError as error:
             self._reading.failed(call, error)
         else:
-            self._reading.respond(call, response)
+            # Many may be here at once, and each changes a state that may be large.
+            await self._gate.do(functools.partial(self._reading.respond, call, response))
         self.go_on()
 
     async def _run_call(self, step: Step) -> None:
@@ -267,7 +272,8 @@ class Sending:
                     return
             self._reading.failed(call, error)
         else:
-            self._reading.respond(call, response)
+            # Many may be here at once, and each changes a state that may be large.
+            await self._gate.do(functools.partial(self._reading.respond, call, response))
         # The answer may be a step only, which says nothing yet and asks for the next one.
         self.go_on()
 
@@ -314,7 +320,7 @@ class Sending:
             with contextlib.suppress(UpstreamError):
                 response = await self._reading.answer(call)
                 if response.status < 500 or attempt == RECOVER_ATTEMPTS - 1:
-                    self._reading.respond(call, response)
+                    await self._gate.do(functools.partial(self._reading.respond, call, response))
                     self.go_on()
                     return
             await self._clock.sleep(backoff.next_wait(self._record.time()) / 1000)

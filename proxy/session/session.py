@@ -140,6 +140,7 @@ class Session:
         self._sending = Sending(
             codec=codec,
             clock=clock,
+            gate=self._gate,
             outbox=self._outbox,
             record=self._record,
             reading=self._reading,
