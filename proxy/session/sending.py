@@ -42,6 +42,10 @@ IN_VAIN = "Nothing is left of what it was to stop."
 """Why an interrupt is withdrawn for which no turn began, or whose turn another one stopped."""
 
 
+SEND_SECONDS = 0.001
+"""What it takes to begin to send a command of a session whose state is large."""
+
+
 class Step(NamedTuple):
     """Commands that go to the backend as one, by their ids, and the call that carries them."""
 
@@ -140,6 +144,8 @@ class Sending:
 
     async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Carry one accepted command to the backend, at most once."""
+        # A batch may have a hundred, each of which changes a state that may be large.
+        await self._gate.room(SEND_SECONDS)
         try:
             call = self._codec.submit(command_id, command)
         except NotSupported as error:

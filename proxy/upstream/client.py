@@ -126,10 +126,8 @@ class Stream:
             Exception: what `take` raised.
         """
         parser = self._parser
-        feed: Callable[[bytes], Frames] = parser.feed
         share = Share(self._unfinished)
-        if isinstance(parser, NdjsonParser):
-            feed = _held_by(parser, share)
+        feed = _held_by(parser, share)
 
         def cut_up(data: bytes) -> Work | None:
             size = len(data)
@@ -167,11 +165,11 @@ class Stream:
             await busy
 
 
-def _held_by(parser: NdjsonParser, share: Share) -> Callable[[bytes], Frames]:
-    """Return the parser's `feed`, with what it holds of a line counted."""
+def _held_by(parser: SseParser | NdjsonParser, share: Share) -> Callable[[bytes], Frames]:
+    """Return the parser's `feed`, with what it holds of a frame counted."""
 
     def feed(data: bytes) -> Frames:
-        frames = parser.feed(data)
+        frames: Frames = parser.feed(data)
         share.hold(parser.unfinished)
         return frames
 
@@ -332,10 +330,12 @@ class Upstream:
     async def _whole(self, response: aiohttp.ClientResponse) -> Response:
         # Its value is not copied, as that of a bytearray is.
         body = io.BytesIO()
+        share = Share(self._unfinished)
         try:
             async with asyncio.timeout(self._answer):
                 async for chunk in response.content.iter_any():
                     body.write(chunk)
+                    share.hold(body.tell())
                     if body.tell() > self._limit:
                         raise UpstreamUnavailable(
                             f"The backend's answer is longer than {self._limit} bytes.", sent=True
@@ -344,6 +344,8 @@ class Upstream:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The answer broke: {_why(error)}", sent=True) from error
+        finally:
+            share.release()
         return Response(response.status, CIMultiDict(response.headers), body.getvalue())
 
     @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
-"""What all streams of backends hold of lines that have not ended yet.
+"""What is held of backends' lines, frames and answers that have not ended yet.
 
 A line may be long, since it may carry a file, and it may come slowly. So each stream may hold one,
-but not all of them at the same time.
+but not all of them at the same time; nor may all answers.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from proxy.errors import UpstreamUnavailable
 __all__ = ["Share", "Unfinished"]
 
 MOST_BYTES = 8 * DEFAULT_MAX_LINE_BYTES
-"""Bytes of unfinished lines in memory: those of eight of the largest files at a time."""
+"""Bytes of what is unfinished in memory: the lines of eight of the largest files at a time."""
 
 SMALL_BYTES = 64 * 1024
 """What a stream may hold uncounted: a thousand of them hold 64 MB."""
 
 
 class Unfinished:
-    """The budget of all streams; `taken` is what they hold."""
+    """The budget of all streams and answers; `taken` is what they hold."""
 
     def __init__(self, limit: int = MOST_BYTES) -> None:
         self.limit = limit
@@ -27,7 +27,7 @@ class Unfinished:
 
 
 class Share:
-    """What one stream holds of it."""
+    """What one of them holds of it."""
 
     __slots__ = ("_budget", "_held")
 
@@ -48,7 +48,7 @@ class Share:
         grows, self._held = size > self._held, size
         if grows and self._budget.taken > self._budget.limit:
             raise UpstreamUnavailable(
-                "Backends send too many long lines at the same time; the stream was given up.",
+                "Backends send too much at the same time that does not end; this was given up.",
                 sent=True,
             )
 

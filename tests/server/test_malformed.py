@@ -134,10 +134,10 @@ async def test_a_host_that_takes_long_to_read_is_not_read(keys: tuple[str, ...])
                 status, _, body = await exchange(dragoman.url, "GET", target, host=host.encode())
                 assert status == 400
                 assert b"is no host" in body
-        for host in (b"[::1]:80", b"my_service.local", b"xn--bcher-kva.example:8787"):
+        for good in (b"[::1]:80", b"my_service.local", b"xn--bcher-kva.example:8787"):
             line = b"Authorization: Bearer k-a"
-            status, _, _ = await exchange(dragoman.url, "GET", b"/api/v1/x", line, host=host)
-            assert status == (404 if keys or b"::1" in host else 403)
+            status, _, _ = await exchange(dragoman.url, "GET", b"/api/v1/x", line, host=good)
+            assert status == (404 if keys or b"::1" in good else 403)
 
 
 @pytest.mark.parametrize("keys", [(), ("a",)])

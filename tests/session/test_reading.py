@@ -13,13 +13,13 @@ from proxy.session.reading import BACKLOG_BYTES, Reading
 CALL = Call("stream", Request("GET", "/"), stream=True)
 
 
-def reading(**parts: Any) -> Reading:
+def reading(kind: type[Reading] = Reading, **parts: Any) -> Reading:
     given: dict[str, Any] = dict.fromkeys(
         ("journal", "codec", "upstream", "clock", "fraction", "record", "work", "upward")
     )
     leg: Any = None
     given |= {"gate": Gate(), "patience": None, "keep_frames": False}
-    return Reading(leg, **{**given, **parts})
+    return kind(leg, **{**given, **parts})
 
 
 async def test_a_closed_session_hears_nothing_and_takes_all_of_it() -> None:
@@ -54,3 +54,48 @@ async def test_time_waits_for_the_disk() -> None:
     assert slept[0] == 1.0
     assert len(slept) == 3
     assert seen == [BACKLOG_BYTES]
+
+
+class Taking(Reading):
+    """A reading that notes what it takes."""
+
+    taken: list[Any]
+
+    def _take(self, call: Call, frames: Any) -> int:
+        self.taken += frames
+        return len(frames)
+
+
+def taking(**parts: Any) -> Taking:
+    given: dict[str, Any] = {
+        "journal": SimpleNamespace(backlog=0),
+        "record": SimpleNamespace(held=False, time=lambda: 1, hear=lambda raw: None),
+        "work": SimpleNamespace(closed=False),
+        **parts,
+    }
+    made = reading(Taking, **given)
+    assert isinstance(made, Taking)
+    made.taken = []
+    return made
+
+
+async def test_many_frames_of_one_piece_are_all_taken() -> None:
+    many = [b'{"n":%d}' % number for number in range(1_000)]
+
+    async def read(take: Any, gate: Gate) -> None:
+        if (work := take(many)) is not None:
+            await work
+
+    made = taking()
+    stream: Any = SimpleNamespace(read=read, tail=b"")
+    await made._read(CALL, stream)
+    assert made.taken == many
+
+
+async def test_a_large_frame_without_files_is_taken_and_nothing_is_reported() -> None:
+    told: list[Any] = []
+    codec = SimpleNamespace(garbage=lambda *given: told.append(given))
+    made = taking(codec=codec)
+    frame = b'{"text":"' + b"x" * 300_000 + b'"}'
+    await made._take_slowly(CALL, [frame])
+    assert (made.taken, told) == ([frame], [])

@@ -13,6 +13,7 @@ import time
 import urllib.parse
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 import aiohttp
 import pytest
@@ -473,7 +474,7 @@ async def test_streams_hold_so_much_of_unfinished_lines_together(
         first = group.create_task(read(upstream, get("/a"), "ndjson"))
         second = group.create_task(read(upstream, get("/b"), "ndjson"))
         await until(lambda: budget.taken == 2 * len(line))
-        with pytest.raises(UpstreamUnavailable, match="too many long lines at the same time"):
+        with pytest.raises(UpstreamUnavailable, match="too much at the same time"):
             await read(upstream, get("/c"), "ndjson")
         # What it held is given back, and the others go on.
         await until(lambda: budget.taken == 2 * len(line))
@@ -481,6 +482,38 @@ async def test_streams_hold_so_much_of_unfinished_lines_together(
     for whole in (first, second):
         frames, _ = whole.result()
         assert frames == [line]
+    assert budget.taken == 0
+
+
+async def test_streams_and_answers_hold_so_much_together(
+    http: aiohttp.ClientSession, origin: Origin
+) -> None:
+    part = b"data: " + b"x" * (3 * PIECE_BYTES)
+    go_on = asyncio.Event()
+
+    def slow(*lines: str) -> Any:
+        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(head("200 OK", *lines) + part)
+            await go_on.wait()
+            writer.write(b"\n\n")
+
+        return answer
+
+    origin.answers = [slow(SSE), slow("Content-Type: text/plain"), slow(SSE), slow()]
+    budget = Unfinished(limit=2 * len(part))
+    upstream = Upstream(http, origin.url, {}, unfinished=budget)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(read(upstream, get("/a")))
+        second = group.create_task(upstream.call(post("/b", b"{}")))
+        await until(lambda: budget.taken == 2 * len(part))
+        for third in (read(upstream, get("/c")), upstream.call(post("/d", b"{}"))):
+            with pytest.raises(UpstreamUnavailable, match="too much at the same time"):
+                await third
+            await until(lambda: budget.taken == 2 * len(part))
+        go_on.set()
+    frames, _ = first.result()
+    assert len(frames) == 1
+    assert second.result().body == part + b"\n\n"
     assert budget.taken == 0
 
 
