@@ -33,6 +33,10 @@ ENGINE = "engine"
 TASK = "task"
 """The kind of alias that a frontend chose: an Engine `task_id`."""
 
+STRANGERS_BYTES = 2**20
+"""Bytes of a backend's answer to a route that is open to everybody: a page that says that a sign-in
+is done has some thousand."""
+
 MOST_STRANGERS = 64
 """Requests without a key that wait for one backend at a time: a person completes a sign-in now and
 then, and a backend that answers none of them holds each connection for a minute."""
@@ -157,7 +161,7 @@ class Backends:
             )
         self._strangers[backend.name] += 1
         try:
-            yield Upstream(self._http, backend.url, {})
+            yield Upstream(self._http, backend.url, {}, body_limit=STRANGERS_BYTES)
         finally:
             self._strangers[backend.name] -= 1
 

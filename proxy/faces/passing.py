@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from aiohttp import web
 from multidict import CIMultiDict, MultiDict
 
-from adapters.base import Call, Request
+from adapters.base import Call, Request, Response
 from adapters.errors import DragomanError, ErrorCode
 from adapters.faces import PassOn
 from adapters.paths import is_header_value
@@ -15,6 +15,7 @@ from proxy.errors import UpstreamError
 from proxy.faces.visit import Found, Visit
 from proxy.routes.entry import read_bytes
 from proxy.settings import BackendSettings
+from proxy.streams import piecemeal
 
 _NOT_PENDING = frozenset(
     {ErrorCode.NOT_FOUND, ErrorCode.CURSOR_EXPIRED, ErrorCode.BACKEND_UNAVAILABLE}
@@ -50,13 +51,22 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
     headers = CIMultiDict({k: v for k, v in request.headers.items() if k.lower() in act.headers})
     body = await read_bytes(request, stranger=True)
     sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
-    try:
-        with sessions.backends.in_public(backend) as upstream:
+    # Until it is written: who does not read an answer keeps it in memory.
+    with sessions.backends.in_public(backend) as upstream:
+        try:
             answer = await upstream.call(Call("callback", sent))
-    except UpstreamError as error:
-        # What went wrong names the backend's address, or quotes it: nothing for a stranger.
-        text = "The backend gives no answer now; try again."
-        raise DragomanError(text, code=error.code) from None
+        except UpstreamError as error:
+            # What went wrong names the backend's address, or quotes it: nothing for a stranger.
+            text = "The backend gives no answer now; try again."
+            raise DragomanError(text, code=error.code) from None
+        response = _passed(act, answer)
+        await response.prepare(request)
+        await response.write_eof()
+        return response
+
+
+def _passed(act: PassOn, answer: Response) -> web.Response:
+    """Return a backend's answer as it is passed back."""
     if not 200 <= answer.status <= 599:
         # After a 101 what is before us would take all that follows for no business of its own.
         raise DragomanError(
@@ -68,7 +78,8 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
         for name, value in answer.headers.items()
         if name.lower() in act.headers and is_header_value(value)
     }
-    return web.Response(status=answer.status, headers={**kept, **_CONFINED}, body=answer.body)
+    headers = {**kept, **_CONFINED}
+    return web.Response(status=answer.status, headers=headers, body=piecemeal(answer.body))
 
 
 async def _address(visit: Visit, act: PassOn) -> tuple[BackendSettings, str] | None:

@@ -19,6 +19,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+import proxy.backends
 from proxy.app import create_app, create_listener
 from proxy.backends import MOST_STRANGERS
 from proxy.bodies import RETRY_SECONDS
@@ -292,6 +293,43 @@ async def test_strangers_hold_a_limited_number_of_connections_to_a_backend() -> 
             go_on.set()
         assert {task.result()[0] for task in [*held, other]} == {202}
         assert (await call_back("b"))[0] == 202
+
+
+async def test_who_does_not_read_an_answer_holds_a_place_and_it_has_a_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proxy.backends, "MOST_STRANGERS", 1)
+    # More than the two ends' buffers take.
+    monkeypatch.setattr(proxy.backends, "STRANGERS_BYTES", 32 * 2**20)
+    size = 32 * 2**20
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size)
+        await writer.drain()
+
+    async with contextlib.AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        port = await enter(listening(talk))
+        backends = (backend_settings("b", "eve", f"http://{HOST}:{port}"),)
+        tables = {"journal": {"url": "memory:"}, "backends": backends, "keys": (key_of("a"),)}
+        settings = Settings.model_validate(tables)
+        sessions = await enter(opened_sessions(settings))
+        main = await enter(served(create_app(settings, sessions)))
+        stack.push_async_callback(sessions.aclose)
+        http = await enter(aiohttp.ClientSession())
+        url = f"{main}/as/eve/to/b/eve/v1/callback/t"
+        async with http.post(url, json={}) as unread:
+            # Its head is here, and the rest is not read.
+            assert unread.status == 200
+            async with http.post(url, json={}) as other:
+                assert (other.status, other.headers["Retry-After"]) == (503, str(RETRY_SECONDS))
+            assert len(await unread.read()) == size
+        async with http.post(url, json={}) as answer:
+            assert (answer.status, len(await answer.read())) == (200, size)
+        size += 1
+        async with http.post(url, json={}) as answer:
+            assert answer.status == 502
 
 
 async def snapshot(http: aiohttp.ClientSession, session: str, **query: int) -> list[dict[str, Any]]:
