@@ -31,7 +31,7 @@ async def test_what_is_opened_by_the_thousand_is_taken_calmly(
     tmp_path: Path, dialect: str, kind: str
 ) -> None:
     data = many(kind, dialect, COUNT)
-    over = []
+    over: list[int] = []
     while len(over) < ATTEMPTS:
         folder = tmp_path / str(len(over))
         folder.mkdir()
