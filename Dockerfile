@@ -7,14 +7,16 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 COPY requirements/ requirements/
 RUN python -m venv /build \
- && /build/bin/python -m pip install --require-hashes --only-binary :all: --no-cache-dir -r requirements/build.txt
+ && /build/bin/python -m pip install --require-hashes --no-deps --only-binary :all: --no-cache-dir -r requirements/build.txt \
+ && /build/bin/python -m pip check
 RUN python -m venv /opt/dragoman \
- && /opt/dragoman/bin/python -m pip install --require-hashes --only-binary :all: --no-cache-dir -r requirements/run.txt
+ && /opt/dragoman/bin/python -m pip install --require-hashes --no-deps --only-binary :all: --no-cache-dir -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY adapters/ adapters/
 COPY proxy/ proxy/
 RUN /build/bin/python -m hatchling build --target wheel --directory /wheel \
- && /opt/dragoman/bin/python -m pip install --no-index --no-deps /wheel/dragoman-*.whl
+ && /opt/dragoman/bin/python -m pip install --no-index --no-deps /wheel/dragoman-*.whl \
+ && /opt/dragoman/bin/python -m pip check
 # Made here because the image below runs no command as root; it is copied with its owner.
 RUN mkdir -p /data
 

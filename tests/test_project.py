@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import click
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from proxy.cli import main
 
@@ -169,6 +171,25 @@ def test_a_requirements_file_holds_pins_with_hashes_and_nothing_else(lock: str) 
     assert pins(lock)
 
 
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_has_everything_that_its_packages_need(lock: str) -> None:
+    """pip looks nothing up: a package that is not in the lock is not there."""
+    pinned = pins(lock)
+    missing = {
+        f"{name} needs {wanted}"
+        for name in pinned
+        for wanted in map(Requirement, installed_requirements(name))
+        if wanted.marker is None or wanted.marker.evaluate({"extra": ""})
+        if (version := pinned.get(canonicalize_name(wanted.name))) is None
+        or not wanted.specifier.contains(version)
+    }
+    assert missing == set()
+
+
+def installed_requirements(name: str) -> list[str]:
+    return metadata.requires(name) or []
+
+
 def test_no_lock_file_of_npm_names_where_a_package_came_from() -> None:
     for file in repository_files():
         if file.name == "package-lock.json":
@@ -191,6 +212,71 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
         for requirement in map(Requirement, requirements):
             assert requirement.specifier.contains(pinned[requirement.name]), (part, requirement)
     assert run.items() | build.items() <= test.items()
+
+
+INSTALLS = re.compile(
+    r"\b(?:pip[\d.]*|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo)(?: -\S+)*"
+    r" (?:install|add|ci|i|sync|update|upgrade|exec|dlx)\b[^\n`;&|]*"
+    r"|\b(?:npx|uvx) [^\n`;&|]*"
+)
+EXACT = (
+    r"pip install --require-hashes --no-deps --only-binary :all: ",  # a lock with all there is
+    r"pip install --no-index --no-deps ",  # what is here already
+    r"npm ci .*--ignore-scripts --legacy-peer-deps",  # a lock with all there is
+    r"npm install --package-lock-only ",  # makes a lock
+    r"apt(-get)? (update|install) ",  # tools of any version that the system has
+    r"brew install python@3\.13\b",
+)
+"""Ways to install whose outcome no new release of a package changes."""
+
+
+def installing_lines() -> set[str]:
+    """Return what the project's own files install, each by the command that does it."""
+    files = [REPOSITORY / name for name in ("Makefile", "Dockerfile", ".ci/run")]
+    files += [page for page in pages() if page.name != "CHANGELOG.md"]
+    files += [
+        file
+        for file in repository_files()
+        if file.is_relative_to(REPOSITORY / "tests" / "peers")
+        and file.suffix in {".sh", ".py", ".mjs"}
+    ]
+    text = "\n".join(file.read_text() for file in files)
+    # As the shell would read it: a line that goes on is one, and these names stand for programs.
+    text = re.sub(r"\s*\\\n\s*", " ", text)
+    text = text.replace("$(PIP)", "pip").replace('"$@" ci', "npm ci")
+    return {match[0].strip() for match in INSTALLS.finditer(text)}
+
+
+def test_no_new_release_of_a_package_changes_what_is_installed() -> None:
+    found = installing_lines()
+    assert {line for line in found if not any(re.match(way, line) for way in EXACT)} == set()
+    # Each way is met with: the search finds what there is.
+    assert [way for way in EXACT if not any(re.match(way, line) for line in found)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install --require-hashes --only-binary :all: -r requirements/test.txt",
+        "python -m pip install build",
+        "npx eve@0.80.1 remote connect",
+        "npm install --no-save eve@0.80.1",
+        "uv pip install -r requirements/run.txt",
+        "pipx install dragoman",
+    ],
+)
+def test_the_search_for_installs_finds_the_ones_that_look_for_the_newest(line: str) -> None:
+    (found,) = INSTALLS.findall(line)
+    assert not any(re.match(way, found) for way in EXACT)
+
+
+def test_an_install_from_a_lock_is_followed_by_a_look_at_what_is_missing() -> None:
+    for name in ("Makefile", "Dockerfile"):
+        text = (REPOSITORY / name).read_text()
+        environments = set(re.findall(r"(\S+ -m pip|\$\(PIP\)) install", text))
+        checked = set(re.findall(r"(\S+ -m pip|\$\(PIP\)) check", text))
+        assert environments
+        assert environments == checked
 
 
 def make_targets() -> set[str]:
