@@ -11,6 +11,7 @@ import pytest
 
 from proxy import gate as gates
 from proxy.gate import Gate
+from tests.support.waiting import SOON_S
 
 
 def steps(count: int, seconds: float, done: list[str], name: str = "") -> Iterator[None]:
@@ -144,6 +145,6 @@ async def test_one_who_leaves_gives_its_room_to_the_next() -> None:
     await asyncio.sleep(0)
     # It was let through, and has not heard of it.
     tasks[1].cancel()
-    await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 1)
+    await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), SOON_S)
     assert done == [*"ade"]
     assert await gate.do(lambda: 1) == 1

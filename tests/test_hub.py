@@ -24,6 +24,7 @@ from proxy.hub import Feed, Reader, entries_of
 from proxy.journal.base import Chunk, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.streams import StreamPlan, write_stream
+from tests.support.waiting import SOON_S
 
 RING = 60
 WRITE = 40
@@ -282,7 +283,7 @@ class Wire:
 
     async def has(self, data: bytes, count: int) -> None:
         """Wait until these bytes have come that often."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             while (self.taken + self.waiting).count(data) < count:
                 self.more.clear()
                 await self.more.wait()
@@ -324,7 +325,7 @@ class Readers:
 
     async def finished(self) -> None:
         """Wait until all streams have ended by themselves."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             await asyncio.gather(*(task for _, _, task in self.open))
 
     async def aclose(self) -> None:
@@ -817,7 +818,7 @@ async def _end(log: Log, readers: Readers, others: list[asyncio.Task[None]]) -> 
         log.publish()
     while log.unshown:
         log.show()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         while not all(task.done() for _, _, task in readers.open):
             for wire, _, _ in readers.open:
                 wire.take()

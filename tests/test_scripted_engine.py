@@ -46,11 +46,10 @@ from tests.support.engine_client import (
     Refused,
     StreamChecker,
 )
+from tests.support.waiting import SOON_S
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "wire" / "engine"
 KEY = "k-local-9"
-# An answer that must come soon, on a machine that does much else.
-SOON_S = 15.0
 
 Served = tuple[EngineClient, ScriptedEngine]
 Serve = Callable[..., Awaitable[Served]]
@@ -1270,7 +1269,7 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
         stdout=subprocess.PIPE,
     )
     assert process.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SOON_S):
         line = (await process.stdout.readline()).decode()
         assert line.startswith("listening on http://127.0.0.1:")
         async with aiohttp.ClientSession() as session:

@@ -28,6 +28,7 @@ from tests.support.eve_client import (
     Refused,
     TurnResult,
 )
+from tests.support.waiting import SOON_S
 
 RECORDINGS = Path(__file__).parent.parent / "fixtures" / "wire" / "eve"
 FORMS: dict[str, Form] = {"T": "tokens", "S2": "newest"}
@@ -56,7 +57,7 @@ async def serve() -> AsyncIterator[Serve]:
         server = TestServer(app)
         servers.append(server)
         await server.start_server()
-        client = EveClient(http, str(server.make_url("")), form=FORMS[generation], silence_s=5)
+        client = EveClient(http, str(server.make_url("")), form=FORMS[generation])
         return Served(app[EVE], client)
 
     yield start
@@ -203,7 +204,7 @@ async def test_a_child_has_a_stream_of_its_own_and_asks_on_its_parents(
 async def _raw(client: EveClient, session: str, start: int) -> AsyncIterator[dict[str, Any]]:
     """Records without checks: real T servers break the page's own state machine here."""
     url = f"{client.host}/eve/v1/session/{session}/stream?startIndex={start}"
-    async with asyncio.timeout(5), client.http.get(url) as response:
+    async with asyncio.timeout(SOON_S), client.http.get(url) as response:
         async for line in response.content:
             if line.strip():
                 yield json.loads(line)
@@ -541,7 +542,7 @@ async def test_an_idle_stream_beats_and_its_lease_ends(serve: Serve) -> None:
     await session.read_turn()
     url = f"{served.client.host}/eve/v1/session/{session.session_id}/stream"
     query = {"streamControlVersion": "1", "startIndex": str(session.cursor)}
-    async with asyncio.timeout(5), served.client.http.get(url, params=query) as response:
+    async with asyncio.timeout(SOON_S), served.client.http.get(url, params=query) as response:
         assert await response.content.readline() == b"\n"
         for _ in range(5):
             await clock.advance(10)

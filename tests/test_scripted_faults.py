@@ -29,6 +29,7 @@ from proxy.scripted.faults import (
 )
 from proxy.scripted.mutations import VALUES, Raw, written
 from tests.support.serving import served
+from tests.support.waiting import SOON_S
 
 Http = aiohttp.ClientSession
 
@@ -245,7 +246,7 @@ async def command(*words: str) -> AsyncIterator[tuple[str, list[str]]]:
     assert process.stdout is not None
     told: list[str] = []
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(SOON_S):
             line = (await process.stdout.readline()).decode()
         yield line.split()[-1], told
     finally:

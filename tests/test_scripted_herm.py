@@ -43,6 +43,7 @@ from tests.support.herm_client import (
     check_join,
     message,
 )
+from tests.support.waiting import SOON_S
 
 KEY = "k-local-9"
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire" / "herm"
@@ -538,7 +539,7 @@ async def test_the_backend_stops_with_turns_and_streams_open(serve: Serve) -> No
         await anext(stream)
         await client.say(session, "script: slow 100")
         await anext(stream)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             await herm.stop()
             rest = [seen["type"] async for seen in stream]
         assert "session.status_idle" not in rest

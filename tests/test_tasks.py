@@ -10,6 +10,7 @@ import logging
 import pytest
 
 from proxy.tasks import Tasks
+from tests.support.waiting import SOON_S
 
 
 async def test_a_task_is_kept_until_it_ends_although_nobody_else_holds_it() -> None:
@@ -90,7 +91,7 @@ async def test_a_task_that_ignores_its_cancellation_is_told_of_and_cancelled_aga
 
 async def test_a_task_may_close_its_owner() -> None:
     tasks = Tasks("owner")
-    await asyncio.wait_for(tasks.start(tasks.aclose(), "closes"), 5)
+    await asyncio.wait_for(tasks.start(tasks.aclose(), "closes"), SOON_S)
 
 
 async def test_a_task_does_not_see_the_context_of_who_started_it() -> None:

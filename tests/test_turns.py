@@ -2,100 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import selectors
 import socket
-import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from proxy.turns import (
     BOUND,
     BUCKETS,
     MOST_READY,
-    PERIOD,
-    TURNS,
     Turns,
-    WatchedLoop,
     WatchedSelector,
-    watch,
 )
 from tests.support.watched import watched
-
-LONG = 0.06
-"""Seconds of CPU of a turn that is too long."""
-
-
-def work(seconds: float) -> None:
-    """Use the processor."""
-    end = time.thread_time() + seconds
-    while time.thread_time() < end:
-        pass
-
-
-def played(make: Callable[[], asyncio.AbstractEventLoop], what: Any) -> Turns:
-    """Return what is counted of turns while something runs in a loop that is watched."""
-
-    async def run() -> None:
-        unwatch = watch(asyncio.get_running_loop())
-        try:
-            await what()
-        finally:
-            unwatch()
-
-    with asyncio.Runner(loop_factory=make) as runner:
-        runner.run(run())
-    return TURNS
-
-
-async def one_long_turn() -> None:
-    for _ in range(3):
-        await asyncio.sleep(2 * PERIOD)
-    work(LONG)
-    for _ in range(3):
-        await asyncio.sleep(2 * PERIOD)
-
-
-async def many_short_turns() -> None:
-    end = time.thread_time() + LONG
-    while time.thread_time() < end:
-        work(BOUND / 20)
-        await asyncio.sleep(0)
-
-
-async def one_long_wait() -> None:
-    # Another thread has the processor, or nobody: no turn of the loop takes it.
-    done = threading.Event()
-    threading.Timer(LONG, done.set).start()
-    await asyncio.sleep(2 * PERIOD)
-    done.wait()
-    await asyncio.sleep(2 * PERIOD)
-
-
-Played = Callable[[], Coroutine[Any, Any, None]]
-
-
-@pytest.mark.parametrize("make", [WatchedLoop, asyncio.SelectorEventLoop])
-@pytest.mark.parametrize(
-    ("what", "over"), [(one_long_turn, 1), (many_short_turns, 0), (one_long_wait, 0)]
-)
-def test_a_turn_counts_by_the_processor_time_of_the_loops_thread(
-    make: Callable[[], asyncio.AbstractEventLoop], what: Played, over: int
-) -> None:
-    turns = played(make, what)
-    assert turns.over == over
-    assert (turns.longest > BOUND) == bool(over)
-
-
-def test_a_long_wait_in_a_turn_is_seen_by_the_clock() -> None:
-    turns = played(WatchedLoop, one_long_wait)
-    assert turns.longest_wall > LONG / 2
 
 
 def test_each_turn_is_counted_once_in_its_class() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -70,7 +69,6 @@ class Session(Played):
         super().__init__(lambda: HermClient({"agent": "a"}))
         self.backend = backend
         self.steps: list[int] = []
-        self.longest = 0.0
         self.do(lambda: [ev.SessionStarted(thread_id=ev.MAIN)])
         call = self.codec.submit(
             "k1", cmd.SendMessage(content=(ev.Text(text="go"),), policy="queue")
@@ -82,10 +80,7 @@ class Session(Played):
         self.feed(self.backend.events[0])
 
     def do(self, step: Callable[[], list[ev.Event]]) -> None:
-        begun = time.thread_time()
-        events = self.take(step())
-        self.longest = max(self.longest, time.thread_time() - begun)
-        self.steps.append(len(events))
+        self.steps.append(len(self.take(step())))
 
     def open(self) -> Call:
         (stream,) = self.codec.streams()
@@ -258,7 +253,7 @@ def test_what_waited_for_a_missing_number_is_taken_in_small_pieces(falls: bool) 
     waiting = [envelope(number) for number in range(4, 1_000)]
     for event in reversed(waiting) if falls else waiting:
         session.feed(event)
-    session.steps, session.longest = [], 0.0
+    session.steps = []
     session.feed(envelope(3))
     # What comes meanwhile stands behind it.
     for number in range(1_000, 1_010):

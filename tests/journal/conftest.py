@@ -13,6 +13,7 @@ from proxy.errors import JournalError
 from proxy.journal.base import Chunk, Journal, SessionRow, Write
 from proxy.journal.memory import MemoryJournal
 from proxy.journal.sqlite import SqliteJournal
+from tests.support.waiting import SOON_S
 
 
 def line(seq: int, text: str = "x") -> bytes:
@@ -65,13 +66,13 @@ def begin(journal: Journal, write: Write) -> asyncio.Future[JournalError | None]
 
 async def store(journal: Journal, write: Write) -> JournalError | None:
     """Submit a write and return what `done` is told."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         return await begin(journal, write)
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Return once the condition holds: for what the writer's thread does when nobody asks."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         while not condition():  # noqa: ASYNC110 - a file has no event to wait for
             await asyncio.sleep(0.005)
 

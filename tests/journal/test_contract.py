@@ -27,6 +27,7 @@ from proxy.journal.base import (
     Write,
 )
 from tests.journal.conftest import begin, create, joined, line, lines, store
+from tests.support.waiting import SOON_S
 
 
 async def test_a_new_session_is_returned_whole_and_holds_its_first_entry(journal: Journal) -> None:
@@ -141,7 +142,7 @@ async def test_writes_are_acknowledged_in_the_order_of_submission(journal: Journ
             Write(key, seq, 1, line(seq), done=lambda error, n=number: note(n, error))  # type: ignore[misc]
         )
     assert order == []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         await finished.wait()
 
     assert order == [(number, None) for number in range(300)]

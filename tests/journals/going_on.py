@@ -14,7 +14,7 @@ from tests.support.journals import stored_entries
 
 __all__ = ["go_on", "outcome_of"]
 
-PATIENCE_S = 40.0
+PATIENCE_S = 120.0
 
 
 async def go_on(talk: Talk) -> None:

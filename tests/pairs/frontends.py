@@ -23,6 +23,7 @@ from tests.support import herm_client, strictness
 from tests.support.engine_client import EngineClient, EngineEvent, Expect
 from tests.support.eve_client import EveClient
 from tests.support.herm_client import HermClient
+from tests.support.waiting import SOON_S
 
 __all__ = [
     "FRONTENDS",
@@ -36,9 +37,6 @@ __all__ = [
     "Seen",
     "Tool",
 ]
-
-SOON_S = 20.0
-"""An answer that must come soon, on a machine that does much else."""
 
 
 class Refusal(Exception):

@@ -20,6 +20,7 @@ from adapters.state import BLOCK_TEXT
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.faults import Faults, Garbage, Status
 from tests.support.serving import served
+from tests.support.waiting import SOON_S
 from tests.support.watched import Watched, watched
 
 FILE = "data:image/png;base64," + "A" * (8 * 2**20)
@@ -49,7 +50,7 @@ async def conversation(dragoman: Watched) -> list[dict[str, Any]]:
     base = f"{dragoman.url}/as/eve/to/lab/eve/v1/session"
     async with dragoman.http.post(base, json={"message": "script: text"}) as response:
         session = (await response.json())["sessionId"]
-    async with asyncio.timeout(60), dragoman.http.get(f"{base}/{session}/stream") as response:
+    async with asyncio.timeout(SOON_S), dragoman.http.get(f"{base}/{session}/stream") as response:
         async for line in response.content:
             if line.startswith(b'{"type":"session.waiting"'):
                 break
@@ -136,20 +137,20 @@ TAKEN: dict[str, tuple[str, bytes, int, str, str]] = {
 
 
 @pytest.mark.parametrize("what", TAKEN)
-async def test_a_frame_with_a_long_text_is_taken_calmly(tmp_path: Path, what: str) -> None:
+async def test_a_frame_with_a_long_text_is_taken(tmp_path: Path, what: str) -> None:
     dialect, data, place, type_, member = TAKEN[what]
-    async with slipped(tmp_path, dialect, data, place) as dragoman, dragoman.calm():
+    async with slipped(tmp_path, dialect, data, place) as dragoman:
         events = await conversation(dragoman)
     said = [json.dumps(event[member]) for event in events if event["type"] == type_]
     assert any(json.dumps(LONG)[1:-1] in one for one in said)
     assert not [event for event in events if event["type"] == "error.reported"]
 
 
-async def test_a_text_that_is_json_is_shown_by_the_engine_face_calmly(tmp_path: Path) -> None:
+async def test_a_text_that_is_json_is_shown_by_the_engine_face(tmp_path: Path) -> None:
     said = "[" + "[]," * 340_000 + "[]]"
     block = {"block_index": 0, "block_type": "text"}
     data = engine("text_delta", text=said) + engine("content_block_stop", **block)
-    async with slipped(tmp_path, "engine", data, 2) as dragoman, dragoman.calm():
+    async with slipped(tmp_path, "engine", data, 2) as dragoman:
         url = f"{dragoman.url}/as/engine/to/lab/execute"
         body = {"message": "script: text", "task_id": "t-1"}
         async with dragoman.http.post(url, json=body) as response:
@@ -157,13 +158,13 @@ async def test_a_text_that_is_json_is_shown_by_the_engine_face_calmly(tmp_path: 
     assert said.encode() in shown
 
 
-async def test_a_block_without_an_end_is_cut_into_blocks_that_are_taken_calmly(
+async def test_a_block_without_an_end_is_cut_into_blocks_that_are_taken(
     tmp_path: Path,
 ) -> None:
     """No frame of it is too large; all of it is."""
     pieces = [f"{number}: {words(400_000)}" for number in range(16)]
     data = b"".join(engine("text_delta", text=piece) for piece in pieces)
-    async with slipped(tmp_path, "engine", data, 4) as dragoman, dragoman.calm():
+    async with slipped(tmp_path, "engine", data, 4) as dragoman:
         base = f"{dragoman.url}/as/eve/to/lab/eve/v1/session"
         async with dragoman.http.post(base, json={"message": "script: text"}) as response:
             session = (await response.json())["sessionId"]
@@ -199,7 +200,7 @@ async def heard(dragoman: Watched, path: str, end: bytes, ready: asyncio.Barrier
     return said
 
 
-async def test_many_who_read_a_long_text_hold_up_nobody(tmp_path: Path) -> None:
+async def test_many_who_read_a_long_text_get_all_of_it(tmp_path: Path) -> None:
     dialect, data, place, *_ = TAKEN["a piece of text"]
     async with slipped(tmp_path, dialect, data, place, stream=2) as dragoman:
         base = f"{dragoman.url}/as/eve/to/lab/eve/v1/session"
@@ -217,17 +218,16 @@ async def test_many_who_read_a_long_text_hold_up_nobody(tmp_path: Path) -> None:
         }
         each = 12
         ready = asyncio.Barrier(each * len(streams) + 1)
-        async with asyncio.timeout(50), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
             reading = {
                 path: [group.create_task(heard(dragoman, path, end, ready)) for _ in range(each)]
                 for path, end in streams.items()
             }
             await ready.wait()
-            async with dragoman.calm():
-                more = {"message": "script: text", "continuationToken": made["continuationToken"]}
-                async with dragoman.http.post(f"{base}/{session}", json=more) as response:
-                    assert response.status < 300, await response.text()
-                await asyncio.wait([task for tasks in reading.values() for task in tasks])
+            more = {"message": "script: text", "continuationToken": made["continuationToken"]}
+            async with dragoman.http.post(f"{base}/{session}", json=more) as response:
+                assert response.status < 300, await response.text()
+            await asyncio.wait([task for tasks in reading.values() for task in tasks])
     # A Herm's blocks have 20,000 characters each.
     piece = json.dumps(LONG[:19_000], ensure_ascii=False).encode()[1:-1]
     for tasks in reading.values():
@@ -290,11 +290,11 @@ REFUSED: dict[str, tuple[str, bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-async def test_a_frame_with_too_much_in_it_is_told_of_and_skipped_calmly(
+async def test_a_frame_with_too_much_in_it_is_told_of_and_skipped(
     tmp_path: Path, what: str
 ) -> None:
     dialect, data, place, why = REFUSED[what]
-    async with slipped(tmp_path, dialect, data, place) as dragoman, dragoman.calm():
+    async with slipped(tmp_path, dialect, data, place) as dragoman:
         events = await conversation(dragoman)
     told = [event["message"] for event in events if event["type"] == "error.reported"]
     assert [text for text in told if text.endswith(why)] == told
@@ -303,12 +303,12 @@ async def test_a_frame_with_too_much_in_it_is_told_of_and_skipped_calmly(
     assert [event["outcome"] for event in events if event["type"] == "turn.ended"] == ["completed"]
 
 
-async def test_a_file_that_an_eve_shows_again_is_left_out_of_its_frame_calmly(
+async def test_a_file_that_an_eve_shows_again_is_left_out_of_its_frame(
     tmp_path: Path,
 ) -> None:
     part = {"type": "file", "mediaType": "image/png", "url": FILE}
     data = eve("message.received", message="Look.", parts=[{"type": "text", "text": "Look."}, part])
-    async with slipped(tmp_path, "eve", data, 5) as dragoman, dragoman.calm():
+    async with slipped(tmp_path, "eve", data, 5) as dragoman:
         events = await conversation(dragoman)
     told = [event["message"] for event in events if event["type"] == "error.reported"]
     assert told == [f"eve: {len(FILE)} bytes of files were left out of a frame"]
@@ -316,10 +316,10 @@ async def test_a_file_that_an_eve_shows_again_is_left_out_of_its_frame_calmly(
     assert any(block.get("media_type") == "image/png" for content in heard for block in content)
 
 
-async def test_a_refusal_with_too_many_values_is_told_by_its_begin_calmly(tmp_path: Path) -> None:
+async def test_a_refusal_with_too_many_values_is_told_by_its_begin(tmp_path: Path) -> None:
     body = b"[" + b"[]," * 1_200_000 + b"[]]"
     slip = slipped(tmp_path, "engine", body, None)
-    async with slip as dragoman, dragoman.calm():
+    async with slip as dragoman:
         events = await conversation(dragoman)
     (settled,) = (event for event in events if event["type"] == "input.settled")
     assert settled["outcome"] == "refused"

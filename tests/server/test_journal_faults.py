@@ -363,13 +363,13 @@ async def test_a_server_without_descriptors_says_so_and_serves_again_when_there_
         port = int(url.rpartition(":")[2])
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
         assert child.stderr is not None
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SOON_S):
             line = json.loads(await child.stderr.readline())
         assert (line["level"], line["logger"]) == ("error", "proxy.descriptors")
         assert f"no file descriptor is left (limit {most})" in line["message"]
         for _, writer in held:
             writer.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SOON_S):
             line = json.loads(await child.stderr.readline())
             assert line["message"] == "there are file descriptors again"
             async with http.get(f"{url}/healthz") as response:
@@ -430,7 +430,7 @@ async def test_what_runs_is_whole_and_new_work_is_refused_while_clients_hold_all
         for _ in range(40):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             clients.callback(writer.close)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SOON_S):
             said = [json.loads(await child.stderr.readline())]
         assert f"no file descriptor is left (limit {most})" in said[0]["message"]
 
@@ -709,7 +709,7 @@ async def test_a_clock_that_is_set_back_in_a_turn_delays_nothing_and_no_time_dec
         seen = len(session.log)
         await until(lambda seen=seen: len(session.log) > seen or reading.done())  # type: ignore[misc]
         set_clock(-3600)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(SOON_S):
         assert (await reading).text
     row = await running.sessions.journal.session(session.session_id)
     ats = [

@@ -28,6 +28,7 @@ from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm import HERM
 from tests.support.serving import served
+from tests.support.waiting import SOON_S
 from tests.support.watched import Watched, watched
 
 SIZE = 25_000_000
@@ -88,7 +89,7 @@ class Lab:
 
     async def over(self, session: str, turns: int) -> None:
         """Wait until a session has had so many turns."""
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(SOON_S):
             while True:
                 body = await self.dragoman.get(f"/api/v1/sessions/{session}/events")
                 if body.count(b'"type":"turn.ended"') >= turns:
@@ -148,12 +149,12 @@ TAKERS: dict[str, tuple[str, Generation]] = {
 
 @pytest.mark.parametrize("name", TAKERS)
 @pytest.mark.parametrize("before", ["", "data:image/png;base64,"])
-async def test_a_file_from_an_eve_frontend_reaches_the_backend_calmly(
+async def test_a_file_from_an_eve_frontend_reaches_the_backend(
     tmp_path: Path, name: str, before: str
 ) -> None:
     dialect, generation = TAKERS[name]
     message = eve_message(before + encoded())
-    async with lab(tmp_path, dialect, generation=generation) as it, it.dragoman.calm():
+    async with lab(tmp_path, dialect, generation=generation) as it:
         session = await it.eve(message)
         await it.over(session["sessionId"], 1)
         # One more, in a session that the backend knows.
@@ -167,18 +168,18 @@ async def test_a_file_from_an_eve_frontend_reaches_the_backend_calmly(
 
 
 @pytest.mark.parametrize("name", TAKERS)
-async def test_a_file_from_an_engine_frontend_reaches_the_backend_calmly(
+async def test_a_file_from_an_engine_frontend_reaches_the_backend(
     tmp_path: Path, name: str
 ) -> None:
     dialect, generation = TAKERS[name]
-    async with lab(tmp_path, dialect, generation=generation) as it, it.dragoman.calm():
+    async with lab(tmp_path, dialect, generation=generation) as it:
         for _ in range(2):
             assert b'"phase":"completed"' in await it.engine(engine_message())
     assert [files_in(body, dialect) for body in it.sent()] == [[("image/png", file())]] * 2
 
 
-async def test_a_file_that_no_herm_takes_is_refused_calmly(tmp_path: Path) -> None:
-    async with lab(tmp_path, "herm") as it, it.dragoman.calm():
+async def test_a_file_that_no_herm_takes_is_refused(tmp_path: Path) -> None:
+    async with lab(tmp_path, "herm") as it:
         for path, body in (
             ("eve/to/lab/eve/v1/session", {"message": eve_message(encoded())}),
             ("engine/to/lab/execute", engine_message()),
@@ -190,29 +191,29 @@ async def test_a_file_that_no_herm_takes_is_refused_calmly(tmp_path: Path) -> No
     assert it.sent() == []
 
 
-async def test_a_file_that_waits_for_its_turn_is_sent_calmly_after_a_restart(
+async def test_a_file_that_waits_for_its_turn_is_sent_after_a_restart(
     tmp_path: Path,
 ) -> None:
     app = BACKENDS["eve"](Options(pace=1.0, generation="T"))
     async with served(app) as url:
         table = f'[[backends]]\nname = "lab"\ndialect = "eve"\nurl = "{url}"\n'
-        async with watched(tmp_path, table) as dragoman, dragoman.calm():
+        async with watched(tmp_path, table) as dragoman:
             it = Lab(dragoman, app[EVE])
             session = await it.eve("script: slow 60")
             await it.eve(eve_message(encoded()), session)
             assert it.sent() == []
         # It was killed; the message is in its journal, and its file.
-        async with watched(tmp_path, table) as dragoman, dragoman.calm():
+        async with watched(tmp_path, table) as dragoman:
             it = Lab(dragoman, app[EVE])
             await it.over(session["sessionId"], 2)
     assert [files_in(body, "eve") for body in it.sent()] == [[("image/png", file())]]
 
 
-async def test_a_file_that_an_eve_wants_again_is_kept_and_sent_calmly(tmp_path: Path) -> None:
+async def test_a_file_that_an_eve_wants_again_is_kept_and_sent(tmp_path: Path) -> None:
     text = b'{"ok":false,"code":"SESSION_NOT_READY","error":"Wait."}'
     refusal = Status(409, body=text)
     faults = Faults({("message", 2): refusal, ("message", 3): refusal})
-    async with lab(tmp_path, "eve", generation="T", faults=faults) as it, it.dragoman.calm():
+    async with lab(tmp_path, "eve", generation="T", faults=faults) as it:
         session = await it.eve("script: text")
         await it.over(session["sessionId"], 1)
         await it.eve(eve_message(encoded()), session)

@@ -14,6 +14,7 @@ from yarl import URL
 from proxy.server import TAKEN_AT_ONCE, serve
 from proxy.settings import Settings
 from tests.support.ports import HOST, free_port
+from tests.support.waiting import SOON_S
 
 MANY = 8 * TAKEN_AT_ONCE
 
@@ -23,7 +24,7 @@ async def test_many_more_connections_may_wait_than_are_taken_at_once() -> None:
     said: asyncio.Queue[str] = asyncio.Queue()
     stop = asyncio.Event()
     settings = Settings.model_validate(tables)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         group.create_task(serve(settings, ready=said.put_nowait, stop=stop))
         url = URL((await said.get()).split()[-1])
         with contextlib.ExitStack() as stack:

@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -39,9 +38,6 @@ from tests.support.waiting import SOON_S, until
 LATER = SlowHead(600.0)
 # The frames of `approve` up to its request are nine: the stream does not tell of its answer.
 UNTOLD = {("execute", 1): Stall(after_event=9)}
-
-# What is slow then is a machine that does much else, not the stop.
-LATE_S = 3.0
 
 
 class Server:
@@ -85,10 +81,9 @@ class Server:
                     return
         raise AssertionError("it does not listen")
 
-    def tell(self, number: signal.Signals = signal.SIGTERM) -> float:
-        """Send a signal; returns when that was."""
+    def tell(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal."""
         self.child.send_signal(number)
-        return time.monotonic()
 
     async def over(self) -> tuple[int, str]:
         """Wait for its end; return exit status and log."""
@@ -191,15 +186,14 @@ async def test_a_stop_waits_for_the_answer_to_a_command_and_refuses_what_is_new(
 
 
 async def stopped_while_answering(
-    running: Running, server: Server, *, status: int, seconds: float
+    running: Running, server: Server, *, status: int
 ) -> tuple[EveSession, str]:
     """Stop while an answer is on its way; returns the session and the log of the server."""
     session, request = await paused(running, server)
     await session.respond(request, "approve")
     await until(lambda: bool(running.requests("respond")))
-    told = server.tell()
+    server.tell()
     ended, log = await server.over()
-    assert time.monotonic() - told < seconds + LATE_S
     assert ended == status, log
     return session, log
 
@@ -219,7 +213,7 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
     faults = Faults({**UNTOLD, ("respond", 1): Silence(done=True)})
     running = await run(engine={"faults": faults})
     async with served(tmp_path, running, shutdown_seconds=4.0) as server:
-        session, log = await stopped_while_answering(running, server, status=0, seconds=4.0)
+        session, log = await stopped_while_answering(running, server, status=0)
         assert "cut off" in log
         assert settled_inputs(await server.stored(session.session_id)) == ["taken"]
         await check_goes_on(server, session)
@@ -240,7 +234,7 @@ async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, b
     running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): Silence(done=True)})})
     hanging = f"import asyncio, time\n{before}"
     async with served(tmp_path, running, shutdown_seconds=2.0, before=hanging) as server:
-        session, log = await stopped_while_answering(running, server, status=1, seconds=2.0)
+        session, log = await stopped_while_answering(running, server, status=1)
         assert "did not stop within" in log
         # As after a crash: nothing that was acknowledged is lost, and the command has its answer.
         await check_goes_on(server, session)
@@ -306,11 +300,13 @@ async def test_a_stop_with_idle_streams_is_quick_and_ends_them_in_order(
             await stack.enter_async_context(running.http.get(f"{server.url}{path}"))
             for _ in range(50)
         ]
-        told = server.tell(number)
+        server.tell(number)
         bodies = await asyncio.gather(*(stream.read() for stream in streams))
         assert len({body.replace(b"\n\n", b"\n") for body in bodies}) == 1
-        assert (await server.over())[0] == 0
-        assert time.monotonic() - told < 5.0
+        status, log = await server.over()
+        assert status == 0, log
+        # Nothing had to be waited for until the time was over.
+        assert "cut off" not in log
 
 
 # Clients that read a running turn, and come back by the rules of their pages.

@@ -7,6 +7,8 @@ import asyncio
 from multidict import CIMultiDict
 from yarl import URL
 
+from tests.support.waiting import SOON_S
+
 __all__ = ["exchange", "sent"]
 
 
@@ -16,7 +18,7 @@ async def sent(url: str, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
         writer.write(request)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SOON_S):
             return await reader.read()
     finally:
         writer.close()

@@ -9,8 +9,8 @@ from proxy.session import Session
 
 __all__ = ["SOON_S", "idle", "moves", "settled", "until"]
 
-SOON_S = 30.0
-"""An answer that must come soon, on a machine that does much else."""
+SOON_S = 120.0
+"""After so long something that must come soon counts as missing, on the slowest machine too."""
 
 
 async def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:

@@ -65,18 +65,6 @@ class Watched:
             assert response.status == 200, await response.text()
             return await response.read()
 
-    @contextlib.asynccontextmanager
-    async def calm(self) -> AsyncIterator[None]:
-        """Fail where a turn takes more CPU than the bound meanwhile."""
-        before = await self.turns()
-        yield
-        after = await self.turns()
-        over = after.over - before.over
-        assert not over, (
-            f"{over} of {after.all - before.all} turns took more than {BOUND * 1000:.0f} ms, "
-            f"the longest so far {after.longest * 1000:.1f} ms"
-        )
-
     def peak(self) -> int:
         """The most memory that it has had so far, in bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from proxy.upstream.body import MOST_BYTES, Body, Work
 from tests.support.origin import head, serve_origin
-from tests.support.waiting import until
+from tests.support.waiting import SOON_S, until
 
 CHUNKED = head("200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked")
 PLAIN = head("200 OK", "Content-Type: text/event-stream")
@@ -34,7 +34,7 @@ async def answered(
     """The head of an answer whose body `serve` writes."""
     async with serve_origin() as origin, aiohttp.ClientSession() as http:
         origin.answers = [serve]  # type: ignore[list-item]
-        async with asyncio.timeout(20), http.get(origin.url) as response:
+        async with asyncio.timeout(SOON_S), http.get(origin.url) as response:
             yield response
 
 

@@ -194,7 +194,7 @@ async def test_answers_that_never_arrived_are_asked_for_again(
     given = answers(turn, 0, 1)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs, 10.0)
+    await until(lambda: not live.state.inputs)
     outcomes = [e.outcome for e in await log(house, session, ev.InputSettled)]
     assert outcomes == ["taken", "unknown", "unknown"]
     await session.read_turn()
@@ -221,13 +221,13 @@ async def test_a_batch_is_done_once_wherever_a_crash_comes(
         with contextlib.suppress(aiohttp.ClientError, Refused):
             await posting
         live = await house.live(session.session_id)
-        await until(lambda live=live: _decided(live), 10.0)  # type: ignore[misc]
+        await until(lambda live=live: _decided(live))  # type: ignore[misc]
         session = house.eve(generation).attach(session.session_id)
         if live.state.interactions:
             # It never left, and both are asked again.
             assert responses(house, generation) == []
             await session.respond_all(given)
-        await until(lambda live=live: live.idle, 10.0)  # type: ignore[misc]
+        await until(lambda live=live: live.idle)  # type: ignore[misc]
         assert [len(r) for r in responses(house, generation)] == [2], writes
         resolved = await log(house, session, ev.InteractionResolved)
         assert sorted(e.outcome for e in resolved) == ["approved", "denied"]

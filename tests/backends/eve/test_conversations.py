@@ -17,7 +17,7 @@ from tests.support.engine_client import EngineEvent, EngineTurn
 from tests.support.eve_client import EveSession, Style, TurnResult
 from tests.support.houses import GENERATIONS, Eves
 from tests.support.journals import UntoldJournal
-from tests.support.waiting import until
+from tests.support.waiting import SOON_S, until
 
 SCRIPTS = (
     ("text", (), "Basil likes six hours of sun"),
@@ -106,7 +106,7 @@ async def test_a_child_is_read_as_a_session_of_its_own(serve: Serve, generation:
     turn = await session.read_turn()
     (called,) = turn.data("subagent.called")
     child = client.child(called["childSessionId"])
-    async with asyncio.timeout(5), aclosing(child.stream(0)) as records:
+    async with asyncio.timeout(SOON_S), aclosing(child.stream(0)) as records:
         async for record in records:
             if record["type"] == "message.completed":
                 assert record["data"]["message"] == "The north tower is 84 m tall."
@@ -127,7 +127,7 @@ async def test_a_cancel_stops_a_turn_also_before_it_began(serve: Serve, generati
     house = await serve(pace=0.05)
     session = await house.eve(generation).create("script: slow 4000")
     assert await session.cancel() == "accepted"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         turn = await session.read_turn()
     assert turn.types[-2:] == ["turn.cancelled", "session.waiting"]
 
@@ -143,7 +143,7 @@ async def test_the_first_message_after_a_cancelled_approval_is_answered(
     assert await session.cancel() == "accepted"
     await until(lambda: live.idle)
     accepted = await session.send("hello")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         turn = await session.read_turn(accepted)
     if generation != "S2" and "alone" in (turn.text or ""):
         # What the agent says of the refusal, before the cancel reaches it, is its own turn; clients

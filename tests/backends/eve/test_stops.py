@@ -18,7 +18,7 @@ from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession, Refused
 from tests.support.herm_client import HermClient
 from tests.support.houses import GENERATIONS, Eves
-from tests.support.waiting import until
+from tests.support.waiting import SOON_S, until
 
 pytestmark = pytest.mark.parametrize("generation", GENERATIONS)
 
@@ -58,7 +58,7 @@ async def test_a_stop_holds_however_early_it_comes(
     session = await house.eve(generation).create("script: slow 4000")
     await moment(house, generation, when)
     assert await session.cancel() == "accepted"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         turn = await session.read_turn()
     assert turn.types[-2:] == ["turn.cancelled", "session.waiting"]
     again = await session.send("still there?")
@@ -76,7 +76,7 @@ async def test_a_stop_of_a_herm_frontend_holds_however_early_it_comes(
     await moment(house, generation, when)
     await client.post(session, {"type": "user.interrupt"})
     live = await house.live(session)
-    await until(lambda: not (live.state.inputs or live.state.busy), 10)
+    await until(lambda: not (live.state.inputs or live.state.busy))
     events = await house.log(session)
     assert [e.outcome for e in events if isinstance(e, ev.TurnEnded)] == ["interrupted"]
 
@@ -90,7 +90,7 @@ async def test_a_stop_is_not_lost_in_a_restart_before_its_turn_began(
     assert await session.cancel() == "accepted"
     await house.restart()
     session.client.host = house.eve(generation).host
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         turn = await session.read_turn()
     assert turn.types[-2:] == ["turn.cancelled", "session.waiting"]
 

@@ -167,7 +167,7 @@ async def test_the_list_tells_what_became_of_answers_whose_reply_is_lost(
     session, given = await asked(house)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs, 10.0)
+    await until(lambda: not live.state.inputs)
     outcomes = [e.outcome for e in await log(house, session.session_id, ev.InputSettled)]
     assert outcomes == (["taken"] * 3 if done else ["taken", "refused", "refused"])
     if not done:
@@ -190,12 +190,12 @@ async def test_a_batch_is_done_once_wherever_a_crash_comes(serve: Serve, confirm
         with contextlib.suppress(aiohttp.ClientError, eve_client.Refused):
             await posting
         live = await house.live(session.session_id)
-        await until(lambda live=live: _decided(live), 10.0)  # type: ignore[misc]
+        await until(lambda live=live: _decided(live))  # type: ignore[misc]
         if live.state.interactions:
             # It never left, and both are asked again.
             assert responses(house) == []
             await session.respond_all(given)
-        await until(lambda live=live: live.idle, 10.0)  # type: ignore[misc]
+        await until(lambda live=live: live.idle)  # type: ignore[misc]
         assert [len(r) for r in responses(house)] == [2], writes
         resolved = await log(house, session.session_id, ev.InteractionResolved)
         assert sorted(event.outcome for event in resolved) == ["approved", "denied"]

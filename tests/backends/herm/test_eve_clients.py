@@ -9,7 +9,7 @@ import pytest
 from tests.backends.herm.conftest import Serve
 from tests.support.eve_client import EveSession, Form, Style
 from tests.support.houses import HermAndEngine
-from tests.support.waiting import until
+from tests.support.waiting import SOON_S, until
 
 STYLES: tuple[Style, ...] = ("T", "S1", "S")
 
@@ -24,7 +24,7 @@ async def asked(house: HermAndEngine, style: Style) -> EveSession:
 async def answered(session: EveSession, words: str) -> None:
     """Say something, and read it answered by the first read that is made for it."""
     accepted = await session.send(words)
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(SOON_S):
         turn = await session.read_turn(accepted)
     assert f"“{words}”" in (turn.text or ""), turn.types
 

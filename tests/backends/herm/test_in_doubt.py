@@ -72,7 +72,7 @@ async def test_a_message_waits_until_the_one_before_is_found_or_refused(
     live = await house.live(session)
     for words in ("One", "Two", "Three", "Four", "Five"):
         await live.submit([message(words, "queue")], by="ann", face="eve")
-    await until(lambda: live.idle, 10.0)
+    await until(lambda: live.idle)
     assert said(house) == ["One", "Three", "Four", "Five"]
     assert await settled(house, session) == ["taken", "refused", "taken", "taken", "taken"]
     assert len(house.posts()) == 5
@@ -93,10 +93,10 @@ async def test_what_waits_only_behind_a_message_goes_when_that_is_withdrawn(
         *await live.submit([message("Two", "queue")], by="ann", face="eve"),
         *await live.submit([message("Three", "withdraw")], by="ann", face="eve"),
     ]
-    await until(lambda: ids[0] not in live.state.inputs, 10.0)
+    await until(lambda: ids[0] not in live.state.inputs)
     assert [row.command_id for row in live.queued()] == ids[1:]
     await live.withdraw(ids[1], by="ann")
-    await until(lambda: live.idle, 10.0)
+    await until(lambda: live.idle)
     assert said(house) == ["script: approve", "Three"]
 
 

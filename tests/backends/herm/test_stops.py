@@ -11,7 +11,7 @@ from proxy.scripted.faults import Faults, SlowHead, Status
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Refused, message
 from tests.support.houses import HermAndEngine
-from tests.support.waiting import settled, until
+from tests.support.waiting import SOON_S, settled, until
 
 LATE = 0.2
 """Seconds that the scripted Herm takes to make a session, or to answer a message."""
@@ -29,7 +29,7 @@ async def test_a_stop_holds_however_early_it_comes(serve: Serve, route: str) -> 
     await client.say(session, "script: slow 4000")
     await client.post(session, {"type": "user.interrupt"})
     live = await house.live(session)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         await settled(live)
     events = await house.log(session)
     assert [e.outcome for e in events if isinstance(e, ev.TurnEnded)] == ["interrupted"]
@@ -89,7 +89,7 @@ async def test_a_reset_does_not_wait_for_a_message_that_the_herm_refuses_for_now
     if first == "message":
         await until(lambda: len(house.posts()) == 3)
     # Else it comes before the first refusal.
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SOON_S):
         assert await session.reset() == "reset"
     live = await house.live(session.session_id)
     outcomes = {e.outcome for e in await house.log(live.id) if isinstance(e, ev.InputSettled)}

@@ -179,7 +179,7 @@ async def test_a_crash_at_any_write_leaves_one_message_and_a_whole_log(
                 for e in await house.log(session)
             )
             continue
-        await until(lambda live=live: bool(live.state.interactions), 5.0)  # type: ignore[misc]
+        await until(lambda live=live: bool(live.state.interactions))  # type: ignore[misc]
         (open_,) = live.open_interactions()
         await client.post(session, {**ALLOW, "tool_use_id": open_.call_id})
         await until(lambda live=live: not live.state.busy)  # type: ignore[misc]

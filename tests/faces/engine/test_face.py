@@ -31,7 +31,7 @@ from tests.support.engine_client import (
 from tests.support.engine_variants import VARIANTS
 from tests.support.keys import key_of
 from tests.support.serving import HOST
-from tests.support.waiting import until
+from tests.support.waiting import SOON_S, until
 
 SCRIPTS = {
     "text": "completed",
@@ -621,7 +621,7 @@ async def test_a_turn_of_an_eve_frontend_is_in_replay_and_its_request_is_answere
     async with face.http.post(eve, json={"message": "script: approve"}) as response:
         session_id = (await response.json())["sessionId"]
     client = face.client()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         while not (records := await client.pending()):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
     assert records[0]["task_id"] == session_id

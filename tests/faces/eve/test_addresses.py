@@ -35,6 +35,7 @@ from tests.support.eve_client import EveClient
 from tests.support.keys import key_of
 from tests.support.ports import free_port
 from tests.support.serving import HOST, served
+from tests.support.waiting import SOON_S
 
 RECORDED = Path(__file__).parents[3] / "fixtures/wire/eve"
 PLACES = ("base", "root")
@@ -146,7 +147,7 @@ class House:
 
 async def until(stream: AsyncIterator[dict[str, Any]], kind: str) -> dict[str, Any]:
     """Read to the next record of a type and return its data."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(SOON_S):
         async for record in stream:
             if record["type"] == kind:
                 data: dict[str, Any] = record["data"]
@@ -282,7 +283,7 @@ async def test_strangers_hold_a_limited_number_of_connections_to_a_backend() -> 
             async with http.post(url, json={}) as answer:
                 return answer.status, answer.headers.get("Retry-After")
 
-        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
             held = [group.create_task(call_back("b")) for _ in range(MOST_STRANGERS)]
             for _ in held:
                 await waiting.acquire()
@@ -399,7 +400,7 @@ async def test_a_create_with_the_header_joins_what_another_frontend_began(place:
             assert (answer.status, (await answer.json())["sessionId"]) == (202, joined["sessionId"])
         live_at = f"{address}/stream?startIndex={len(first)}"
         rest: list[dict[str, Any]] = []
-        async with asyncio.timeout(10), house.http.get(live_at) as stream:
+        async with asyncio.timeout(SOON_S), house.http.get(live_at) as stream:
             async for line in stream.content:
                 rest += [json.loads(line)] if line.strip() else []
                 if rest and rest[-1]["type"] == "session.waiting":

@@ -18,6 +18,7 @@ from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.support.engine_variants import LEAST, VARIANTS
 from tests.support.eve_client import EveSession, Form, Style, TurnResult
 from tests.support.running import Run, Running
+from tests.support.waiting import SOON_S
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,7 +318,7 @@ async def test_who_speaks_while_an_approval_stays_open_is_not_kept_waiting(
     # An Engine withdraws nothing: both messages wait until the turn is over.
     for words in ("hello", "hello again"):
         accepted = await session.send(words)
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(SOON_S):
             meanwhile = await session.read_turn(accepted)
         assert (meanwhile.status, meanwhile.text) == ("waiting", None)
     await session.respond(request["requestId"], "approve")

@@ -13,6 +13,7 @@ from yarl import URL
 from tests.support.eve_client import EveSession, Refused
 from tests.support.running import Run, Running
 from tests.support.serving import HOST
+from tests.support.waiting import SOON_S
 
 KIB = 1024
 
@@ -346,7 +347,7 @@ async def test_bytes_that_are_no_http_close_their_own_connection_only(run: Run) 
         reader, writer = await asyncio.open_connection(HOST, running.port)
         writer.write(raw)
         writer.write_eof()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SOON_S):
             await reader.read()
         writer.close()
         await writer.wait_closed()
