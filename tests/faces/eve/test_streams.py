@@ -19,7 +19,7 @@ from adapters import events as ev
 from adapters.base import Call
 from adapters.errors import NotSupported
 from adapters.eve import wire
-from proxy import hub
+from proxy import hub, streams
 from proxy.errors import JournalUnavailable
 from proxy.faces import reading
 from proxy.faces.visit import Visit
@@ -135,26 +135,22 @@ async def test_a_reader_that_stops_reading_costs_its_buffer_and_holds_up_nobody(
 
 
 async def test_a_reader_that_never_reads_is_given_up(
-    run: Run, caplog: pytest.LogCaptureFixture
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = await run(settings={"server": {"write_timeout_seconds": 0.1}})
     session = await running.eve().create(LONG)
-    live = await running.live(session.session_id)
-    await settled(live)
-    feed = live.feed("eve")
-    came = asyncio.Event()
+    await settled(await running.live(session.session_id))
+    readers: list[Reader] = []
 
-    class Noting(set[Reader]):
-        # It may have come and gone before a busy machine looks.
-        def add(self, reader: Reader) -> None:
-            super().add(reader)
-            came.set()
+    def noted(*args: Any, **options: Any) -> Reader:
+        readers.append(Reader(*args, **options))
+        return readers[-1]
 
-    feed.readers = Noting(feed.readers)
+    monkeypatch.setattr(streams, "Reader", noted)
     async with stalled(running, session.session_id) as slow:
-        async with asyncio.timeout(SOON_S):
-            await came.wait()
-        await until(lambda: not feed.readers)
+        await until(lambda: bool(readers) and readers[0].transport.is_closing())
+        live = await running.live(session.session_id)
+        await until(lambda: not live.feed("eve").readers)
         body = await slow.read(lambda _: False)
         assert slow.closed
         assert not over(body)
