@@ -39,12 +39,10 @@ from tests.support.ports import HOST, free_port
 from tests.support.strictness import ProtocolViolation
 
 GENERATIONS: dict[str, Generation] = {"0.30.8": "T", "0.80.1": "S2"}
-# Building an agent takes 12 s on two cores that do nothing else, 45 s on busy ones.
-START_S = 180.0
-# The longest scenario took 33 s on two cores that played four of them at a time.
-SCENE_S = 60.0
-# The whole of `make peers`, installation and the part `clients` included.
-BUDGET_S = 1500.0
+# Only what hangs takes longer: building an agent takes 12 s on two cores that do nothing else, 45 s
+# on busy ones, and the longest scenario took 33 s with four of them at a time.
+START_S = 600.0
+SCENE_S = 300.0
 # Conversations at a time. With several 0.30.8 loses children ("Hook not found") and takes half a
 # minute for a turn, with any client; two cores are busy with this.
 JOBS = {"0.30.8": 1, "0.80.1": 2}
@@ -52,9 +50,9 @@ JOBS = {"0.30.8": 1, "0.80.1": 2}
 # again: one that has played hundreds of scenarios gives up after 30 s on a busy machine. So it
 # begins anew after so many, and a scenario in which it loses a child by itself is played again.
 RENEWED_AFTER = 50
-TRIES = 3
+TRIES = 5
 # A child process that was told to stop and does not is killed.
-STOP_S = 10.0
+STOP_S = 60.0
 
 
 class Program:
@@ -346,7 +344,6 @@ async def drive(found: Unmodified, root: Path, options: argparse.Namespace, url:
     env = {
         "EVE_HOST": f"{url}/as/eve/to/eve-{found.generation}",
         "EVE_SCRIPTS": json.dumps(SCRIPTS),
-        "PEERS_STARTED": str(time.time()),
     }
     program = Program(arguments, root, env)
     await program.start()
@@ -580,24 +577,6 @@ async def run(
     return failed
 
 
-async def in_time(
-    options: argparse.Namespace,
-    chosen: Sequence[Play],
-    compared: Sequence[Comparison],
-    clients: Sequence[Unmodified],
-    seconds: float,
-) -> int:
-    """Play all, or fail when the time is over."""
-    budget = asyncio.timeout(seconds)
-    try:
-        async with budget:
-            return await run(options, chosen, compared, clients)
-    except TimeoutError as error:
-        why = f"over the budget of {BUDGET_S:.0f} s" if budget.expired() else str(error)
-        print(f"FAIL {why}")
-        return number_of(chosen, compared, clients)
-
-
 def number_of(
     chosen: Sequence[Play], compared: Sequence[Comparison], clients: Sequence[Unmodified]
 ) -> int:
@@ -628,10 +607,14 @@ def main() -> None:
         return
     if not count:
         sys.exit("nothing has that name")
-    started = float(os.environ.get("PEERS_STARTED", time.time()))
-    left = started + BUDGET_S - time.time()
-    failed = asyncio.run(in_time(options, chosen, compared, clients, left))
-    print(f"{time.time() - started:.0f} s")
+    started = time.monotonic()
+    try:
+        failed = asyncio.run(run(options, chosen, compared, clients))
+    except TimeoutError as error:
+        # A server does not start.
+        print(f"FAIL {error}")
+        failed = count
+    print(f"{time.monotonic() - started:.0f} s")
     print(f"{count - failed} passed, {failed} failed on real servers")
     sys.exit(1 if failed else 0)
 

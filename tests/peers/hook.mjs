@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { checkLog, ofType, optionLike, POSITIVE, received, theAction } from "./log.mjs";
 
-const RENDER_LIMIT_MS = 15_000;
+const RENDER_LIMIT_MS = 120_000; // what is not there by then never comes
 
 const textOf = (message) =>
   message.parts

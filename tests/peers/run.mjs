@@ -13,15 +13,16 @@ import { parseArgs } from "node:util";
 
 import { SCENARIOS } from "./conversation.mjs";
 
-const BUDGET_S = 480; // the whole of `make peers`, installation included
-const START_LIMIT_MS = 30_000;
+// Only a process that hangs is as slow: the machine may have much else to do.
+const START_LIMIT_MS = 600_000;
+const STOP_LIMIT_MS = 60_000;
 const LISTENING = /^listening on (http:\/\/\S+)/;
 const MAIN_ROUTE = "engine";
 const GENERATIONS = { "0.30.8": "T", "0.80.1": "S" };
 
 const cache = import.meta.dirname;
 const root = process.argv[2];
-const started = Number(process.env.PEERS_STARTED ?? Date.now() / 1000);
+const started = Date.now();
 const running = new Set();
 const counts = { passed: 0, failed: 0 };
 
@@ -106,7 +107,7 @@ async function startServer(command, args, env = {}) {
     /** Gives the exit status, null where it had to be killed. */
     async stop(signal = "SIGTERM") {
       child.kill(signal);
-      const late = setTimeout(() => child.kill("SIGKILL"), 10_000);
+      const late = setTimeout(() => child.kill("SIGKILL"), STOP_LIMIT_MS);
       await exited;
       clearTimeout(late);
       return child.exitCode;
@@ -267,9 +268,7 @@ async function converseOverRestart(signal) {
 
 function finish() {
   for (const child of running) child.kill("SIGKILL");
-  const seconds = Date.now() / 1000 - started;
-  if (seconds > BUDGET_S) fail(`over the budget of ${BUDGET_S} s`);
-  console.log(`${seconds.toFixed(0)} s`);
+  console.log(`${((Date.now() - started) / 1000).toFixed(0)} s`);
   console.log(`${counts.passed} passed, ${counts.failed} failed`);
   process.exit(counts.failed === 0 && counts.passed > 0 ? 0 : 1);
 }
@@ -293,8 +292,6 @@ for (const signal of ["SIGINT", "SIGTERM"])
     fail(signal);
     finish();
   });
-setTimeout(finish, Math.max(0, started + BUDGET_S + 1 - Date.now() / 1000) * 1000).unref();
-console.log(`installed after ${(Date.now() / 1000 - started).toFixed(0)} s`);
 const overSignals = ["SIGKILL", "SIGTERM"].map((signal) => () => converseOverRestart(signal));
 for (const run of [converse, ...overSignals]) {
   try {

@@ -19,8 +19,6 @@ esac
 peers=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$peers/../.." && pwd)
 cache=$root/.cache/peers
-PEERS_STARTED=$(date +%s)
-export PEERS_STARTED
 export EVE_TELEMETRY_DISABLED=1 DO_NOT_TRACK=1
 
 if ! command -v npm >/dev/null 2>&1; then

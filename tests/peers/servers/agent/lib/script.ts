@@ -60,7 +60,7 @@ function decide(options: Any): Step {
     case "approve":
       return n === 0
         ? { text: "This needs a go-ahead.", calls: [{ name: "send_payment", input: { to: "Ada", cents: 1250 } }] }
-        : { text: `Payment outcome: ${show(last)}${arg === "slowly" ? " word".repeat(40) : ""}`, delayMs: arg === "slowly" ? 250 : undefined };
+        : { text: `Payment outcome: ${show(last)}${arg === "slowly" ? " word".repeat(240) : ""}`, delayMs: arg === "slowly" ? 250 : undefined };
     case "approve2":
       return n === 0
         ? { calls: [{ name: "send_payment", input: { to: "Ada", cents: 100 } }, { name: "send_payment", input: { to: "Bob", cents: 200 } }] }
@@ -134,7 +134,7 @@ function decide(options: Any): Step {
       return { text: Array.from({ length: words }, (_, i) => `word${i + 1}`).join(" "), delayMs: 250, size: 1 };
     }
     case "ponder": return n === 0 && v.laterUsers.length === 0
-      ? { reasoning: Array.from({ length: 16 }, (_, i) => `thought${i + 1}`).join(" "), text: "Done thinking.", delayMs: 250, size: 1 }
+      ? { reasoning: Array.from({ length: 40 }, (_, i) => `thought${i + 1}`).join(" "), text: "Done thinking.", delayMs: 250, size: 1 }
       : { text: `Changed course: ${v.laterUsers.at(-1)}` };
     case "ledger":
       return n === 0 ? { calls: [{ name: "read_ledger", input: { page: 3 } }] } : { text: `Ledger: ${show(last)}` };
