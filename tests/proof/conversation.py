@@ -55,11 +55,12 @@ NOT_SUPPORTED = "not_supported"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a person waits in seconds: for a turn's end, and for the last frames. Longer than
-    what settles a message that nobody knows of, which takes 10 s without a crash (eve)."""
+    """How long a person waits in seconds: for a turn's end, and for the last frames. What is not
+    there by then never comes: to settle a message that nobody knows of takes 10 s without a crash,
+    and all the rest may take many times as long on a machine that does much else."""
 
-    turn_s: float = 60.0
-    rest_s: float = 40.0
+    turn_s: float = 600.0
+    rest_s: float = 300.0
 
 
 class Stuck(Exception):
@@ -220,7 +221,7 @@ class Conversation:
         """Steer or stop the turn once it is under way; a turn that is over already refuses."""
         person, begun = self.person, len(self.person.frames)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(60.0):
                 while len(person.frames) < begun + 4 and len(person.boundaries) == mark:
                     person.changed.clear()
                     await person.changed.wait()

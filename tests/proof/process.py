@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["EXEC_EVERY", "Dragoman"]
@@ -21,8 +20,8 @@ __all__ = ["EXEC_EVERY", "Dragoman"]
 EXEC_EVERY = 8
 """More than the tenth of the restarts that must be executed processes."""
 
-START_S = 60.0
-"""A start that takes longer hangs, on a machine that does much else."""
+START_S = 600.0
+"""A start that takes longer hangs, also on a machine that does much else."""
 
 
 class Dragoman:
@@ -31,15 +30,11 @@ class Dragoman:
     Args:
         config: its configuration file.
         log: where its stderr goes, appended.
-        environment: what it has beside this process's.
     """
 
-    def __init__(
-        self, config: Path, log: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, config: Path, log: Path) -> None:
         self._config = config
         self._log = log
-        self._environment = {**os.environ, **(environment or {})}
         self._nursery: asyncio.subprocess.Process | None = None
         self._child: asyncio.subprocess.Process | None = None
         self.pid = 0
@@ -84,7 +79,6 @@ class Dragoman:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=self._environment,
             )
         self.pid = self._child.pid
         return self._child
@@ -97,7 +91,6 @@ class Dragoman:
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,
-                    env=self._environment,
                 )
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None

@@ -35,14 +35,13 @@ BAD_OF_ALL = ("answered twice", "executed twice", "memory over")
 ATTACKS = {"attack": "strangers and tenants", "hostile": "hostile backends"}
 """The kinds of slices in which somebody attacks, and who."""
 
-MOST = ("slowest probe, ms", "longest turn, ms", "memory at most, MiB")
+MOST = ("slowest probe, ms", "memory at most, MiB")
 """Figures of an attack of which the largest counts."""
 
 ATTACKED = (
     "failures",
     "hangs",
     "hangs of everybody",
-    "turns over",
     "told apart",
     "leaked",
     "let in",

@@ -43,14 +43,15 @@ Kind = Literal["kills", "disconnects", "soak", "calm"]
 PACE = 0.05
 """Pauses of 5 ms between the deltas of `slow`: long enough for a kill to fall between them."""
 
-PATIENCE_S = 4.0
+PATIENCE_S = 10.0
 """How long an Engine may say nothing of a message before it counts as unknown; a minute otherwise.
-It has no list of messages, so silence is all the evidence that there is."""
+It has no list of messages, so silence is all the evidence that there is. A machine that does much
+else is silent for seconds: an eve is listened to for as long."""
 
 SPELL = 25
-QUIET_S = 11.0
+QUIET_S = 15.0
 """After so many kills there is a time without, longer than what settles a message that nobody knows
-of: an eve's stream is watched for 10 s, and each crash begins that anew."""
+of: a stream is watched for 10 s, and each crash begins that anew."""
 
 BREAK_RATE = 0.6
 """Most connections break, and enough live that everybody gets on."""
@@ -84,8 +85,8 @@ SAMPLE_S = 1.0
 STUMBLES = 0.1
 """The share of starts that are killed before they listen, or just then."""
 
-SETTLE_S = 30.0
-"""How long the last commands may take to be settled in the log."""
+SETTLE_S = 300.0
+"""How long the last commands may take to be settled in the log; longer is never."""
 
 
 def forms_of(seed: int) -> tuple[Form, Generation]:

@@ -213,12 +213,12 @@ def test_one_bad_figure_of_an_attack_fails_its_slice(name: str) -> None:
     bad = made("attack", None, requests=5, **{name: 1})
     assert results.failures([bad])
     assert not results.failures([made("attack", None, requests=5, **{name: 0})])
-    worse = made("attack", None, requests=7, **{name: 2, "longest turn, ms": 9})
+    worse = made("attack", None, requests=7, **{name: 2, "slowest probe, ms": 9})
     table = results.report([bad, worse, made("hostile", conversations=4)])
     assert f"| {name} | 3 | 0 |" in table
     assert "| requests | 12 | 0 |" in table
     assert "| conversations | 0 | 4 |" in table
-    assert "| longest turn, ms | 9 | 0 |" in table
+    assert "| slowest probe, ms | 9 | 0 |" in table
 
 
 @pytest.mark.parametrize(("executed", "bad"), [(10, 0), (9, 1)])

@@ -12,8 +12,8 @@ __all__ = ["BEGUN", "HalfOpen"]
 DRIP_S = 0.25
 """How often a byte comes from those that do not stop."""
 
-OPEN_S = 5.0
-"""How long taking a connection may last while all come at once."""
+OPEN_S = 60.0
+"""How long taking a connection may last while all come at once: longer is a hang."""
 
 _HEAD = (
     b"POST /as/eve/to/eve/eve/v1/session HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k-owner\r\n"

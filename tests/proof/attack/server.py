@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import os
-import re
 import threading
 import time
 from collections import Counter
@@ -15,22 +13,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from proxy.turns import BOUND
 from tests.proof.attack.wire import Answer, ask
 from tests.proof.process import Dragoman
 from tests.support.ports import HOST, free_port
 
-__all__ = ["Server", "Watch"]
+__all__ = ["HANG_S", "PATIENCE_S", "Server", "Watch"]
 
 SAMPLE_S = 0.25
 """How often the process is looked at: its memory, and whether it still answers others."""
 
-PROBE_S = 1.0
-"""How long `/healthz` may take, whatever else is asked; a hang of everybody."""
+HANG_S = 30.0
+"""What takes longer is a hang; that of `/healthz` is one of everybody. It tells nothing of speed: a
+machine that does much else takes seconds for anything."""
 
-
-LAG_EVERY_S = 0.02
-"""How often the attackers' own loop is looked at."""
+PATIENCE_S = 60.0
+"""When nobody waits for an answer any more."""
 
 
 class Server:
@@ -50,12 +47,7 @@ class Server:
             f'[server]\nlisten = "{HOST}:{self.port}"\n{server}\n'
             f'[journal]\nurl = "sqlite:///{folder / "journal.db"}"\n{tables}'
         )
-        # The turns of asyncio's own loop are measured exactly, those of uvloop are not.
-        without = folder / "without"
-        without.mkdir(exist_ok=True)
-        (without / "uvloop.py").write_text('raise ImportError("measured without it")\n')
-        paths = [str(without), *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._process = Dragoman(config, self._log, {"PYTHONPATH": os.pathsep.join(paths)})
+        self._process = Dragoman(config, self._log)
 
     async def __aenter__(self) -> Server:
         await self._process.start()
@@ -83,31 +75,15 @@ class Server:
         lines = [f"{method} {path} HTTP/1.1", f"Host: {HOST}", f"Content-Length: {len(data)}"]
         if key is not None:
             lines.append(f"Authorization: Bearer {key}")
-        answer = await self.ask("\r\n".join([*lines, "", ""]).encode() + data, 20.0)
+        answer = await self.ask("\r\n".join([*lines, "", ""]).encode() + data, PATIENCE_S)
         assert 200 <= answer.status < 300, (method, path, answer)
         return json.loads(answer.body)
 
-    async def metrics(self, key: str | None) -> Mapping[str, float]:
-        """Return its numbers, those with labels under their whole name."""
-        token = f"Authorization: Bearer {key}\r\n" if key else ""
-        head = f"GET /metrics HTTP/1.1\r\nHost: {HOST}\r\n{token}\r\n"
-        answer = await self.ask(head.encode(), 20.0)
-        lines = re.findall(r"^([a-z]\S*) (\S+)$", answer.body.decode(), re.MULTILINE)
-        return {name: float(value) for name, value in lines}
-
-    async def judge(self, counts: Counter[str], wrong: list[str], key: str | None) -> None:
-        """Add what it says of itself: errors in its log, turns of its loop that were too long."""
+    def judge(self, counts: Counter[str], wrong: list[str]) -> None:
+        """Add what it says of itself: errors in its log."""
         errors = self.errors()
         counts["errors logged"] += len(errors)
         wrong += [f"logged: {line}" for line in errors[:20]]
-        metrics = await self.metrics(key)
-        name = "dragoman_loop_turn_seconds_bucket"
-        over = metrics[f'{name}{{le="+Inf"}}'] - metrics[f'{name}{{le="{BOUND}"}}']
-        longest = metrics["dragoman_loop_turn_longest_seconds"]
-        counts["turns over"] += int(over)
-        counts["longest turn, ms"] = round(longest * 1000)
-        if over:
-            wrong.append(f"{over:.0f} turns over {BOUND} s, the longest {longest:.3f} s")
 
     def errors(self) -> list[str]:
         """Return what it has logged as errors."""
@@ -136,24 +112,15 @@ class Watch:
         self.peak = self.begun_with = server.memory()
         self.hangs = 0
         self.slowest = 0.0
-        self.lag = 0.0
-        """Seconds by which the attackers' own loop was late, in all."""
         self._over = threading.Event()
-        self._tasks: list[asyncio.Future[None]] = []
 
     async def __aenter__(self) -> Watch:
-        self._tasks = [
-            asyncio.ensure_future(asyncio.to_thread(self._look)),
-            asyncio.ensure_future(self._hear_lag()),
-        ]
+        self._looking = asyncio.ensure_future(asyncio.to_thread(self._look))
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._over.set()
-        looking, hearing = self._tasks
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
-        await looking
+        await self._looking
 
     def judge(self, counts: Counter[str], wrong: list[str], memory: int) -> None:
         """Add what was seen; `memory` is how many bytes it may have grown by."""
@@ -170,7 +137,7 @@ class Watch:
         while not self._over.wait(SAMPLE_S):
             self.peak = max(self.peak, self._server.memory())
             begun = time.monotonic()
-            connection = http.client.HTTPConnection(HOST, self._server.port, timeout=30)
+            connection = http.client.HTTPConnection(HOST, self._server.port, timeout=PATIENCE_S)
             try:
                 connection.request("GET", "/healthz")
                 fine = connection.getresponse().status == 200
@@ -180,14 +147,8 @@ class Watch:
                 connection.close()
             took = time.monotonic() - begun
             self.slowest = max(self.slowest, took)
-            if not fine or took > PROBE_S:
+            if not fine or took > HANG_S:
                 self.hangs += 1
-
-    async def _hear_lag(self) -> None:
-        while True:
-            begun = time.monotonic()
-            await asyncio.sleep(LAG_EVERY_S)
-            self.lag += max(time.monotonic() - begun - LAG_EVERY_S, 0.0)
 
 
 def tables(backends: Iterable[Mapping[str, str]], keys: Iterable[str] = ()) -> str:

@@ -93,7 +93,7 @@ async def ask(host: str, port: int, data: bytes, patience: float) -> Answer:
             with contextlib.suppress(ConnectionError):
                 writer.write(data)
                 await writer.drain()
-            return await _read(reader, begun)
+            return await _read(reader, begun, headed=data.startswith(b"HEAD "))
     except TimeoutError:
         return Answer(-1, seconds=loop.time() - begun)
     except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -102,7 +102,7 @@ async def ask(host: str, port: int, data: bytes, patience: float) -> Answer:
         writer.transport.abort()
 
 
-async def _read(reader: asyncio.StreamReader, begun: float) -> Answer:
+async def _read(reader: asyncio.StreamReader, begun: float, *, headed: bool) -> Answer:
     loop = asyncio.get_running_loop()
     while True:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -115,14 +115,13 @@ async def _read(reader: asyncio.StreamReader, begun: float) -> Answer:
     for line in head.split(b"\r\n")[1:-2]:
         name, _, value = line.decode("latin-1").partition(":")
         answer.headers[name.lower()] = value.strip()
-    if answer.streamed or answer.status in (101, 204, 304):
+    # The answer to a HEAD has the length of a body that does not come.
+    if headed or answer.streamed or answer.status in (101, 204, 304):
         return answer
     if "content-length" in answer.headers:
         length = min(int(answer.headers["content-length"]), BODY_LIMIT)
-        # The answer to a HEAD has the length of a body that does not come.
-        with contextlib.suppress(asyncio.IncompleteReadError, TimeoutError):
-            async with asyncio.timeout(0.5):
-                answer.body = await reader.readexactly(length)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            answer.body = await reader.readexactly(length)
     elif answer.headers.get("transfer-encoding") == "chunked":
         body = b""
         while (size := int(await reader.readuntil(b"\r\n"), 16)) and len(body) < BODY_LIMIT:
