@@ -13,7 +13,17 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from bench.load import Connection, EveFace, Face, Meter, Stream, open_many, percentile, until
+from bench.load import (
+    HANG_SECONDS,
+    Connection,
+    EveFace,
+    Face,
+    Meter,
+    Stream,
+    open_many,
+    percentile,
+    until,
+)
 from bench.machine import cpu_ns, private_kb
 from bench.target import BARE, DURABLE, MEMORY, TARGETS, Process, Target
 from bench.told import Commits, ask, commits_of
@@ -26,10 +36,6 @@ FANOUT_RATE = 200
 """Events per second of the one session that all fan-out readers read."""
 _SETTLE = 0.3
 """Seconds after a change of load before a window begins."""
-_OPEN_SECONDS = 30.0
-"""How long streams may take to open, or a first event to arrive, before the part fails."""
-_STALL_SECONDS = 5.0
-"""Seconds without any event after which those that have not arrived count as lost."""
 _DELIVERED = 0.97
 """Share of the wanted rate that must be sent and arrive; the rest is the edge of the window."""
 _FIREHOSE_STREAMS = 4
@@ -99,7 +105,7 @@ class Lab:
         Raises:
             TimeoutError: they did not come.
         """
-        async with asyncio.timeout(_OPEN_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             waiting = -1
             while waiting < count:
                 waiting = _number(await self.control.call("GET", "/bench/state"), "waiting")
@@ -225,7 +231,7 @@ async def first_event(lab: Lab, target: Target) -> Figures:
     for number in range(warm_up + lab.sizes.first_events):
         stream = await face.open("bench: one", meter)
         opened.append(stream)
-        async with asyncio.timeout(_OPEN_SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             first_at = await stream.reader.first
         if number >= warm_up:
             times.append(first_at - stream.begun)
@@ -365,15 +371,16 @@ async def _drain(lab: Lab, meter: Meter) -> None:
 
 
 async def _arrived(meter: Meter, wanted: int) -> None:
-    """Wait until so many events are received, or none has come for a while."""
+    """Wait until so many events are received; those that have not arrived when none has come for
+    `HANG_SECONDS` are lost."""
     received = -1
     while received < meter.received < wanted:
         received = meter.received
-        await until(lambda: meter.received >= wanted, _STALL_SECONDS)
+        await until(lambda: meter.received >= wanted, HANG_SECONDS)
 
 
 async def _first_events(streams: list[Stream]) -> None:
-    async with asyncio.timeout(_OPEN_SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         await asyncio.gather(*(stream.reader.first for stream in streams))
 
 

@@ -28,7 +28,16 @@ import uvloop
 from aiohttp import web
 
 from adapters import events as ev
-from bench.load import Connection, EveFace, Meter, Reader, open_many, percentile, until
+from bench.load import (
+    HANG_SECONDS,
+    Connection,
+    EveFace,
+    Meter,
+    Reader,
+    open_many,
+    percentile,
+    until,
+)
 from bench.machine import (
     alone,
     cpu_ns,
@@ -245,7 +254,7 @@ async def _come_back(base: str, client: Client, delay: float) -> None:
         connection = client.connection = await Connection.open(base)
         await connection.stream("GET", client.path, answer, headers=client.headers)
         size = len(client.wanted)
-        if not await until(lambda: len(answer.shown(size)) >= size, 60.0):
+        if not await until(lambda: len(answer.shown(size)) >= size, HANG_SECONDS):
             client.trouble = f"{len(answer.shown())} of {size} bytes"
     except (BadResponse, OSError, TimeoutError) as error:
         client.trouble = f"{type(error).__name__}: {error}"
@@ -309,7 +318,7 @@ async def storm(folder: Path, sizes: Sizes) -> None:
         stormy = meter.stop()
         await asyncio.sleep(0.5)
         sent = await lab.stop()
-        await until(lambda: meter.received >= sent, 5.0)
+        await until(lambda: meter.received >= sent, HANG_SECONDS)
         late = percentile(stormy, 0.99) / 1e6
         lost = sent - meter.received + meter.doubled
         say(
@@ -377,17 +386,18 @@ async def idle(folder: Path, sizes: Sizes) -> None:
         await asyncio.sleep(sizes.idle_seconds)
         cpu = cpu_ns(process.pid) - cpu
         latencies = meter.stop()
+        await until(lambda: all(reader.blank >= 2 for _, reader in streams), HANG_SECONDS)
         longest = max(reader.longest for _, reader in streams)
         silent = sum(reader.blank < 2 for _, reader in streams)
         sent = await lab.stop()
-        await until(lambda: meter.received >= sent, 5.0)
+        await until(lambda: meter.received >= sent, HANG_SECONDS)
         lost = sent - meter.received + meter.doubled
         late = percentile(latencies, 0.99) / 1e6
         begun = time.monotonic()
         process._child.send_signal(signal.SIGTERM)
-        ended = await until(lambda: all(reader.ended for _, reader in streams), 30.0)
+        ended = await until(lambda: all(reader.ended for _, reader in streams), HANG_SECONDS)
         all_ended = time.monotonic() - begun
-        status = await asyncio.to_thread(process._child.wait, 30)
+        status = await asyncio.to_thread(process._child.wait, HANG_SECONDS)
         stopped = time.monotonic() - begun
         say(
             "idle",
@@ -435,12 +445,21 @@ async def start(folder: Path, sizes: Sizes) -> None:
 
     try:
         async with aiohttp.ClientSession() as http:
+
+            async def open_turns(base: str) -> int:
+                async with http.get(f"{base}/api/v1/interactions") as answer:
+                    answer.raise_for_status()
+                    return len((await answer.json())["interactions"])
+
             _, process = await timed(folder)
             for _ in range(sizes.open_turns):
                 path_ = f"{process.base}/as/eve/to/{ROUTE}/eve/v1/session"
                 async with http.post(path_, json={"message": "script: approve"}) as answer:
                     answer.raise_for_status()
-            await until(lambda: len(engine.pending()) == sizes.open_turns, 30.0)
+            async with asyncio.timeout(HANG_SECONDS):
+                while await open_turns(process.base) < sizes.open_turns:  # noqa: ASYNC110 - no event
+                    await asyncio.sleep(0.1)
+            # What it has heard is stored soon.
             await asyncio.sleep(1.0)
             process._child.kill()
             process._child.wait()
@@ -455,7 +474,7 @@ async def start(folder: Path, sizes: Sizes) -> None:
                 answer.raise_for_status()
                 await answer.read()
             first = time.monotonic() - began
-            all_there = await until(lambda: asked("replay") >= sizes.open_turns, 30.0)
+            all_there = await until(lambda: asked("replay") >= sizes.open_turns, HANG_SECONDS)
             attached = time.monotonic() - began
             await asyncio.sleep(1.0)
             async with http.get(f"{process.base}/metrics") as answer:

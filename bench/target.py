@@ -11,12 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench.load import EngineFace, EveFace
+from bench.load import HANG_SECONDS, EngineFace, EveFace
 from bench.machine import pinned
 from bench.wire import engine_stamps, eve_stamps
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 5.0
 _LISTENING = re.compile(r"listening on (http://\S+)")
 ROUTE = "bench"
 _ROOT = Path(__file__).parent.parent
@@ -58,9 +56,9 @@ class Process:
         """Wait until it listens, and learn its base URL.
 
         Raises:
-            StartFailed: it ended, or said nothing for 30 s.
+            StartFailed: it ended, or hangs.
         """
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + HANG_SECONDS
         while time.monotonic() < end and self._child.poll() is None:
             if found := _LISTENING.search(self.log()):
                 self.base = found[1].rstrip("/")
@@ -90,7 +88,7 @@ class Process:
         if self._child.poll() is None:
             self._child.terminate()
             try:
-                self._child.wait(_STOP_SECONDS)
+                self._child.wait(HANG_SECONDS)
             except subprocess.TimeoutExpired:
                 self._child.kill()
                 self._child.wait()

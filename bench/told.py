@@ -6,6 +6,8 @@ import re
 import urllib.request
 from dataclasses import dataclass
 
+from bench.load import HANG_SECONDS
+
 BOUND = "0.02"
 """Seconds that no turn should take, as the series names its class."""
 
@@ -58,6 +60,6 @@ def commits_of(text: str) -> Commits:
 
 def ask(base: str) -> str:
     """Return the exposition of a Dragoman."""
-    with urllib.request.urlopen(f"{base}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{base}/metrics", timeout=HANG_SECONDS) as answer:
         text: str = answer.read().decode()
         return text
