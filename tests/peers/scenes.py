@@ -607,7 +607,7 @@ async def cancel_a_turn_that_an_answer_resumed(stage: Stage) -> None:
     await _read_until(talk, "message.appended" if isinstance(talk, EveTalk) else "agent.message")
     await talk.cancel()
     heard = await talk.hear()
-    assert not heard.said.endswith(" word" * 240)
+    assert not heard.said.endswith(" word" * 120)
     again = over(await stage.say("scene: plain"))
     assert answered(stage, again), again.text
     last = over(await stage.say("scene: plain"))

@@ -60,7 +60,7 @@ function decide(options: Any): Step {
     case "approve":
       return n === 0
         ? { text: "This needs a go-ahead.", calls: [{ name: "send_payment", input: { to: "Ada", cents: 1250 } }] }
-        : { text: `Payment outcome: ${show(last)}${arg === "slowly" ? " word".repeat(240) : ""}`, delayMs: arg === "slowly" ? 250 : undefined };
+        : { text: `Payment outcome: ${show(last)}${arg === "slowly" ? " word".repeat(120) : ""}`, delayMs: arg === "slowly" ? 250 : undefined };
     case "approve2":
       return n === 0
         ? { calls: [{ name: "send_payment", input: { to: "Ada", cents: 100 } }, { name: "send_payment", input: { to: "Bob", cents: 200 } }] }
