@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -82,6 +84,17 @@ def test_when_all_the_time_is_over_the_summary_comes_all_the_same(project: Path)
     assert [line.split("  ")[-1] for line in lines if ", usual " in line] == [
         "FAILED: out of time"
     ] * 2
+
+
+def test_a_process_that_a_part_leaves_behind_holds_up_nothing(project: Path) -> None:
+    script = project / ".ci" / "run"
+    script.write_text(script.read_text().replace("timeout 10 tail ", "timeout 0.2 tail "))
+    (project / "Makefile").write_text("install:\n\t@sleep 600 & echo $$! >left\n\t@echo done\n")
+    status, lines = ran(project, "install")
+    # It still runs.
+    os.kill(int((project / "left").read_text()), signal.SIGKILL)
+    assert (status, lines[-1]) == (0, "passed")
+    assert "done" in lines
 
 
 def test_a_part_that_nobody_knows_is_told(project: Path) -> None:

@@ -19,9 +19,6 @@ from tests.support.herm_client import Envelope, HermClient, HermTurn, check_join
 
 __all__ = ["TALKS", "Asked", "Heard", "Option", "Talk", "Tool"]
 
-SILENCE_S = 120.0
-"""Only a stream that hangs says nothing for so long; a heartbeat is due every 10 s."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tool:
@@ -113,9 +110,7 @@ class EveTalk(Talk):
 
     def __init__(self, http: aiohttp.ClientSession, url: Callable[[], str], name: str) -> None:
         self._url = url
-        self.client = EveClient(
-            http, url(), form="all", style=self.style, beats=True, silence_s=SILENCE_S
-        )
+        self.client = EveClient(http, url(), form="all", style=self.style, beats=True)
         self.session: EveSession | None = None
 
     async def say(self, text: str, **members: Any) -> Heard:

@@ -42,10 +42,6 @@ BACK_S = 0.02
 proof is about what they get, not about when."""
 
 
-SILENCE_S = 120.0
-"""Only a stream that hangs says nothing for so long; a heartbeat is due every 10 s."""
-
-
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """The agent stopped working here: for good, or until the asks are answered."""
@@ -208,7 +204,7 @@ class EveReturning(EvePerson, Returning):
     ) -> None:
         super().__init__(http, url, name)
         # Dragoman writes blank lines in silence, as readers must bear (section 7.3).
-        self.client = EveClient(http, url, form=form, beats=True, silence_s=SILENCE_S)
+        self.client = EveClient(http, url, form=form, beats=True)
         self._open: dict[str, Ask] = {}
         self._held: dict[str, Ask] = {}
         self._previous = ""
