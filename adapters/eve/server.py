@@ -133,12 +133,17 @@ class _State:
     relayed_text: str | None = None
     deliveries: list[str] = dataclasses.field(default_factory=list)
     unsettled: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    # Those of them that answer what was asked.
+    unsettled_answers: list[str] = dataclasses.field(default_factory=list)
     taken: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     refused: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     # What was said beside answers and has not been received: whether it is shown already. `folded`
     # is the end of a turn that is over and goes on here with such a message.
     beside: dict[str, bool] = dataclasses.field(default_factory=dict)
     folded: dict[str, Any] | None = None
+    # The members of the source of a turn that has begun, and of which nobody has said yet whose it
+    # is: its first record names that.
+    opening: dict[str, Any] | None = None
     pause_follows: bool = False
     step_failed: bool = False
     text: str = ""
@@ -203,7 +208,8 @@ class EveEncoder(Encoder):
     @property
     def turn_id(self) -> str | None:
         """Return the id of the turn that this face shows as open, or None."""
-        return None if self._s.turn is None else f"turn_{self._s.turn}"
+        turn = self._s.turn if self._s.opening is None else self._s.sequence
+        return None if turn is None else f"turn_{turn}"
 
     @property
     def turn_at(self) -> int:
@@ -235,6 +241,8 @@ class EveEncoder(Encoder):
             # What a child asked here is resolved here, though it is the child's event.
             or (type_ in _OF_REQUESTS and event.request_id in self._s.requests)  # type: ignore[attr-defined]
         ):
+            if self._s.opening is not None and type_ not in _BEFORE_THE_TURN:
+                self._in_turn()
             getattr(self, name)(event)
         return out
 
@@ -299,8 +307,12 @@ class EveEncoder(Encoder):
             self._deliveries_json = b',"deliveryIds":' + format_json(self._s.deliveries)
 
     def _deliver(self, command_id: str) -> None:
-        if command_id not in self._s.deliveries:
-            self._s.deliveries = [*self._s.deliveries, command_id][-DELIVERIES_MOST:]
+        s = self._s
+        if s.opening is not None:
+            # They were those of the turn before.
+            s.deliveries = []
+        if command_id not in s.deliveries:
+            s.deliveries = [*s.deliveries, command_id][-DELIVERIES_MOST:]
             self._deliveries_changed()
 
     def _c(self) -> dict[str, Any]:
@@ -374,10 +386,11 @@ class EveEncoder(Encoder):
         if s.control:
             # A compaction that was begun and never ended: its readers wait for this (section 6).
             self._wait()
+        opening, s.opening = s.opening or {}, None
         s.turn = s.sequence
         s.sequence += 1
         s.step, s.steps = None, 0
-        self._write("turn.started", self._c(), event)
+        self._write("turn.started", opening | self._c(), event)
         # The first one comes with what introduces the session.
         s.turn_at = 0 if s.turn == 0 else s.records - 1
 
@@ -460,12 +473,20 @@ class EveEncoder(Encoder):
             # write them.
             s.deliveries = list(s.taken)[-DELIVERIES_MOST:]
             self._deliveries_changed()
+        elif s.unsettled and s.turn is None and self._form != "tokens":
+            # The turn was faster than the backend's answer to the message. A first record without
+            # its delivery is one that its sender does not see (section 7.6).
+            s.opening = _frame_members(event) if _is_native(event) else {}
+            return
         # A message or a child that came before the turn has opened it here already.
         self._in_turn(event)
 
     def _turn_resumed(self, event: ev.TurnResumed) -> None:
         self._s.held = self._s.pause_follows = False
         if self._closed_form and not self._unheard():
+            for command_id in self._s.unsettled_answers:
+                # The turn was faster than the backend's answer to it.
+                self._deliver(command_id)
             self._in_turn(event)
 
     def _unheard(self) -> bool:
@@ -676,6 +697,8 @@ class EveEncoder(Encoder):
                 _flat(event.content),
                 _parts(event.content, self._form),
             ]
+            if event.request_id is not None:
+                self._s.unsettled_answers.append(event.command_id)
             if self._closed_form and (event.details or {}).get("beside"):
                 self._s.beside[event.command_id] = False
 
@@ -689,9 +712,16 @@ class EveEncoder(Encoder):
         message = s.unsettled.pop(event.command_id, None)
         if message is None:
             return
+        if event.command_id in s.unsettled_answers:
+            s.unsettled_answers.remove(event.command_id)
         if event.outcome == "taken":
             s.taken[event.command_id] = message
+            if s.opening is not None:
+                self._deliver(event.command_id)
+                self._in_turn()
             return
+        if s.opening is not None:
+            self._in_turn()
         error = event.error or ev.ErrorInfo(
             code=f"input_{event.outcome}",
             message=event.reason or f"The message was {event.outcome}.",
@@ -1428,6 +1458,11 @@ _HANDLERS: dict[str, str] = {
 }
 """Type of an event -> the method that shows it; by name, since older versions have some of their
 own."""
+
+_BEFORE_THE_TURN = frozenset(
+    {"input.accepted", "input.settled", "message.received", "guidance.received"}
+)
+"""What may still say whose a turn is that has begun. All else is of the turn, or after it."""
 
 _ACROSS_THREADS = frozenset(
     {"thread.started", "thread.updated", "thread.ended", "thread.message", "session.ended"}

@@ -203,6 +203,65 @@ def test_deliveries_stand_on_every_record_of_their_turn_but_not_in_the_token_gen
         assert deliveries == [["c1"]] * first + [["c2"]] * (len(found) - first)
 
 
+@pytest.mark.parametrize("form", ["all", "newest"])
+@pytest.mark.parametrize("first", ["settled", "received", "refused", "work"])
+def test_a_turn_that_was_faster_than_the_answer_to_its_message_names_it_on_its_first_record(
+    form: Form, first: str
+) -> None:
+    taken, settled, began, received = said("c2", "t2")
+    rest = {
+        "settled": [settled, received],
+        "received": [received, settled],
+        "refused": [settled.model_copy(update={"outcome": "refused"})],
+        "work": [step(0, "t2"), settled],
+    }[first]
+    later = {"native": ev.NativeRef(dialect="eve", type="turn.started"), "extra": {"later": 1}}
+    began = began.model_copy(update=later)
+    turn = [*said(), step(), *text("Hello."), step_over(), ended()]
+    made = encoder(form)
+    out: list[Frame] = []
+    for entry in entries([*turn, taken, began, *rest, ended(turn="t2")]):
+        out += made.feed(entry)
+        again = encoder(form)
+        again.restore(made.snapshot())
+        made = again
+    found = [json.loads(frame.data) for frame in out]
+    starts = [record for record in found if record["type"] == "turn.started"]
+    assert starts[1]["data"] == {"sequence": 1, "turnId": "turn_1", "later": 1}
+    owner = "c2" if first in ("settled", "received") else "c1"
+    assert starts[1]["meta"]["deliveryIds"] == [owner]
+    assert len(starts) == 2 + (first == "refused")
+
+
+def test_a_turn_of_which_nobody_says_whose_it_is_is_shown_when_the_session_fails() -> None:
+    taken, _, began, _ = said()
+    over = ended("failed", native=ev.NativeRef(dialect="eve", type="session.failed"))
+    assert kinds(records("all", [taken, began, over])) == ["session.started", "turn.started"]
+
+
+def test_a_turn_that_goes_on_before_its_answer_is_settled_names_it_on_its_first_record() -> None:
+    answer = accepted("c2", request_id="r1")
+    settled = ev.InputSettled(thread_id=MAIN, command_id="c2", outcome="taken")
+    resumed = ev.TurnResumed(**in_turn())
+    rest = [*resolved(outcome="answered"), settled, step(1), step_over(1), ended()]
+    found = records("all", [*said(), step(), *asked(call=None), answer, resumed, *rest])
+    opened = kinds(found).index("turn.started", 2)
+    assert all("c2" in record["meta"]["deliveryIds"] for record in found[opened:])
+
+    later = records("all", [*said(), step(), *asked(call=None), answer, settled, resumed, *rest])
+    made = encoder("all")
+    frames(made, entries([*said(), step(), *asked(call=None), answer, settled]))
+    assert json.loads(made.snapshot())["unsettled_answers"] == []
+    assert len(later) == len(found)
+
+
+def test_a_turn_of_which_nobody_has_said_whose_it_is_can_be_stopped_by_its_id() -> None:
+    taken, _, began, _ = said("c2", "t2")
+    made = encoder("newest")
+    frames(made, entries([*said(), ended(), taken, began]))
+    assert made.turn_id == "turn_1"
+
+
 def test_a_record_names_the_newest_deliveries_of_its_turn() -> None:
     count = DELIVERIES_MOST + 5
     told = [

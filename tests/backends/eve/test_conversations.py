@@ -81,6 +81,18 @@ async def test_an_engine_client_holds_every_conversation(
     assert text in turn.text
 
 
+@pytest.mark.parametrize(("script", "words"), [("text", "still there?"), ("ask", "09:10")])
+async def test_a_turn_that_is_faster_than_the_answer_to_its_message_is_seen_whole(
+    serve: Serve, generation: str, script: str, words: str
+) -> None:
+    house = await serve(faults=Faults({("message", 1): SlowHead(0.3)}))
+    session = await house.eve(generation, "S").create(f"script: {script}")
+    await session.read_turn()
+    turn = await session.read_turn(await session.send(words))
+    assert turn.types[0] == "turn.started"
+    assert turn.types.count("message.received") == 1
+
+
 @pytest.mark.parametrize("script", ["fail", "failmid"])
 async def test_a_failed_turn_is_told_and_the_next_one_works(
     serve: Serve, generation: str, script: str
