@@ -20,7 +20,7 @@ from bench.load import Connection
 from bench.machine import alone, describe, pick_cores, pinned, raise_file_limit
 from bench.parts import FULL_SIZES, PARTS, QUICK_SIZES, Lab, PartEntry
 from bench.results import Results
-from bench.target import FLOOR_OF, StartFailed, Target, start_origin, start_target
+from bench.target import BARE, StartFailed, Target, start_origin, start_target
 from bench.wire import BadResponse
 
 ROUNDS = 5
@@ -167,10 +167,10 @@ async def _started(
     try:
         await target.process.ready()
         yield target
-        if name in FLOOR_OF:
+        if name != BARE:
             target.process.run_on()
             text = await asyncio.to_thread(told.ask, target.process.base)
-            results.add_turns(name, *told.turns_of(text))
+            results.add_lag(name, told.lag_of(text))
     finally:
         target.process.end()
 

@@ -1,4 +1,4 @@
-"""Starts and stops the processes of a run: the origin, the yardsticks, Dragoman."""
+"""Starts and stops the processes of a run: the origin, the pass-through, Dragoman."""
 
 from __future__ import annotations
 
@@ -13,20 +13,15 @@ from pathlib import Path
 
 from bench.load import HANG_SECONDS, EngineFace, EveFace
 from bench.machine import pinned
-from bench.wire import engine_stamps, eve_stamps
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 ROUTE = "bench"
 _ROOT = Path(__file__).parent.parent
 
 BARE = "bare"
-FLOOR_DURABLE = "floor-durable"
-FLOOR_MEMORY = "floor-memory"
 DURABLE = "durable"
 MEMORY = "memory"
-TARGETS = (BARE, FLOOR_DURABLE, FLOOR_MEMORY, DURABLE, MEMORY)
-FLOOR_OF = {DURABLE: FLOOR_DURABLE, MEMORY: FLOOR_MEMORY}
-"""What a Dragoman is held against: what keeps as much, or as little, and gives nothing more."""
+TARGETS = (BARE, DURABLE, MEMORY)
 
 
 class StartFailed(Exception):
@@ -102,12 +97,10 @@ class Target:
         self.process = process
 
     def face(self) -> EngineFace | EveFace:
-        """Give a fresh way through this proxy. Only Dragoman's is an eve one; the floor answers an
-        Engine's request with an eve's records."""
-        if self.name in FLOOR_OF:
-            return EveFace(self.process.base, ROUTE)
-        scan = engine_stamps if self.name == BARE else eve_stamps
-        return EngineFace(self.process.base, scan)
+        """Give a fresh way through this proxy; only Dragoman's is an eve one."""
+        if self.name == BARE:
+            return EngineFace(self.process.base)
+        return EveFace(self.process.base, ROUTE)
 
 
 def start_origin(core: int | None, folder: Path) -> Process:
@@ -121,11 +114,6 @@ def start_target(
     """Start a proxy by its name in `TARGETS`; `dragoman` is the command without arguments."""
     if name == BARE:
         return Target(name, _module(name, "bench.bare", ["--origin", origin], core, folder))
-    if name in FLOOR_OF.values():
-        options = ["--origin", origin]
-        if name == FLOOR_DURABLE:
-            options += ["--journal", str(folder / "floor.db")]
-        return Target(name, _module(name, "bench.floor", options, core, folder))
     journal = f"sqlite:///{folder / 'dragoman.db'}" if name == DURABLE else "memory:"
     config = folder / f"{name}.toml"
     config.write_text(

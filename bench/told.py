@@ -1,4 +1,4 @@
-"""What Dragoman says of itself: the turns of its event loop, and the commits of its journal."""
+"""What Dragoman says of itself: the lag of its event loop, and the commits of its journal."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from dataclasses import dataclass
 
 from bench.load import HANG_SECONDS
 
-BOUND = "0.02"
-"""Seconds that no turn should take, as the series names its class."""
-
-_TURNS = re.compile(r'^dragoman_loop_turn_(\w+?)(?:\{le="([^"]+)"\})? (\S+)$', re.MULTILINE)
 _NUMBERS = re.compile(r"^dragoman_(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
 
 
@@ -37,12 +33,10 @@ class Commits:
         )
 
 
-def turns_of(text: str) -> tuple[float, int]:
-    """Return the longest turn in milliseconds, and how many took more than the bound, out of an
-    exposition."""
-    series = {(name, bound): float(value) for name, bound, value in _TURNS.findall(text)}
-    over = series["seconds_count", ""] - series["seconds_bucket", BOUND]
-    return series["longest_seconds", ""] * 1000, int(over)
+def lag_of(text: str) -> float:
+    """Return the longest lag of the event loop in milliseconds, out of an exposition."""
+    series = {name: float(value) for name, value in _NUMBERS.findall(text)}
+    return series["loop_lag_seconds"] * 1000
 
 
 def commits_of(text: str) -> Commits:

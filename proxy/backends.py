@@ -19,11 +19,9 @@ from proxy.bodies import RETRY_SECONDS
 from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
-from proxy.passes import Soon
 from proxy.rows import BackendRow
 from proxy.settings import BackendSettings, RouteSettings, Settings
 from proxy.upstream.client import Upstream
-from proxy.upstream.unfinished import Unfinished
 
 __all__ = ["ENGINE", "TASK", "Backends"]
 
@@ -45,21 +43,16 @@ _log = logging.getLogger(__name__)
 
 
 class Backends:
-    """The backends, and the connections to them. `soon` says when what their streams bring is
-    taken."""
+    """The backends, and the connections to them."""
 
     def __init__(
         self,
         settings: Settings,
         http: aiohttp.ClientSession,
         ids: Ids,
-        *,
-        soon: Soon | None = None,
     ) -> None:
         self._settings = settings
         self._http = http
-        self._soon = soon
-        self._unfinished = Unfinished()
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
@@ -140,9 +133,7 @@ class Backends:
         if upstream is None:
             credential = backend.credential
             auth = {} if credential is None else {credential.header: credential.value}
-            upstream = self._upstreams[backend.name] = Upstream(
-                self._http, backend.url, auth, soon=self._soon, unfinished=self._unfinished
-            )
+            upstream = self._upstreams[backend.name] = Upstream(self._http, backend.url, auth)
         return upstream
 
     @contextlib.contextmanager

@@ -49,7 +49,6 @@ from proxy.errors import ConfigError, JournalUnavailable
 from proxy.journal.base import Journal
 from proxy.matrix import side_of
 from proxy.settings import Settings, load_settings
-from proxy.turns import WatchedLoop
 
 T = TypeVar("T")
 
@@ -111,11 +110,11 @@ def _end_now() -> None:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return what makes uvloop's, which is an extra, or asyncio's own with its turns measured."""
+    """Return what makes uvloop's loop where that extra is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:
-        return WatchedLoop
+        return asyncio.new_event_loop
     return uvloop.new_event_loop
 
 

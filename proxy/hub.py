@@ -33,7 +33,6 @@ from adapters.base import Encoder, Frame
 from adapters.events import Entry
 from proxy import metrics
 from proxy.errors import UNREADABLE, JournalUnavailable, damaged
-from proxy.gate import Gate
 from proxy.journal.base import Journal, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -76,6 +75,9 @@ FIRST_ROWS = SNAPSHOT_ENTRIES + 8
 """Rows of the first look at history: what a cursor asks for is within, and is not behind more than
 some entries that show nothing. Each look is twice as long as the one before."""
 
+STEP_ENTRIES = 64
+"""Entries of history that are read without a pause: about a millisecond of work."""
+
 FRAME_BYTES = 512
 """What is less than this may be a comment only, and the first frame is still to come."""
 
@@ -112,10 +114,10 @@ class Feed:
         "_ring_start",
         "_seq",
         "_session_id",
+        "_slots",
         "closed",
         "encoder",
         "ended",
-        "gate",
         "readers",
     )
 
@@ -129,7 +131,7 @@ class Feed:
         *,
         name: str = "",
         prepare: Callable[[], Awaitable[None]] | None = None,
-        gate: Gate | None = None,
+        slots: asyncio.Semaphore | None = None,
     ) -> None:
         self._journal = journal
         self._key = key
@@ -145,7 +147,7 @@ class Feed:
         self._prepare = prepare
         # Who reads history goes through it piece by piece, so that a thousand who come back at once
         # are served one after the other, and those who are up to date hardly notice.
-        self.gate = gate or Gate()
+        self._slots = slots or asyncio.Semaphore()
         # The seq of the newest snapshot, and that from which on the next one is taken.
         self._marked = 0
         # Sessions that began together, as after an outage, do not all take theirs at once.
@@ -300,7 +302,7 @@ class Feed:
                 await self._prepare()
                 self._prepare = None
             if self._seq < self._head():
-                async with self.gate:
+                async with self._slots:
                     await self._read_up()
 
     async def _read_up(self) -> None:
@@ -308,24 +310,19 @@ class Feed:
             await self._skip()
         while self._seq < self._head():
             async for chunk in self._journal.scan(self._key, after=self._seq):
-                await self.gate.run(self._take(chunk.body))
+                async for entry in entries_by_steps(chunk.body, self._session_id):
+                    self._take(entry)
                 if self._seq >= self._head():
                     # To look for more would cost another round to the journal's threads.
                     break
 
-    def _take(self, body: bytes) -> Iterator[None]:
-        """Take the entries of a journal's chunk; it may pause after each."""
-        for entry in entries_in(body, self._session_id):
-            if len(body) > LARGE_BYTES:
-                # To decode a long one was enough for a step.
-                yield
-            if entry.seq == self._seq + 1:
-                frames = self.encoder.feed(entry)
-                self._seq = entry.seq
-                self._keep(frames)
-                if entry.seq >= self._due:
-                    self._mark(entry.seq, frames)
-            yield
+    def _take(self, entry: Entry) -> None:
+        if entry.seq == self._seq + 1:
+            frames = self.encoder.feed(entry)
+            self._seq = entry.seq
+            self._keep(frames)
+            if entry.seq >= self._due:
+                self._mark(entry.seq, frames)
 
     async def _skip(self) -> None:
         """Begin at the newest snapshot: what is before it is read when somebody asks for it."""
@@ -368,7 +365,7 @@ class Feed:
         journal."""
         async with contextlib.aclosing(self._encoded(position)) as pieces:
             while True:
-                async with self.gate:
+                async with self._slots:
                     piece = await anext(pieces, None)
                 if piece is None:
                     return
@@ -379,7 +376,7 @@ class Feed:
         encoder, after = await self.encoder_at(position)
         pieces = _Pieces(encoder, self._session_id, position, after, lambda: self._seq)
         async for chunk in self._journal.scan(self._key, after=after, rows=FIRST_ROWS):
-            async for piece in self.gate.each(pieces.of(chunk.body)):
+            async for piece in pieces.of(chunk.body):
                 first = pieces.small
                 yield piece
                 if piece[-1].cursor + 1 >= self._ring_start:
@@ -426,12 +423,9 @@ class _Pieces:
         self._end = end
         self._size, self._enough = 0, 1
 
-    def of(self, body: bytes) -> Iterator[list[Frame] | None]:
-        """Yield the pieces of a journal's chunk, and None where it may pause."""
-        for entry in entries_in(body, self._session_id):
-            if len(body) > LARGE_BYTES:
-                # To decode a long one was enough for a step.
-                yield None
+    async def of(self, body: bytes) -> AsyncIterator[list[Frame]]:
+        """Yield the pieces of a journal's chunk."""
+        async for entry in entries_by_steps(body, self._session_id):
             if entry.seq > self._end():
                 return
             if entry.seq > self.after:
@@ -440,13 +434,11 @@ class _Pieces:
                     if frame.cursor >= self._position:
                         self.rest.append(frame)
                         self._size += len(frame.data)
-            if self._size < self._enough:
-                yield None
-                continue
-            self.small = self._enough < FRAME_BYTES
-            self._enough = min(2 * self._size, WRITE_BYTES)
-            piece, self.rest, self._size = self.rest, [], 0
-            yield piece
+            if self._size >= self._enough:
+                self.small = self._enough < FRAME_BYTES
+                self._enough = min(2 * self._size, WRITE_BYTES)
+                piece, self.rest, self._size = self.rest, [], 0
+                yield piece
 
 
 class Reader:
@@ -510,6 +502,18 @@ def entries_in(body: bytes, session_id: str) -> Iterator[Entry]:
     for line in body.split(b"\n"):
         if line:
             yield entry_of(line, session_id)
+
+
+async def entries_by_steps(body: bytes, session_id: str) -> AsyncIterator[Entry]:
+    """Yield the entries of a journal chunk's body; others have their turn between some of them.
+
+    Raises:
+        JournalCorrupt: there is something else in it.
+    """
+    for number, entry in enumerate(entries_in(body, session_id), 1):
+        yield entry
+        if not number % STEP_ENTRIES:
+            await asyncio.sleep(0)
 
 
 def entries_of(body: bytes, session_id: str) -> list[Entry]:

@@ -22,7 +22,6 @@ from proxy.errors import (
     SessionExpired,
     SessionNotFound,
 )
-from proxy.gate import Gate
 from proxy.journal.base import Journal
 from proxy.rows import LegRow, SessionRow
 from proxy.session import Session
@@ -31,7 +30,6 @@ from proxy.tasks import Tasks
 
 __all__ = [
     "HANDLE",
-    "LOOK_SECONDS",
     "QUIET_SECONDS",
     "RELOAD_SECONDS",
     "RETRY_MOST_SECONDS",
@@ -47,9 +45,6 @@ RELOAD_SECONDS = 1.0
 
 RETRY_MOST_SECONDS = 30.0
 """The longest wait between two attempts at what the journal refuses."""
-
-LOOK_SECONDS = 0.0001
-"""About what it takes to look at a session in memory, and at what it shows."""
 
 HANDLE = "handle"
 """The kind of alias under which faces find a session by a name of their own, such as half a
@@ -84,7 +79,7 @@ class Live:
         tasks: Tasks,
         clock: Clock,
         ids: Ids,
-        gate: Gate,
+        slots: asyncio.Semaphore,
         keep_frames: bool,
         faces: Mapping[str, Mapping[str, Any]],
     ) -> None:
@@ -93,7 +88,7 @@ class Live:
         self._tasks = tasks
         self._clock = clock
         self._ids = ids
-        self._gate = gate
+        self._slots = slots
         self._keep_frames = keep_frames
         self._faces = faces
         self._live: dict[str, Session] = {}
@@ -165,7 +160,7 @@ class Live:
             live.used_at = self._clock.monotonic()
             return self.hold(live)
         try:
-            async with self._gate:
+            async with self._slots:
                 row = await self._journal.session(name)
             if owner not in (None, row.owner):
                 # Before it is loaded: whether it can be is nobody else's business.
@@ -218,7 +213,7 @@ class Live:
         """Load a session, or return why it cannot be: where only its backend is missing that is
         for who asks, and no failure that is logged as an error whenever somebody does."""
         try:
-            async with self._gate:
+            async with self._slots:
                 return await self._read_now(row)
         except CursorExpired as error:
             return error
@@ -265,7 +260,7 @@ class Live:
             keep_frames=self._keep_frames,
             patience=None if patience is None else round(patience * 1000),
             face_settings=self._faces,
-            gate=self._gate,
+            slots=self._slots,
         )
 
     def admit(self, session: Session) -> None:

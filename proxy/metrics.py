@@ -7,7 +7,6 @@ may read the numbers learns no names, and a label with a session's id would grow
 from __future__ import annotations
 
 import collections
-import itertools
 from collections.abc import Iterator
 
 from prometheus_client import (
@@ -19,8 +18,6 @@ from prometheus_client import (
 )
 from prometheus_client.core import (
     CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
@@ -38,7 +35,7 @@ from proxy.errors import (
     SessionClosed,
     SessionNotFound,
 )
-from proxy.turns import BUCKETS, TURNS
+from proxy.loop_lag import LAG
 
 # When a series began is nothing that anybody asks for, and doubles them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -155,6 +152,11 @@ COMMITS = {"writes": Commits(), "later": Commits()}
 
 _sessions = Gauge("dragoman_sessions_in_memory", "Sessions in memory.", registry=REGISTRY)
 _readers = Gauge("dragoman_readers_open", "Streams of frontends that are open.", registry=REGISTRY)
+Gauge(
+    "dragoman_loop_lag_seconds",
+    "Longest delay of the event loop within the last 15 to 30 seconds.",
+    registry=REGISTRY,
+).set_function(lambda: LAG.longest)
 _backlog = Gauge(
     "dragoman_journal_backlog_bytes",
     "Bytes of events that wait for the disk.",
@@ -182,7 +184,6 @@ class _Summed(Collector):
             "dragoman_events_stored", "Canonical events stored since the start.", self.stored
         )
         yield from _commits()
-        yield from _turns()
 
 
 def _commits() -> Iterator[Metric]:
@@ -204,27 +205,6 @@ def _commits() -> Iterator[Metric]:
         COMMITS["writes"].items,
     )
     yield cpu
-
-
-def _turns() -> Iterator[Metric]:
-    bounds = [*map(str, BUCKETS), "+Inf"]
-    counts = itertools.accumulate(TURNS.counts)
-    yield HistogramMetricFamily(
-        "dragoman_loop_turn_seconds",
-        "CPU time of the event loop's turns.",
-        buckets=list(zip(bounds, counts, strict=True)),
-        sum_value=TURNS.seconds,
-    )
-    yield GaugeMetricFamily(
-        "dragoman_loop_turn_longest_seconds",
-        "CPU time of the longest turn of the event loop so far.",
-        TURNS.longest,
-    )
-    yield GaugeMetricFamily(
-        "dragoman_loop_turn_longest_wall_seconds",
-        "Longest turn of the event loop so far by the clock.",
-        TURNS.longest_wall,
-    )
 
 
 _summed = _Summed()

@@ -14,12 +14,13 @@ from typing import cast
 import aiohttp
 from aiohttp import web
 
-from proxy import blocks, descriptors, garbage, turns
+from proxy import blocks, descriptors, garbage
 from proxy.app import create_app, create_listener
 from proxy.clock import Clock, Ids
 from proxy.connections import Runner
 from proxy.errors import ConfigError
 from proxy.journal import open_journal
+from proxy.loop_lag import LAG
 from proxy.sessions import Sessions
 from proxy.settings import Address, Settings
 from proxy.tasks import Tasks
@@ -157,9 +158,8 @@ async def _serve(
                 app = create_listener(settings, sessions, listener)
                 runners.append((await _listen(app, listener.address))[0])
             host = f"[{address.host}]" if ":" in address.host else address.host
-            # What a start takes keeps nobody waiting.
             loop = asyncio.get_running_loop()
-            unwatch, leave = turns.watch(loop), garbage.watch(loop)
+            unwatch, leave = LAG.watch(loop), garbage.watch(loop)
             try:
                 if ready is not None:
                     ready(f"http://{host}:{port}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import aiohttp
@@ -19,13 +19,11 @@ from proxy.backends import TASK, Backends
 from proxy.bodies import Bodies
 from proxy.clock import Clock, Ids
 from proxy.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
-from proxy.gate import Gate
-from proxy.hub import entries_in
+from proxy.hub import entries_by_steps
 from proxy.journal.base import Journal
 from proxy.keeping import Keeping
 from proxy.live import HANDLE, QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
 from proxy.making import Making, Wanted
-from proxy.passes import Passes
 from proxy.repeats import InOrder, Submission
 from proxy.retention import Doomed, Limits
 from proxy.rows import SessionRow
@@ -73,8 +71,8 @@ class Sessions:
         self.ids = ids
         self.in_order = InOrder()
         self.bodies = Bodies(settings.server)
-        self.gate = Gate(WORK_AT_ONCE)
-        self.backends = Backends(settings, http, ids, soon=Passes(journal).soon)
+        self.slots = asyncio.Semaphore(WORK_AT_ONCE)
+        self.backends = Backends(settings, http, ids)
         self.faces: Mapping[str, Mapping[str, Any]] = {
             name: {key: settings.face(name)[key] for key in face.shaped_by}
             for name, face in faces().items()
@@ -85,7 +83,7 @@ class Sessions:
             tasks=tasks,
             clock=clock,
             ids=ids,
-            gate=self.gate,
+            slots=self.slots,
             keep_frames=settings.journal.frames,
             faces=self.faces,
         )
@@ -126,7 +124,7 @@ class Sessions:
         )
 
     async def _attach(self, rows: Sequence[SessionRow]) -> None:
-        # As many again as the gate lets through: it is never idle, and who asks waits for few.
+        # Twice as many as there are slots: none is ever idle, and who asks waits for few.
         room = asyncio.Semaphore(2 * WORK_AT_ONCE)
 
         async def attach(session_id: str) -> None:
@@ -388,7 +386,16 @@ class Sessions:
             await self.erase(session.row)
             return
         async for chunk in self.journal.scan(session.row.key, after=after):
-            await self.gate.run(_settled(chunk.body, session.id, command_id))
+            async for entry in entries_by_steps(chunk.body, session.id):
+                event = entry.event
+                if (
+                    isinstance(event, ev.InputSettled)
+                    and event.command_id == command_id
+                    and event.outcome != "taken"
+                ):
+                    raise DragomanError(
+                        event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
+                    )
 
     # Keeping.
 
@@ -425,22 +432,3 @@ class Sessions:
     def __len__(self) -> int:
         """Return how many sessions are in memory."""
         return len(self.live)
-
-
-def _settled(body: bytes, session_id: str, command_id: str) -> Iterator[None]:
-    """Look in entries for what became of a command; it may pause after each.
-
-    Raises:
-        DragomanError: the backend refused it.
-    """
-    for entry in entries_in(body, session_id):
-        event = entry.event
-        if (
-            isinstance(event, ev.InputSettled)
-            and event.command_id == command_id
-            and event.outcome != "taken"
-        ):
-            raise DragomanError(
-                event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
-            )
-        yield

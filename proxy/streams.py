@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import io
 import socket
 from collections.abc import Callable, Sequence
 
@@ -14,11 +13,10 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from adapters.base import Frame
 from adapters.errors import DragomanError, ErrorCode
-from proxy.gate import Gate
-from proxy.hub import LARGE_BYTES, Feed, Reader
+from proxy.hub import Feed, Reader
 
-WRITE_SECONDS = 2e-9
-"""About what it takes to write a byte of many: 0.1 ms for each 64 KiB."""
+PIECE_BYTES = 64 * 1024
+"""Bytes of one write."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ async def write_stream(
     feed.readers.add(reader)
     try:
         if first:
-            await _write(response, first, plan, feed.gate)
+            await write(response, first, plan.write_timeout)
         # A bounded read is read to its end also when the session leaves memory meanwhile.
         bounded = plan.stop is not None
         while (bounded or not feed.closed) and not transport.is_closing():
@@ -144,7 +142,7 @@ async def _write_backlog(
         kept, ended = _cut(frames, plan)
         data = b"".join(frame.data for frame in kept)
         if data:
-            await _write(response, data, plan, feed.gate)
+            await write(response, data, plan.write_timeout)
             reader.last_write = asyncio.get_running_loop().time()
         reader.position = kept[-1].cursor + 1 if kept else reader.position
         if ended or (feed.closed and plan.stop is None):
@@ -183,43 +181,24 @@ async def _follow(
         now = loop.time()
         if plan.lease_seconds is not None and now >= started + plan.lease_seconds:
             if plan.lease_end:
-                await _write(response, plan.lease_end, plan, feed.gate)
+                await write(response, plan.lease_end, plan.write_timeout)
             return True
         if plan.heartbeat is not None and now >= reader.last_write + plan.heartbeat_seconds:
             beat = plan.heartbeat
             if not isinstance(beat, bytes):
                 beat = beat(min(reader.position, feed.next_cursor) - 1)
-            await _write(response, beat, plan, feed.gate)
+            await write(response, beat, plan.write_timeout)
             reader.last_write = now
     return False
 
 
-async def _write(response: web.StreamResponse, data: bytes, plan: StreamPlan, gate: Gate) -> None:
-    await write_calmly(response, data, plan.write_timeout, gate)
-
-
-def piecemeal(body: bytes) -> bytes | io.BytesIO:
-    """Return a whole body as aiohttp is to send it: a long one piece by piece, with a turn of the
-    loop for each."""
-    return io.BytesIO(body) if len(body) > LARGE_BYTES else body
-
-
-async def write_calmly(
-    response: web.StreamResponse, data: bytes, seconds: float, gate: Gate
-) -> None:
+async def write(response: web.StreamResponse, data: bytes, seconds: float) -> None:
     """Write through aiohttp, which waits while the transport is full: a reader that stalls for so
-    many seconds is given up. What is long goes out in pieces, when the gate has time for them.
+    many seconds is given up. What is long goes out in pieces, so that a slow reader is not.
 
     Raises:
         TimeoutError: a write took longer.
     """
-    if len(data) <= LARGE_BYTES:
+    for start in range(0, len(data), PIECE_BYTES):
         async with asyncio.timeout(seconds):
-            await response.write(data)
-        return
-    view = memoryview(data)
-    for start in range(0, len(data), LARGE_BYTES):
-        piece = view[start : start + LARGE_BYTES]
-        await gate.room(len(piece) * WRITE_SECONDS)
-        async with asyncio.timeout(seconds):
-            await response.write(piece)
+            await response.write(data[start : start + PIECE_BYTES])

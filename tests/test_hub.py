@@ -50,7 +50,7 @@ def limits(publish: int = hub.PUBLISH_ENTRIES) -> Any:
     patch.setattr(hub, "PUBLISH_ENTRIES", publish)
     patch.setattr(hub, "LARGE_BYTES", LARGE)
     patch.setattr(hub, "AT_ONCE_BYTES", 2 * LARGE)
-    patch.setattr(streams, "LARGE_BYTES", LARGE)
+    patch.setattr(streams, "PIECE_BYTES", LARGE)
 
     class Undo:
         def __enter__(self) -> None:
@@ -445,7 +445,7 @@ async def test_large_frames_are_kept_until_each_reader_has_written_them(
     monkeypatch.setattr(hub, "LARGE_BYTES", 2)
     monkeypatch.setattr(hub, "AT_ONCE_BYTES", 2)
     monkeypatch.setattr(hub, "RING_BYTES", 2)
-    monkeypatch.setattr(streams, "LARGE_BYTES", 2)
+    monkeypatch.setattr(streams, "PIECE_BYTES", 2)
     wires = [readers.join() for _ in range(5)]
     await rest()
     fed = cast(Counting, log.feed.encoder).fed

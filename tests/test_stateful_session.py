@@ -53,7 +53,6 @@ from proxy.errors import (
     SessionNotFound,
     UpstreamUnavailable,
 )
-from proxy.gate import Gate
 from proxy.hub import entries_of
 from proxy.journal.base import Journal, Write
 from proxy.journal.memory import MemoryJournal
@@ -64,7 +63,7 @@ from proxy.sessions import QUIET_SECONDS, Sessions
 from proxy.settings import BackendSettings, Settings
 from proxy.streams import StreamPlan, write_stream
 from proxy.tasks import Tasks
-from proxy.upstream.client import Load, Take
+from proxy.upstream.client import Load
 from tests.test_hub import Wire
 from tests.wire import served
 
@@ -286,15 +285,14 @@ class PlainStream:
     head: Response = dataclasses.field(default_factory=lambda: Response(200))
     tail: bytes = b""
 
-    async def read(self, take: Take, gate: Gate) -> None:
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
         talk = self.talk
         while True:
             more = talk.more
             while self.at < len(talk.frames):
                 piece = range(self.at, min(self.at + talk.piece, len(talk.frames)))
                 self.at = piece.stop
-                if (busy := take([b"%d" % number for number in piece])) is not None:
-                    await busy
+                yield [b"%d" % number for number in piece]
                 await asyncio.sleep(0)
             if talk.cut:
                 talk.cut = False
@@ -308,7 +306,7 @@ class PlainUpstream:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
 
-    async def read(self, call: Call, load: Load) -> Response:
+    async def call(self, call: Call, load: Load) -> Response:
         talk = self._talk
         await asyncio.sleep(0)
         assert call.command_id is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -11,7 +12,6 @@ from adapters.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, Tha
 from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.faces.visit import Found, Visit
 from proxy.journal.base import SessionRow
-from proxy.live import LOOK_SECONDS
 from proxy.repeats import Submission
 from proxy.routes.entry import owned
 from proxy.session import THREAD, Session
@@ -115,7 +115,7 @@ async def at_work(visit: Visit) -> AsyncIterator[Found]:
     what the others wait for.
     """
     for row in await rows(visit, *AT_WORK):
-        await visit.sessions.gate.room(LOOK_SECONDS)
+        await asyncio.sleep(0)
         try:
             session = await _chosen(visit, row.id)
         except (SessionNotFound, CursorExpired):

@@ -15,7 +15,6 @@ from proxy.errors import UpstreamError
 from proxy.faces.visit import Found, Visit
 from proxy.routes.entry import read_bytes
 from proxy.settings import BackendSettings
-from proxy.streams import piecemeal
 
 _NOT_PENDING = frozenset(
     {ErrorCode.NOT_FOUND, ErrorCode.CURSOR_EXPIRED, ErrorCode.BACKEND_UNAVAILABLE}
@@ -79,7 +78,7 @@ def _passed(act: PassOn, answer: Response) -> web.Response:
         if name.lower() in act.headers and is_header_value(value)
     }
     headers = {**kept, **_CONFINED}
-    return web.Response(status=answer.status, headers=headers, body=piecemeal(answer.body))
+    return web.Response(status=answer.status, headers=headers, body=answer.body)
 
 
 async def _address(visit: Visit, act: PassOn) -> tuple[BackendSettings, str] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -24,10 +23,9 @@ from adapters.faces import (
 from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.faces.finding import at_work, find
 from proxy.faces.visit import Found, RoutePlace, Visit
-from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_in
-from proxy.live import LOOK_SECONDS
+from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_by_steps
 from proxy.routes.entry import to_web
-from proxy.streams import StreamPlan, send_head, write_calmly, write_stream
+from proxy.streams import StreamPlan, send_head, write, write_stream
 
 LOOKED_SECONDS = 0.5
 """How long sessions are looked into for one page of a list, some 500 of them: those who want what
@@ -142,7 +140,7 @@ async def read_log(visit: Visit) -> web.StreamResponse:
         if not response.prepared:
             return web.Response(headers=reader.headers, body=reader.out)
         timeout = visit.settings.server.write_timeout_seconds
-        await write_calmly(response, reader.out, timeout, visit.sessions.gate)
+        await write(response, reader.out, timeout)
         await response.write_eof()
     except Exception as error:
         # Where the head is sent a body that breaks off says that something went wrong.
@@ -161,23 +159,16 @@ async def _read_part(
     session, sessions = found.session, visit.sessions
     timeout = visit.settings.server.write_timeout_seconds
 
-    def added(body: bytes) -> Iterator[bool | None]:
-        # True where there is enough for a write, False where no more is needed.
-        for entry in entries_in(body, session.id):
-            if entry.seq <= after:
-                yield None
-            elif not reader.add(entry):
-                yield False
-            else:
-                yield True if len(reader.out) >= WRITE_BYTES else None
-
     async for chunk in sessions.journal.scan(session.row.key, after=after, rows=FIRST_ROWS):
-        async for more in sessions.gate.each(added(chunk.body)):
-            if not more:
+        async for entry in entries_by_steps(chunk.body, session.id):
+            if entry.seq <= after:
+                continue
+            if not reader.add(entry):
                 return
-            piece, reader.out = reader.out, b""
-            await send_head(visit.request, response)
-            await write_calmly(response, piece, timeout, sessions.gate)
+            if len(reader.out) >= WRITE_BYTES:
+                piece, reader.out = reader.out, b""
+                await send_head(visit.request, response)
+                await write(response, piece, timeout)
 
 
 # Lists.
@@ -203,7 +194,7 @@ async def list_sessions(visit: Visit) -> web.StreamResponse:
             limit=page.rows,
         )
         for row in found:
-            await visit.sessions.gate.room(LOOK_SECONDS)
+            await asyncio.sleep(0)
             try:
                 about = await visit.told(row)
             except CursorExpired:

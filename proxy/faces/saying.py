@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
@@ -15,7 +15,7 @@ from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.faces.finding import find
 from proxy.faces.reading import plan_of
 from proxy.faces.visit import Found, RoutePlace, Visit
-from proxy.hub import entries_in
+from proxy.hub import entries_by_steps
 from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
 from proxy.routes.entry import kept, read, read_submission, to_web
@@ -238,17 +238,14 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
     wanted, session = set(ids), found.session
     inputs: list[ev.InputAccepted] = []
 
-    def inputs_in(body: bytes) -> Iterator[ev.InputAccepted | None]:
-        for entry in entries_in(body, session.id):
-            event = entry.event
-            known = isinstance(event, ev.InputAccepted) and event.command_id in wanted
-            yield event if known else None  # type: ignore[misc]
-
     async for chunk in visit.sessions.journal.scan(session.row.key):
-        async for accepted in visit.sessions.gate.each(inputs_in(chunk.body)):
-            inputs.append(accepted)
-            if len(inputs) == len(wanted):
-                return inputs
+        async for entry in entries_by_steps(chunk.body, session.id):
+            event = entry.event
+            if isinstance(event, ev.InputAccepted) and event.command_id in wanted:
+                inputs.append(event)
+                if len(inputs) == len(wanted):
+                    return inputs
+    return inputs
     return inputs
 
 

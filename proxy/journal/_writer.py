@@ -159,7 +159,6 @@ class Emptying:
 
 
 Item = Write | Job
-Together = list[Write]
 """Writes that are handed over at once, in order."""
 
 Later = FrameBatch | Keepsake | Emptying
@@ -192,7 +191,7 @@ class Writer:
         self._window = window_ms / 1000
         self._index_rows = index_rows
         self._index_seconds = index_seconds
-        self._queue: queue.SimpleQueue[Item | Together | Later | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Later | None] = queue.SimpleQueue()
         self._frames: list[FrameBatch] = []
         self._snapshots: collections.deque[Keepsake] = collections.deque()
         self._snapshots_size = 0
@@ -241,7 +240,7 @@ class Writer:
         self._queue.put(None)
         await self._stopped
 
-    def put(self, item: Item | Together | Later) -> None:
+    def put(self, item: Item | Later) -> None:
         """Hand over writes, a job, frames or a snapshot; never blocks."""
         self._queue.put(item)
 
@@ -356,9 +355,6 @@ class Writer:
                 if isinstance(item, Write):
                     batch.append(item)
                     size += len(item.body)
-                elif isinstance(item, list):
-                    batch += item
-                    size += sum([len(write.body) for write in item])
                 elif isinstance(item, Job):
                     batch.append(item)
                 elif item is None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import abc
 import asyncio
-import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
@@ -120,17 +119,7 @@ def longer(writes: int) -> int:
 
 
 class Journal(abc.ABC):
-    """A durable log. Opened with `open`, closed with `aclose`; both belong to one event loop.
-
-    `window` is how many seconds apart writes are best handed over, 0 where that makes no
-    difference.
-    """
-
-    window = 0.0
-
-    def together(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context of whose writes the journal is to hear at its end, all at once."""
-        return contextlib.nullcontext()
+    """A durable log. Opened with `open`, closed with `aclose`; both belong to one event loop."""
 
     @abc.abstractmethod
     async def open(self) -> None:

@@ -10,14 +10,11 @@ Why one room: a journal has a method for each question and each change, most of 
 from __future__ import annotations
 
 import asyncio
-import collections
-import contextlib
 import functools
 import hashlib
 import logging
 import queue
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -32,7 +29,6 @@ from proxy.errors import (
     JournalUnavailable,
     damaged,
 )
-from proxy.gate import SLICE_SECONDS
 from proxy.journal import _reader
 from proxy.journal._changes import (
     Transaction,
@@ -128,9 +124,6 @@ class SqliteJournal(Journal):
             index_seconds=index_seconds,
         )
         self._writer: Writer | None = None
-        self.window = window_ms / 1000
-        # What is submitted in a context of `together`, None outside of one.
-        self._together: list[Write] | None = None
         self._keep_frames = frames and not read_only
         self._frame_limit = frame_limit
         self._frame_seconds = frame_seconds
@@ -139,10 +132,6 @@ class SqliteJournal(Journal):
         self._sweep: asyncio.TimerHandle | None = None
         self._fresh = Fresh()
         self._backlog = 0
-        # Who waits to hear of a write that is stored, or is not.
-        self._untold: collections.deque[
-            tuple[Callable[[JournalError | None], None], JournalError | None]
-        ] = collections.deque()
         self._is_open = False
         self._newest = 0
         self.rows_read = 0
@@ -192,8 +181,6 @@ class SqliteJournal(Journal):
                 self._writer.put(batch)
             self._batches.clear()
             await self._writer.stop()
-            while self._untold:
-                self._tell_some()
 
     async def _close_readers(self) -> None:
         await asyncio.to_thread(self._pool.shutdown)
@@ -217,22 +204,7 @@ class SqliteJournal(Journal):
         self._backlog += len(write.body)
         if write.blobs:
             self._fresh.over(write.blobs)
-        if self._together is None:
-            self._writer.put(write)
-        else:
-            self._together.append(write)
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Hand over what is submitted meanwhile at the end, all at once."""
-        together = self._together = list[Write]()
-        try:
-            yield
-        finally:
-            self._together = None
-            if together:
-                assert self._writer is not None
-                self._writer.put(together)
+        self._writer.put(write)
 
     def _refusal(self) -> JournalUnavailable:
         if self._is_open:
@@ -246,31 +218,15 @@ class SqliteJournal(Journal):
         self._backlog -= size
         for error in errors.values():
             metrics.count_failed_write(error)
-        waits = bool(self._untold)
-        self._untold += [
-            (item.done, errors.get(index))
-            for index, item in enumerate(batch)
-            if item.done is not None
-        ]
-        if not waits:
-            self._tell_some()
-
-    def _tell_some(self) -> None:
-        """Tell who is next, in order, for a slice of a turn of the loop: what they do then, for
-        each reader of a session, takes a millisecond and more."""
-        begun = time.perf_counter()
-        while self._untold:
-            done, outcome = self._untold.popleft()
+        for index, item in enumerate(batch):
+            if item.done is None:
+                continue
             try:
-                done(outcome)
+                item.done(errors.get(index))
             except Exception as error:  # noqa: BLE001 - the others in the batch must hear of it still
                 self._loop.call_exception_handler(
                     {"message": "`done` of a journal write failed", "exception": error}
                 )
-            if time.perf_counter() - begun >= SLICE_SECONDS:
-                break
-        if self._untold:
-            self._loop.call_soon(self._tell_some)
 
     @property
     def backlog(self) -> int:

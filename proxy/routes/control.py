@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import itertools
 import logging
 from collections.abc import (
     AsyncGenerator,
@@ -45,13 +44,12 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.journal.base import CommandRow, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.lines import Lines
-from proxy.live import LOOK_SECONDS
 from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, kept, read, read_submission, takes
 from proxy.session import Session
 from proxy.sessions import HANDLE
-from proxy.streams import piecemeal, write_calmly
+from proxy.streams import write
 
 VERSION = 1
 """The version of this API's JSON."""
@@ -307,7 +305,7 @@ def _failure(error: DragomanError) -> ErrorOut:
 def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
-    body = piecemeal(format_json(value))
+    body = format_json(value)
     return web.Response(body=body, status=status, content_type="application/json")
 
 
@@ -427,9 +425,9 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         before=_integer(request, "before", None),
         limit=limit,
     )
-    visible = (row_out(row) for row in rows if may_use(principal, row.route, settings))
-    out = SessionsOut(sessions=[], next=rows[-1].key if len(rows) == limit else None)
-    return await _listed(request, out, sessions=visible)
+    visible = [row_out(row) for row in rows if may_use(principal, row.route, settings)]
+    following = rows[-1].key if len(rows) == limit else None
+    return _json(SessionsOut(sessions=visible, next=following))
 
 
 def row_out(row: SessionRow) -> SessionOut:
@@ -455,13 +453,8 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     row = await journal.session(session.id)
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
-    detail = detail_out(row, (), (), legs, names, session.repairs)
-    return await _listed(
-        request,
-        detail,
-        open_interactions=open_in(row.id, session.state),
-        queue=map(_queued, session.queued()),
-    )
+    asked = open_in(row.id, session.state)
+    return _json(detail_out(row, asked, session.queued(), legs, names, session.repairs))
 
 
 def detail_out(
@@ -504,7 +497,7 @@ _INTERNAL = frozenset({HANDLE, REQUEST, IDEMPOTENT, LOST, REPEATED})
 
 
 def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
-    for open_ in list(state.interactions.values()):
+    for open_ in state.interactions.values():
         event = open_.event
         yield InteractionOut(
             session_id=session_id,
@@ -516,28 +509,6 @@ def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
             details=event.details,
             claimed=open_.claimed_by is not None,
         )
-
-
-async def _listed(
-    request: web.Request, out: BaseModel, **members: Iterable[BaseModel]
-) -> web.Response:
-    """Answer `out` with members that may be long: they are made in slices."""
-    made: dict[str, list[bytes]] = {name: [] for name in members}
-
-    def make() -> Iterator[None]:
-        for name, items in members.items():
-            for item in items:
-                made[name].append(format_json(item.model_dump(mode="json")))
-                yield
-
-    await request.app[SESSIONS].gate.run(make())
-    rest = out.model_dump(mode="json", exclude=set(members))
-    values = {name: format_json(value) for name, value in rest.items()}
-    values |= {name: b"[%b]" % b",".join(items) for name, items in made.items()}
-    # In the order of the fields, as the command line has them.
-    pairs = [b'"%b":%b' % (name.encode(), values[name]) for name in type(out).model_fields]
-    body = b"{%b}" % b",".join(pairs)
-    return web.Response(body=piecemeal(body), content_type="application/json")
 
 
 async def delete_session(request: web.Request) -> web.StreamResponse:
@@ -598,8 +569,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
 
     work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
     gone = await request.app[SESSIONS].keep(work)
-    out = PrunedOut(dry_run=given.dry_run, sessions=[])
-    return await _listed(request, out, sessions=_pruned(gone))
+    return _json(pruned_out(gone, dry_run=given.dry_run))
 
 
 def _prune_in(body: bytes) -> PruneIn:
@@ -608,12 +578,8 @@ def _prune_in(body: bytes) -> PruneIn:
 
 def pruned_out(gone: Sequence[Doomed], *, dry_run: bool) -> PrunedOut:
     """Return what was pruned, or would be."""
-    return PrunedOut(dry_run=dry_run, sessions=list(_pruned(gone)))
-
-
-def _pruned(gone: Sequence[Doomed]) -> Iterator[PrunedSessionOut]:
-    for doomed in gone:
-        yield PrunedSessionOut(
+    sessions = [
+        PrunedSessionOut(
             id=doomed.row.id,
             route=doomed.row.route,
             backend=doomed.backend,
@@ -621,6 +587,9 @@ def _pruned(gone: Sequence[Doomed]) -> Iterator[PrunedSessionOut]:
             updated_at=doomed.row.updated_at,
             bytes=doomed.row.bytes,
         )
+        for doomed in gone
+    ]
+    return PrunedOut(dry_run=dry_run, sessions=sessions)
 
 
 def _check_running(request: web.Request) -> None:
@@ -643,11 +612,11 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             limit=MOST,
         )
         rows += page
-    out: list[Iterable[InteractionOut]] = []
+    out: list[InteractionOut] = []
     for row in reversed(rows):
         if not may_use(principal, row.route, settings):
             continue
-        await sessions.gate.room(LOOK_SECONDS)
+        await asyncio.sleep(0)
         try:
             session = await sessions.get(row.id, owner=None, route=None)
         except DragomanError as error:
@@ -655,9 +624,8 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             # configuration, must not hide what all others wait for.
             _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
             continue
-        out.append(open_in(session.id, session.state))
-    everything = itertools.chain.from_iterable(out)
-    return await _listed(request, InteractionsOut(interactions=[]), interactions=everything)
+        out += open_in(session.id, session.state)
+    return _json(InteractionsOut(interactions=out))
 
 
 @takes(ANSWER)
@@ -756,7 +724,7 @@ class _Events:
             TimeoutError: the reader took nothing for too long.
         """
         await self.prepare()
-        await write_calmly(self.response, data, self._timeout, self._request.app[SESSIONS].gate)
+        await write(self.response, data, self._timeout)
 
     def heartbeat(self) -> bytes:
         """Return what readers skip."""
@@ -819,13 +787,13 @@ async def _write_events(
     request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
 ) -> None:
     sessions = request.app[SESSIONS]
-    gate, lines = sessions.gate, Lines(session.id, sse=body.sse)
+    lines = Lines(session.id, sse=body.sse)
     while True:
         # Those who follow have new lines made once for all.
         with session.followed() if follow else contextlib.nullcontext():
             while True:
                 news = session.news()
-                async for seq, data in gate.each(session.recent.after(after, lines)):
+                for seq, data in session.recent.after(after, lines):
                     await body.write(data)
                     after = seq
                 if after < session.last_seq:
@@ -855,13 +823,16 @@ async def _stored(
     async def pieces() -> AsyncGenerator[tuple[int, bytes]]:
         seq = after
         async for chunk in sessions.journal.scan(session.row.key, after=after):
-            async for piece in sessions.gate.each(lines.of(chunk.body, seq)):
+            for piece in lines.of(chunk.body, seq):
+                if piece is None:
+                    await asyncio.sleep(0)
+                    continue
                 seq, _ = piece
                 yield piece
 
     async with contextlib.aclosing(pieces()) as found:
         while True:
-            async with sessions.gate:
+            async with sessions.slots:
                 piece = await anext(found, None)
             if piece is None:
                 return

@@ -16,7 +16,6 @@ from proxy.keys import HELD, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSIO
 from proxy.malformed import check
 from proxy.repeats import Submission
 from proxy.session import Session
-from proxy.streams import piecemeal
 
 __all__ = [
     "TAKES",
@@ -226,5 +225,4 @@ async def owned(
 
 def to_web(response: Response) -> web.Response:
     """Return an answer of a codec as aiohttp sends it."""
-    body = piecemeal(response.body)
-    return web.Response(status=response.status, headers=response.headers, body=body)
+    return web.Response(status=response.status, headers=response.headers, body=response.body)

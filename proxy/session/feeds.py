@@ -3,9 +3,10 @@ each dialect has been given for ever."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from adapters import events as ev
@@ -14,7 +15,6 @@ from adapters.errors import NotSupported
 from adapters.jsonvalue import compact, format_json, parse_json
 from adapters.registry import DIALECTS
 from proxy.errors import reading_back
-from proxy.gate import Gate
 from proxy.hub import Feed, FeedKey
 from proxy.journal.base import Journal
 from proxy.rows import CodecRow, LegRow, SessionRow
@@ -60,11 +60,11 @@ class Feeds:
     __slots__ = (
         "_closed",
         "_codecs",
-        "_gate",
         "_journal",
         "_leg",
         "_row",
         "_settings",
+        "_slots",
         "open",
         "stored_seq",
     )
@@ -75,14 +75,14 @@ class Feeds:
         leg: LegRow,
         *,
         journal: Journal,
-        gate: Gate,
+        slots: asyncio.Semaphore,
         settings: Mapping[str, Mapping[str, Any]],
     ) -> None:
         """Begin without any. `settings` are those of the dialects as they are configured."""
         self._row = row
         self._leg = leg
         self._journal = journal
-        self._gate = gate
+        self._slots = slots
         self._settings = settings
         self._codecs: dict[str, CodecRow] = {}
         self._closed = False
@@ -121,7 +121,7 @@ class Feeds:
                 lambda: self.stored_seq,
                 name=f"{dialect}/{thread_id}",
                 prepare=None if dialect in self._codecs else lambda: self._fix(dialect),
-                gate=self._gate,
+                slots=self._slots,
             )
             if self._closed:
                 feed.close()
@@ -168,13 +168,6 @@ class Feeds:
         if dialect not in self._codecs:
             codec = self._codec(dialect)
             self._codecs[dialect] = await self._journal.fix_codec(self._row.key, codec)
-
-    def publishing(self, entries: Sequence[ev.Entry]) -> Iterator[None]:
-        """Show stored entries, each in each feed a step."""
-        for entry in entries:
-            for feed in list(self.open.values()):
-                feed.publish([entry])
-                yield
 
     @property
     def behind(self) -> bool:

@@ -11,7 +11,6 @@ from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
 from proxy.clock import Clock, Ids
 from proxy.errors import JournalError
-from proxy.gate import Gate
 from proxy.journal.base import Journal
 from proxy.repeats import Submission
 from proxy.rows import NewSession
@@ -48,7 +47,6 @@ class Intake:
     __slots__ = (
         "_admission",
         "_clock",
-        "_gate",
         "_ids",
         "_journal",
         "_outbox",
@@ -66,7 +64,6 @@ class Intake:
         journal: Journal,
         clock: Clock,
         ids: Ids,
-        gate: Gate,
         admission: Admission,
         outbox: Outbox,
         record: Record,
@@ -78,7 +75,6 @@ class Intake:
         self._journal = journal
         self._clock = clock
         self._ids = ids
-        self._gate = gate
         self._admission = admission
         self._outbox = outbox
         self._record = record
@@ -114,7 +110,6 @@ class Intake:
             return await self._submit(commands, origin, blobs, submission, first, new)
         held = self._record.held
         with held.expecting(sealed):
-            await self._gate.do(lambda: held.search)
             return await self._submit(commands, origin, blobs, submission, first, new)
 
     async def _submit(

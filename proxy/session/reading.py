@@ -5,26 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from adapters import events as ev
 from adapters.base import Call, ClientCodec, CloseReason, Response
 from adapters.body import Body
 from adapters.errors import DragomanError
-from adapters.framing import FrameTooLarge
+from adapters.framing import FrameTooFull, FrameTooLarge
 from adapters.framing.sse import SseFrame
+from adapters.limits import is_light
 from proxy.clock import Clock
 from proxy.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.gate import Gate
 from proxy.journal.base import Journal
 from proxy.rows import LegRow
 from proxy.sealed import REDACTED
-from proxy.session.record import NEXT_SECONDS, Record
+from proxy.session.record import Record
 from proxy.session.work import Upward, Work
-from proxy.upstream.client import BODY_LIMIT, Frames, Stream, Upstream
+from proxy.upstream.client import Frames, Stream, Upstream
 from proxy.upstream.reconnect import Backoff
-from proxy.upstream.weigh import are_light, weighed, weighed_answer
 
 __all__ = ["Reading", "may_have_arrived"]
 
@@ -33,11 +31,8 @@ BACKLOG_BYTES = 8 * 1024 * 1024
 disk."""
 
 SLICE_FRAMES = 64
-"""Frames that are decoded and stored at once: about a millisecond of work."""
-
-SLICE_EVENTS = 128
-SLICE_BYTES = 64 * 1024
-"""The same where frames give many events each, or are long: up to three milliseconds of work."""
+"""Frames that are decoded and stored at once: about a millisecond of work. Others have their turn
+between."""
 
 LEASE_MS = 30_000
 """A stream that lived this long and then ended in good order was on a lease, which eve gives for
@@ -59,7 +54,6 @@ class Reading:
         "_codec",
         "_doubt_since",
         "_fraction",
-        "_gate",
         "_journal",
         "_keep_frames",
         "_leg",
@@ -82,22 +76,20 @@ class Reading:
         upstream: Upstream,
         clock: Clock,
         fraction: Callable[[], float],
-        gate: Gate,
         record: Record,
         work: Work,
         upward: Upward,
         patience: int | None,
         keep_frames: bool,
     ) -> None:
-        """Begin without a stream. `fraction` draws the jitter of waits, long work goes through
-        `gate`; `patience` is the configured one, in milliseconds, where there is one."""
+        """Begin without a stream. `fraction` draws the jitter of waits; `patience` is the
+        configured one, in milliseconds, where there is one."""
         self._leg = leg
         self._journal = journal
         self._codec = codec
         self._upstream = upstream
         self._clock = clock
         self._fraction = fraction
-        self._gate = gate
         self._record = record
         self._work = work
         self._upward = upward
@@ -116,7 +108,7 @@ class Reading:
         Raises:
             UpstreamError: there is none.
         """
-        return await self._upstream.read(call, functools.partial(self._files, call))
+        return await self._upstream.call(call, functools.partial(self._files, call))
 
     async def _files(self, call: Call) -> dict[str, bytes]:
         """Return the files that the body of a call names.
@@ -218,8 +210,6 @@ class Reading:
         doubt_since, self._doubt_since = self._doubt_since, None
         await record.named()
         while True:
-            # All streams of a backend may break in the same moment.
-            await self._gate.room(NEXT_SECONDS)
             if self._work.closed or (call := self._wanted(thread_id)) is None:
                 return
             before, opened_at = codec.position, record.time()
@@ -254,22 +244,19 @@ class Reading:
         try:
             load = functools.partial(self._files, call)
             async with self._upstream.stream(call, codec.framing, load) as answer:
-                # A session may have hundreds of streams, whose heads come together.
                 if isinstance(answer, Response):
-                    answer = await weighed_answer(answer, BODY_LIMIT)
-                    await self._gate.do(functools.partial(self.respond, call, answer))
+                    self.respond(call, answer)
                     return UpstreamUnavailable(
                         f"The backend answered {answer.status} where a stream was asked for.",
                         sent=True,
                     )
                 opened = True
-                await self._gate.do(functools.partial(self._opened, call, answer.head))
+                self._opened(call, answer.head)
                 await self._read(call, answer)
         except UpstreamError as error:
-            await self._gate.do(functools.partial(self._lost, call, error, opened=opened))
+            self._lost(call, error, opened=opened)
             return error
-        ended = functools.partial(codec.closed, call, CloseReason.ENDED)
-        await self._gate.do(lambda: record.hear(ended(record.time())))
+        record.hear(codec.closed(call, CloseReason.ENDED, record.time()))
         return None
 
     def _opened(self, call: Call, head: Response) -> None:
@@ -287,85 +274,43 @@ class Reading:
     # Frames.
 
     async def _read(self, call: Call, stream: Stream) -> None:
-        def take(frames: Frames) -> Coroutine[Any, Any, None] | None:
-            behind = self._journal.backlog > BACKLOG_BYTES
-            if behind or len(frames) > SLICE_FRAMES or not are_light(frames):
-                return self._take_slowly(call, frames)
-            taken = self._clean_and_take(call, frames)
-            return self._take_slowly(call, frames[taken:]) if taken < len(frames) else None
-
-        await stream.read(take, self._gate)
+        async for frames in stream:
+            self._take(call, frames[:SLICE_FRAMES])
+            for start in range(SLICE_FRAMES, len(frames), SLICE_FRAMES):
+                await asyncio.sleep(0)
+                self._take(call, frames[start : start + SLICE_FRAMES])
+            if self._journal.backlog > BACKLOG_BYTES:
+                await self._disk()
         if stream.tail:
             now, held = self._record.time(), self._record.held
             reason = "the body ended in the middle of a frame"
             tail = held.data(stream.tail) if held else stream.tail
             self._record.hear(self._codec.garbage(call, tail, reason, now))
 
-    async def _take_slowly(self, call: Call, frames: Frames) -> None:
-        """Take many frames, large ones, or some while the disk is behind, without holding up
-        everybody else."""
-        start = 0
-        while start < len(frames):
-            some = frames[start : start + SLICE_FRAMES]
-            if are_light(some):
-                # Others have their turn between them, and all who have so much share one slice.
-                start += await self._gate.do(functools.partial(self._clean_and_take, call, some))
-                continue
-            for frame in some:
-                await self._take_weighed(call, frame)
-            start += len(some)
-        await self._disk()
-
-    async def _take_weighed(self, call: Call, frame: SseFrame | bytes | FrameTooLarge) -> None:
-        """Take a frame that may be large, in turns of the loop that nobody else has long work in;
-        none that follows overtakes it."""
-        record = self._record
-        # What brought it was enough for a turn.
-        await asyncio.sleep(0)
-        frame, dropped = await weighed(frame, self._gate)
-        await asyncio.sleep(0)
-        if dropped and not self._work.closed:
-            reason = f"{dropped} bytes of files were left out of a frame"
-            start = frame.data if isinstance(frame, SseFrame) else frame
-            assert isinstance(start, bytes)
-            start = record.held.data(start)
-            record.hear(self._codec.garbage(call, start, reason, record.time()))
-        if record.held:
-            # What came before a value was given does not have it.
-            frame = await self._gate.do(functools.partial(record.held.frame, frame))
-            await asyncio.sleep(0)
-        await self._gate.do(lambda: self._take(call, [frame]))
-        await asyncio.sleep(0)
-
     async def _disk(self) -> None:
         """Wait while the disk is far behind: what comes faster than it writes would fill memory."""
         while self._journal.backlog > BACKLOG_BYTES:
             await self._clock.sleep(0.005)
 
-    def _clean_and_take(self, call: Call, frames: Frames) -> int:
-        """Take some frames without sealed values; return how many."""
-        held = self._record.held
-        return self._take(call, [held.frame(one) for one in frames] if held else frames)
-
-    def _take(self, call: Call, frames: Frames) -> int:
-        """Decode some frames, which are cleaned, and hand on what they mean, as one write; return
-        how many."""
+    def _take(self, call: Call, frames: Frames) -> None:
+        """Decode some frames, without sealed values, and hand on what they mean as one write."""
         if self._work.closed:
-            return len(frames)
+            return
+        if held := self._record.held:
+            frames = [held.frame(frame) for frame in frames]
         codec, record = self._codec, self._record
         at, now = self._clock.now(), record.time()
         raw: list[ev.Event] = []
         kept: list[bytes] = []
         first = number = codec.frames
-        taken = size = 0
         for frame in frames:
-            if len(raw) >= SLICE_EVENTS or size >= SLICE_BYTES:
-                break
-            taken += 1
+            if not isinstance(frame, FrameTooLarge):
+                data = frame.data if isinstance(frame, SseFrame) else frame
+                if not is_light(data):
+                    frame = FrameTooFull(data, "too many values")
             if isinstance(frame, FrameTooLarge):
                 raw += codec.garbage(call, frame.offending, str(frame), now)
                 continue
-            size += len(frame.data) if isinstance(frame, SseFrame) else len(frame)
             raw += codec.feed(call, frame, now)
             if number != (number := codec.frames):
                 kept.append(REDACTED.encode() if codec.seals(frame) else _source(frame))
@@ -376,7 +321,6 @@ class Reading:
             record.hear(raw, at)
         elif codec.wake_at is not None:
             self.wake()
-        return taken
 
     # Time.
 

@@ -9,10 +9,9 @@ position of the codec in its backend's stream, new names, and at intervals a sna
 from __future__ import annotations
 
 import asyncio
-import collections
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from adapters import commands as cmd
 from adapters import events as ev
@@ -23,8 +22,7 @@ from adapters.state import SNAPSHOT_SHAPE, LogState
 from proxy import metrics
 from proxy.clock import Clock
 from proxy.errors import JournalError
-from proxy.gate import Gate
-from proxy.hub import entries_in
+from proxy.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
 from proxy.lines import Recent
 from proxy.rows import CommandRow, LegRow, NewSession, SessionRow, Snapshot
@@ -34,16 +32,11 @@ from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
 from proxy.session.work import Upward, Work
-from proxy.upstream.weigh import LARGE
 
-__all__ = ["NEXT_SECONDS", "THREAD", "Record"]
+__all__ = ["THREAD", "Record"]
 
 THREAD = "thread"
 """The kind of alias under which a child thread's session is found."""
-
-NEXT_SECONDS = 0.0003
-"""About how long that takes which follows a write: an answer to a frontend, a request to a
-backend."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +58,6 @@ class Record:
         "_clock",
         "_codec",
         "_feeds",
-        "_gate",
         "_journal",
         "_lead",
         "_leg",
@@ -77,7 +69,6 @@ class Record:
         "_row",
         "_snapshots",
         "_status",
-        "_unshown",
         "_upward",
         "_work",
         "at",
@@ -98,7 +89,6 @@ class Record:
         clock: Clock,
         outbox: Outbox,
         feeds: Feeds,
-        gate: Gate,
         work: Work,
         upward: Upward,
     ) -> None:
@@ -110,11 +100,6 @@ class Record:
         self._clock = clock
         self._outbox = outbox
         self._feeds = feeds
-        self._gate = gate
-        # Stored writes that are still to be shown: the first is a large one.
-        self._unshown: collections.deque[tuple[Sequence[ev.Entry], Snapshot | None]] = (
-            collections.deque()
-        )
         self._work = work
         self._upward = upward
         self._begin_at(LogState())
@@ -144,14 +129,12 @@ class Record:
     @property
     def stored(self) -> bool:
         """Say whether all that happened is stored and shown."""
-        return self.seq == self._feeds.stored_seq and not self._unshown
+        return self.seq == self._feeds.stored_seq
 
     async def until_stored(self, write: asyncio.Future[None] | None) -> None:
-        """Return when a write is stored, as `emit` gave it, in a turn of the loop in which there is
-        time for what comes next: hundreds may be stored with one commit."""
+        """Wait until a write is stored, as `emit` gave it."""
         if write is not None:
             await write
-            await self._gate.room(NEXT_SECONDS)
 
     def time(self) -> int:
         """Return the time that waits are measured by, the codec's too: no step of the system's
@@ -212,7 +195,8 @@ class Record:
         """Fold what is stored after the snapshot."""
         begun = self.state.seq
         async for chunk in self._journal.scan(self._row.key, after=begun):
-            await self._gate.run(self._fold(chunk.body))
+            async for entry in entries_by_steps(chunk.body, self._row.id):
+                self._fold(entry)
         self.seq = self._feeds.stored_seq = self.state.seq
         self._snapshots.begin_at(begun)
         if (snapshot := self._snapshots.take(self.state)) is not None:
@@ -221,15 +205,12 @@ class Record:
         # What the codec has noted is not to come in an hour because the clock was set back.
         self._lead = max(self.at - self._clock.now(), 0)
 
-    def _fold(self, body: bytes) -> Iterator[None]:
-        """Take the entries of a journal's chunk; it may pause after each."""
-        for entry in entries_in(body, self._row.id):
-            if entry.seq > self.state.seq:
-                self.made(entry.event)
-                self.state.apply_entry(entry)
-                self._outbox.hear(entry.event, self.state, entry.at)
-                self._snapshots.hear(entry.event, entry.at)
-            yield
+    def _fold(self, entry: ev.Entry) -> None:
+        if entry.seq > self.state.seq:
+            self.made(entry.event)
+            self.state.apply_entry(entry)
+            self._outbox.hear(entry.event, self.state, entry.at)
+            self._snapshots.hear(entry.event, entry.at)
 
     def made(self, event: ev.Event) -> None:
         """Let the codec hear how the session was made, if the event says so."""
@@ -393,32 +374,14 @@ class Record:
             feeds.stored_seq = entries[-1].seq
             self.recent.add(entries[0].seq, len(entries), body)
             self.tell_news()
-            if self._unshown:
-                self._unshown.append((entries, snapshot))
-            elif len(body) > LARGE:
-                self._unshown.append((entries, snapshot))
-                self._work.start(self._show_slowly(), "show")
-            else:
-                for feed in feeds.open.values():
-                    feed.publish(entries)
-                self._shown(snapshot)
-
-    def _shown(self, snapshot: Snapshot | None) -> None:
-        """Do what comes when a write is stored and shown."""
-        if snapshot is not None:
-            self._journal.add_snapshot(self._row.key, snapshot)
-            if self._feeds.behind:
-                self._work.start(self._feeds.keep_up(), "keep snapshots up")
-        if self.state.ended == "deleted" and self.stored:
-            self._upward.erased()
-
-    async def _show_slowly(self) -> None:
-        """Show a large write, and what is stored meanwhile: each entry in each face is a step."""
-        while self._unshown:
-            entries, snapshot = self._unshown[0]
-            await self._gate.run(self._feeds.publishing(entries))
-            self._unshown.popleft()
-            self._shown(snapshot)
+            for feed in feeds.open.values():
+                feed.publish(entries)
+            if snapshot is not None:
+                self._journal.add_snapshot(self._row.key, snapshot)
+                if feeds.behind:
+                    self._work.start(feeds.keep_up(), "keep snapshots up")
+            if self.state.ended == "deleted" and self.stored:
+                self._upward.erased()
 
     def _new_native_id(self) -> str | None:
         native_id = self._codec.native_id

@@ -8,7 +8,6 @@ answer is lost, the backend is asked what became of it.
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from adapters.base import Call, ClientCodec
 from adapters.errors import NotSupported
 from proxy.clock import Clock
 from proxy.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
-from proxy.gate import Gate
 from proxy.rows import CommandRow
 from proxy.session.outbox import Fate, Input, Outbox
 from proxy.session.reading import Reading, may_have_arrived
@@ -42,10 +40,6 @@ IN_VAIN = "Nothing is left of what it was to stop."
 """Why an interrupt is withdrawn for which no turn began, or whose turn another one stopped."""
 
 
-SEND_SECONDS = 0.001
-"""What it takes to begin to send a command of a session whose state is large."""
-
-
 class Step(NamedTuple):
     """Commands that go to the backend as one, by their ids, and the call that carries them."""
 
@@ -56,14 +50,13 @@ class Step(NamedTuple):
 class Sending:
     """Carries the inputs of one session to its backend."""
 
-    __slots__ = ("_clock", "_codec", "_gate", "_outbox", "_reading", "_record", "_work")
+    __slots__ = ("_clock", "_codec", "_outbox", "_reading", "_record", "_work")
 
     def __init__(
         self,
         *,
         codec: ClientCodec,
         clock: Clock,
-        gate: Gate,
         outbox: Outbox,
         record: Record,
         reading: Reading,
@@ -71,7 +64,6 @@ class Sending:
     ) -> None:
         self._codec = codec
         self._clock = clock
-        self._gate = gate
         self._outbox = outbox
         self._record = record
         self._reading = reading
@@ -144,8 +136,6 @@ class Sending:
 
     async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Carry one accepted command to the backend, at most once."""
-        # A batch may have a hundred, each of which changes a state that may be large.
-        await self._gate.room(SEND_SECONDS)
         try:
             call = self._codec.submit(command_id, command)
         except NotSupported as error:
@@ -257,7 +247,7 @@ class Sending:
             self._reading.failed(call, error)
         else:
             # Many may be here at once, and each changes a state that may be large.
-            await self._gate.do(functools.partial(self._reading.respond, call, response))
+            self._reading.respond(call, response)
         self.go_on()
 
     async def _run_call(self, step: Step) -> None:
@@ -279,7 +269,7 @@ class Sending:
             self._reading.failed(call, error)
         else:
             # Many may be here at once, and each changes a state that may be large.
-            await self._gate.do(functools.partial(self._reading.respond, call, response))
+            self._reading.respond(call, response)
         # The answer may be a step only, which says nothing yet and asks for the next one.
         self.go_on()
 
@@ -326,7 +316,7 @@ class Sending:
             with contextlib.suppress(UpstreamError):
                 response = await self._reading.answer(call)
                 if response.status < 500 or attempt == RECOVER_ATTEMPTS - 1:
-                    await self._gate.do(functools.partial(self._reading.respond, call, response))
+                    self._reading.respond(call, response)
                     self.go_on()
                     return
             await self._clock.sleep(backoff.next_wait(self._record.time()) / 1000)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,7 +27,6 @@ from adapters.state import LogState
 from proxy import metrics
 from proxy.clock import Clock, Ids
 from proxy.errors import JournalCorrupt, JournalError, reading_back
-from proxy.gate import Gate
 from proxy.hub import Feed
 from proxy.journal.base import Journal
 from proxy.repeats import Submission
@@ -59,7 +57,6 @@ class Session:
         "_broken",
         "_clock",
         "_feeds",
-        "_gate",
         "_intake",
         "_journal",
         "_loaded",
@@ -95,7 +92,7 @@ class Session:
         keep_frames: bool,
         patience: int | None,
         face_settings: Mapping[str, Mapping[str, Any]],
-        gate: Gate | None = None,
+        slots: asyncio.Semaphore,
     ) -> None:
         self.id = row.id
         self.row = row
@@ -104,12 +101,11 @@ class Session:
         self._journal = journal
         self._clock = clock
         self._broken = broken
-        self._gate = gate or Gate()
         self._loaded = False
         self._upward = upward = Upward()
         self._work = work = Work(row.id, tasks, upward)
         self._outbox = Outbox(row.key, codec)
-        self._feeds = Feeds(row, leg, journal=journal, gate=self._gate, settings=face_settings)
+        self._feeds = Feeds(row, leg, journal=journal, slots=slots, settings=face_settings)
         self._record = Record(
             row,
             leg,
@@ -118,7 +114,6 @@ class Session:
             clock=clock,
             outbox=self._outbox,
             feeds=self._feeds,
-            gate=self._gate,
             work=work,
             upward=upward,
         )
@@ -130,7 +125,6 @@ class Session:
             upstream=upstream,
             clock=clock,
             fraction=ids.fraction,
-            gate=self._gate,
             record=self._record,
             work=work,
             upward=upward,
@@ -140,7 +134,6 @@ class Session:
         self._sending = Sending(
             codec=codec,
             clock=clock,
-            gate=self._gate,
             outbox=self._outbox,
             record=self._record,
             reading=self._reading,
@@ -151,7 +144,6 @@ class Session:
             journal=journal,
             clock=clock,
             ids=ids,
-            gate=self._gate,
             admission=Admission(row.id, row.dialect, codec, self._outbox),
             outbox=self._outbox,
             record=self._record,
@@ -319,11 +311,8 @@ class Session:
         record.requests.lose(names)
         rows = await self._journal.commands(key)
         try:
-            # Each may have a megabyte of small values.
-            await self._gate.do(self._put_back)
-            commands = [
-                await self._gate.do(functools.partial(_command_of, self.id, row)) for row in rows
-            ]
+            self._put_back()
+            commands = [_command_of(self.id, row) for row in rows]
         except JournalCorrupt as error:
             self._strand(error)
         else:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
-import functools
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Self
 
 import aiohttp
 from multidict import CIMultiDict
@@ -21,19 +20,14 @@ from yarl import URL
 
 from adapters.base import Call, Response
 from adapters.body import Body as NamingFiles
-from adapters.bulk import FRAME_TEXT
-from adapters.errors import cut
+from adapters.errors import OFFENDING_LIMIT, cut
 from adapters.framing import FrameTooLarge
 from adapters.framing.ndjson import NdjsonParser
 from adapters.framing.sse import SseFrame, SseParser
+from adapters.limits import is_light
 from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.gate import Gate
-from proxy.passes import Soon
 from proxy.sealed import any_held
-from proxy.upstream.body import Body, Work
-from proxy.upstream.unfinished import Share, Unfinished
-from proxy.upstream.weigh import weighed_answer
 
 CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
@@ -53,23 +47,11 @@ BODY_LIMIT = 4 * 1024 * 1024
 """Bytes of an answer that is no stream; the largest known is eve's `info`, about 100 kB. A page of
 a Herm's list has 100 events, and their texts 20,000 characters each. It is parsed in one step."""
 
-SSE_BYTES = 2 * FRAME_TEXT
-"""Bytes of a frame of an event stream that are kept until they can be weighed: no dialect of such
-streams shows files in them, as eve does."""
-
 WHY_LIMIT = 300
 """Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
 
 PIECE_BYTES = 64 * 1024
-"""Bytes of a stream that are cut into frames and taken at once. Also of a request's body: a longer
-one goes out in pieces, which aiohttp's own are as long as."""
-
-SMALL_BYTES = 16 * 1024
-"""The same where there are many line ends in it: each costs up to 0.3 µs, whatever frames they
-make, and each frame is an object that the collector looks at."""
-
-MANY_LINES = 4_000
-"""Line ends in a piece above which it is cut up in small ones."""
+"""A longer body of a request goes out in pieces, which aiohttp's own are as long as."""
 
 STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 """The content type of a stream by its framing."""
@@ -82,11 +64,6 @@ MOST_CARRYING = 4
 """Requests with files that a backend is sent at a time, since their files are in memory meanwhile.
 One that takes no body holds up its own files only, for as long as an answer is waited for."""
 
-MOST_ASKING = 32
-"""Requests that only ask something of a backend at a time: with answers of `BODY_LIMIT` each they
-take 128 MiB. A backend that lets a thousand sessions ask again and again, and answers with as much
-as it may, took gigabytes."""
-
 Load = Callable[[], Awaitable[Mapping[str, bytes]]]
 """Gives the bytes of the files that the body of a request names, when it is its turn."""
 
@@ -98,104 +75,53 @@ async def no_files() -> Mapping[str, bytes]:
 
 Frames = Sequence[SseFrame | bytes | FrameTooLarge]
 
-Take = Callable[[Frames], Work | None]
-"""Takes the next frames of a stream. What it returns is done before it gets more."""
 
-
-@dataclasses.dataclass(slots=True)
 class Stream:
-    """An open stream: its head, its frames as they come, and the half frame `tail` that its end
-    left over.
+    """An open stream: its head, and an iterator over the frames of each piece of its body, which
+    may be none. `tail` is the half frame that the end of the body left over.
     """
 
-    head: Response
-    _response: aiohttp.ClientResponse
-    _parser: SseParser | NdjsonParser
-    _silence: float
-    _soon: Soon | None = None
-    _unfinished: Unfinished = dataclasses.field(default_factory=Unfinished)
-    tail: bytes = b""
+    def __init__(
+        self, head: Response, content: aiohttp.StreamReader, parser: SseParser | NdjsonParser
+    ) -> None:
+        self.head = head
+        self.tail = b""
+        self._content = content
+        self._parser = parser
+        self._over = False
 
-    async def read(self, take: Take, gate: Gate) -> None:
-        """Give `take` the frames of each piece of the body, also when there are none, until its
-        end, as soon as they are here. Where much comes at once it goes through `gate`.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Frames:
+        """Return the frames that the next piece of the body completes, as soon as it is here.
 
         Raises:
             UpstreamUnavailable: the connection broke.
             UpstreamTimeout: nothing came for as long as a stream may be silent.
-            Exception: what `take` raised.
         """
-        parser = self._parser
-        share = Share(self._unfinished)
-        feed = _held_by(parser, share)
-
-        def cut_up(data: bytes) -> Work | None:
-            size = len(data)
-            if size <= SMALL_BYTES or (size <= PIECE_BYTES and _has_few_lines(data)):
-                return take(feed(data))
-            return in_pieces(data)
-
-        async def in_pieces(data: bytes) -> None:
-            # Others have their turn between them.
-            for piece in _cut(data):
-                frames: Frames = await gate.do(functools.partial(feed, piece))
-                busy = await gate.do(functools.partial(take, frames))
-                if busy is not None:
-                    await busy
-
-        body = Body(self._response, cut_up, self._silence, self._soon)
+        if self._over:
+            raise StopAsyncIteration
         try:
-            await body.read()
+            data = await self._content.readany()
         except TimeoutError as error:
             raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
-        finally:
-            share.release()
-        if (failure := body.error) is not None:
-            body.error = None
-            try:
-                raise failure
-            finally:
-                # What is raised knows this frame, and is not to be kept by it.
-                del failure
-        if not isinstance(parser, NdjsonParser):
-            self.tail = parser.close()
-        elif (last := parser.close()) and (busy := take(last)) is not None:
-            await busy
-
-
-def _held_by(parser: SseParser | NdjsonParser, share: Share) -> Callable[[bytes], Frames]:
-    """Return the parser's `feed`, with what it holds of a frame counted."""
-
-    def feed(data: bytes) -> Frames:
-        frames: Frames = parser.feed(data)
-        share.hold(parser.unfinished)
-        return frames
-
-    return feed
-
-
-def _has_few_lines(data: bytes) -> bool:
-    # Each of the two is looked for at the speed of C, 10 µs in the largest piece.
-    return data.count(b"\n") + data.count(b"\r") <= MANY_LINES
-
-
-def _cut(data: bytes) -> Iterator[bytes]:
-    """Cut bytes into pieces each of which is cut into frames in a turn of the loop."""
-    for start in range(0, len(data), PIECE_BYTES):
-        piece = data[start : start + PIECE_BYTES]
-        size = PIECE_BYTES if _has_few_lines(piece) else SMALL_BYTES
-        for begin in range(0, len(piece), size):
-            yield piece[begin : begin + size]
+        if data:
+            return self._parser.feed(data)
+        self._over = True
+        if isinstance(self._parser, NdjsonParser):
+            return self._parser.close()
+        self.tail = self._parser.close()
+        raise StopAsyncIteration
 
 
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
     Times are in seconds: until a connection is taken, until the head and again until the end of an
-    answer that is no stream, and between two pieces of a stream. `soon` says when the pieces of
-    streams are taken, `unfinished` is what they may hold of lines.
+    answer that is no stream, and between two pieces of a body.
     """
 
     def __init__(
@@ -208,12 +134,8 @@ class Upstream:
         answer_seconds: float = ANSWER_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         body_limit: int = BODY_LIMIT,
-        soon: Soon | None = None,
-        unfinished: Unfinished | None = None,
     ) -> None:
         self._session = session
-        self._soon = soon
-        self._unfinished = unfinished or Unfinished()
         self._base = str(URL(url)).rstrip("/")
         self._auth = CIMultiDict(auth)
         self._connect = connect_seconds
@@ -221,7 +143,6 @@ class Upstream:
         self._silence = silence_seconds
         self._limit = body_limit
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
-        self._asking = asyncio.Semaphore(MOST_ASKING)
 
     def _url(self, call: Call) -> URL:
         # The last line, whoever made the path: what is no path of segments could lead to another
@@ -233,27 +154,30 @@ class Upstream:
             )
         return URL(self._base + call.request.path, encoded=True).with_query(call.request.query)
 
-    async def _open(self, call: Call, load: Load) -> aiohttp.ClientResponse:
+    async def _open(
+        self, call: Call, load: Load, silence: float | None = None
+    ) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
         body = call.request.body
         if not isinstance(body, NamingFiles):
-            return await self._asked(call, headers, _data(body))
+            return await self._asked(call, headers, _data(body), silence)
         async with self._carrying:
             files = await load()
             # Else it would go out in chunks, which not every server takes.
             headers["Content-Length"] = str(body.size(files))
-            return await self._asked(call, headers, _pieces(body, files))
+            return await self._asked(call, headers, _pieces(body, files), silence)
 
     async def _asked(
         self,
         call: Call,
         headers: CIMultiDict[str],
         data: bytes | io.BytesIO | AsyncIterator[bytes] | None,
+        silence: float | None,
     ) -> aiohttp.ClientResponse:
         headers.update(self._auth)
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect)
+        timeout = aiohttp.ClientTimeout(sock_connect=self._connect, sock_read=silence)
         try:
             async with asyncio.timeout(self._answer):
                 response = await self._session.request(
@@ -314,29 +238,13 @@ class Upstream:
         with contextlib.closing(response):
             return await self._whole(response)
 
-    async def read(self, call: Call, load: Load = no_files) -> Response:
-        """Do a call and return its whole answer, as it may be parsed. Of those that only ask, lists
-        among them, so many are under way at a time: their answers are in memory, and wait for the
-        thread that looks into large ones. `load` is as in `call`.
-
-        Raises:
-            UpstreamError: there is no whole answer, or more in it than is read.
-        """
-        if call.request.method != "GET":
-            return await weighed_answer(await self.call(call, load), self._limit)
-        async with self._asking:
-            return await weighed_answer(await self.call(call, load), self._limit)
-
     async def _whole(self, response: aiohttp.ClientResponse) -> Response:
-        # Its value is not copied, as that of a bytearray is.
-        body = io.BytesIO()
-        share = Share(self._unfinished)
+        body = bytearray()
         try:
             async with asyncio.timeout(self._answer):
                 async for chunk in response.content.iter_any():
-                    body.write(chunk)
-                    share.hold(body.tell())
-                    if body.tell() > self._limit:
+                    body += chunk
+                    if len(body) > self._limit:
                         raise UpstreamUnavailable(
                             f"The backend's answer is longer than {self._limit} bytes.", sent=True
                         )
@@ -344,9 +252,15 @@ class Upstream:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The answer broke: {_why(error)}", sent=True) from error
-        finally:
-            share.release()
-        return Response(response.status, CIMultiDict(response.headers), body.getvalue())
+        whole = bytes(body)
+        if not is_light(whole):
+            if response.status >= 300:
+                # A refusal is told by its status and its begin.
+                whole = whole[:OFFENDING_LIMIT]
+                return Response(response.status, CIMultiDict(response.headers), whole)
+            text = f"The backend's answer of {len(whole)} bytes has too many values."
+            raise UpstreamUnavailable(text, sent=True)
+        return Response(response.status, CIMultiDict(response.headers), whole)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -360,15 +274,47 @@ class Upstream:
         Raises:
             UpstreamError: there is no answer.
         """
-        response = await self._open(call, load)
+        response = await self._open(call, load, self._silence)
         with contextlib.closing(response):
             head = Response(response.status, CIMultiDict(response.headers))
             if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
-                sse = framing == "sse"
-                parser = SseParser(max_frame_bytes=SSE_BYTES) if sse else NdjsonParser()
-                yield Stream(head, response, parser, self._silence, self._soon, self._unfinished)
+                parser = SseParser() if framing == "sse" else NdjsonParser()
+                with _breaking(response):
+                    yield Stream(head, response.content, parser)
             else:
                 yield await self._whole(response)
+
+
+@contextlib.contextmanager
+def _breaking(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Break the body when its connection is closed. aiohttp 3.14 does not where chunks make no
+    sense: it closes the connection, and the reader of the body waits for ever."""
+    connection, content = response.connection, response.content
+    protocol = None if connection is None else connection.protocol
+    closed = None if protocol is None else protocol.closed
+
+    def end(closed: asyncio.Future[None]) -> None:
+        _retrieve(closed)
+        if content.exception() is None and not content.is_eof():
+            content.set_exception(aiohttp.ClientPayloadError("the connection was closed in it"))
+
+    if closed is None:
+        yield
+        return
+    closed.add_done_callback(end)
+    try:
+        yield
+    finally:
+        closed.remove_done_callback(end)
+        # Once is enough, however many bodies a connection brings.
+        closed.remove_done_callback(_retrieve)
+        closed.add_done_callback(_retrieve)
+
+
+def _retrieve(closed: asyncio.Future[None]) -> None:
+    """Look at why a connection was closed: asyncio logs it as an error where nobody does."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 def _type_of(head: Response) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -16,7 +16,6 @@ from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
 from adapters.events import MAIN, Entry, InteractionRequested, Option
 from proxy.errors import JournalUnavailable
-from proxy.gate import Gate
 from proxy.routes import control
 from proxy.routes.control import (
     ENDPOINTS,
@@ -124,29 +123,6 @@ async def test_a_title_is_listed_as_it_was_changed_last(dragoman: Proxied) -> No
         await live._record.until_stored(live._record.emit([told]))
         _, body = await dragoman.request("GET", f"{API}/sessions")
         assert SessionsOut.model_validate(body).sessions[0].title == title
-
-
-async def test_a_long_list_is_written_in_slices(
-    dragoman: Proxied, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session_id = await dragoman.say("script: approve")
-    await dragoman.asked(session_id)
-    steps: list[int] = []
-    real = Gate.run
-
-    async def counted(self: Gate, work: Iterable[object]) -> None:
-        pieces = list(work)
-        steps.append(len(pieces))
-        await real(self, pieces)
-
-    monkeypatch.setattr(Gate, "run", counted)
-    for path in ("/sessions", "/interactions", f"/sessions/{session_id}"):
-        steps.clear()
-        status, body = await dragoman.request("GET", API + path)
-        assert status == 200
-        # A step of its own for each member of what may be long.
-        members = ("sessions", "interactions", "open_interactions", "queue")
-        assert sum(steps) >= sum(len(body.get(name, ())) for name in members) > 0, path
 
 
 async def test_sessions_come_in_pages_newest_first(dragoman: Proxied) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import random
 import shutil
@@ -706,31 +705,6 @@ async def test_known_sessions_do_not_fill_the_memory(
     await until(lambda: len(writer.tails) <= 5)
     assert {row.last_seq for row in await journal.sessions()} == {3}
     await journal.aclose()
-
-
-async def test_who_hears_of_stored_writes_does_not_hold_up_everybody(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "SLICE_SECONDS", 0.0)
-    journal = SqliteJournal(path)
-    await journal.open()
-    rows = [await create(journal, f"s{n}") for n in range(6)]
-    loop = asyncio.get_running_loop()
-    heard: list[int] = []
-    turns: list[int] = []
-
-    def hear(number: int, error: JournalError | None) -> None:
-        assert error is None
-        heard.append(number)
-        loop.call_soon(lambda: turns.append(len(heard)))
-
-    for number, row in enumerate(rows):
-        done = functools.partial(hear, number)
-        journal.submit(Write(row.key, 2, 1, line(2), done=done))
-    # One that ends hears of all of them.
-    await journal.aclose()
-    assert heard == list(range(6))
-    assert turns[0] == 1
 
 
 async def test_sessions_of_which_only_names_are_stored_do_not_fill_the_memory(

@@ -22,12 +22,13 @@ import pytest
 
 from adapters import events as ev
 from adapters.errors import DragomanError
+from adapters.framing import FrameTooLarge
+from adapters.framing.sse import SseFrame
 from proxy.errors import JournalUnavailable
-from proxy.gate import Gate
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
-from proxy.upstream.client import Frames, Stream, Take
+from proxy.upstream.client import Frames, Stream
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
@@ -49,17 +50,15 @@ def said(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand each frame of the Engine over by itself, so that each is a write of its own."""
-    whole = Stream.read
+    whole, rest = Stream.__anext__, dict[Stream, list[SseFrame | bytes | FrameTooLarge]]()
 
-    async def one_by_one(stream: Stream, take: Take, gate: Gate) -> None:
-        async def each(frames: Frames) -> None:
-            for frame in frames:
-                if (busy := take([frame])) is not None:
-                    await busy
+    async def one_by_one(stream: Stream) -> Frames:
+        waiting = rest.setdefault(stream, [])
+        if not waiting:
+            waiting += await whole(stream)
+        return [waiting.pop(0)] if waiting else []
 
-        await whole(stream, each, gate)
-
-    monkeypatch.setattr(Stream, "read", one_by_one)
+    monkeypatch.setattr(Stream, "__anext__", one_by_one)
 
 
 async def act(running: Running, session: EveSession, message: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
 from typing import Any
 
@@ -11,17 +9,12 @@ import pytest
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.base import Call
 from adapters.errors import DragomanError, ErrorCode
 from adapters.state import LogState
-from proxy.errors import UpstreamUnavailable
-from proxy.gate import SLICE_SECONDS
 from proxy.session import admission as rooms
-from proxy.session.record import NEXT_SECONDS
 from proxy.session.work import RETRY_SECONDS
-from proxy.upstream.client import Upstream
 from tests.support.running import BACKEND, Run
-from tests.support.waiting import SOON_S, settled, until
+from tests.support.waiting import settled, until
 
 
 def said(text: str) -> cmd.SendMessage:
@@ -140,67 +133,3 @@ async def test_who_comes_while_a_session_leaves_memory_is_told_when_to_come_agai
     with pytest.raises(DragomanError, match="loaded anew") as caught:
         await session.submit([said("more")], by="local", face="eve")
     assert caught.value.details == {"retry_after": RETRY_SECONDS}
-
-
-async def test_who_waited_for_the_same_commit_goes_on_in_turns_with_room_for_it(run: Run) -> None:
-    running = await run("memory:")
-    client = await running.eve().create("hello")
-    session = await running.live(client.session_id)
-    await settled(session)
-    done: list[int] = []
-    each: list[int] = []
-
-    async def tell(number: int) -> None:
-        await session.tell([ev.SessionUpdated(thread_id=ev.MAIN, title=f"title {number}")])
-        done.append(number)
-
-    async def look() -> None:
-        while True:
-            each.append(len(done))
-            await asyncio.sleep(0)
-
-    looking = asyncio.create_task(look())
-    await asyncio.gather(*(tell(number) for number in range(60)))
-    looking.cancel()
-    # They are stored in one turn of the loop, and go on in their order.
-    assert done == list(range(60))
-    most = max(after - before for before, after in itertools.pairwise(each))
-    assert most <= SLICE_SECONDS / NEXT_SECONDS + 1
-
-
-async def test_streams_that_break_together_are_opened_again_a_few_in_a_turn(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    count = 24
-    running = await run("memory:", engine={"pace": 0.2})
-    clients = [running.eve().create("script: slow 1000") for _ in range(count)]
-    ids = [client.session_id for client in await asyncio.gather(*clients)]
-    sessions = [await running.live(session_id) for session_id in ids]
-    await until(lambda: all(session.state.busy for session in sessions))
-    again, waiting, opened = asyncio.Event(), list[float](), list[str]()
-    each: list[int] = []
-
-    async def sleep(seconds: float) -> None:
-        if again.is_set():
-            await asyncio.sleep(seconds)
-        waiting.append(seconds)
-        await again.wait()
-
-    def stream(call: Call, *_: Any) -> Any:
-        opened.append(call.name)
-        raise UpstreamUnavailable("away", sent=False)
-
-    async def look() -> None:
-        while len(opened) < count:
-            each.append(len(opened))
-            await asyncio.sleep(0)
-
-    monkeypatch.setattr(sessions[0]._clock, "sleep", sleep)
-    await running.stop_backend(BACKEND)
-    await until(lambda: len(waiting) >= count)
-    monkeypatch.setattr(Upstream, "stream", staticmethod(stream))
-    again.set()
-    await asyncio.wait_for(look(), SOON_S)
-    most = max(after - before for before, after in itertools.pairwise(each))
-    assert most <= SLICE_SECONDS / NEXT_SECONDS + 1
-    monkeypatch.undo()

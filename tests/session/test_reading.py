@@ -3,32 +3,102 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 from adapters.base import Call, Request
-from proxy.gate import Gate
-from proxy.session.reading import BACKLOG_BYTES, Reading
+from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
 
 CALL = Call("stream", Request("GET", "/"), stream=True)
 
 
-def reading(kind: type[Reading] = Reading, **parts: Any) -> Reading:
+def reading(**parts: Any) -> Reading:
     given: dict[str, Any] = dict.fromkeys(
         ("journal", "codec", "upstream", "clock", "fraction", "record", "work", "upward")
     )
     leg: Any = None
-    given |= {"gate": Gate(), "patience": None, "keep_frames": False}
-    return kind(leg, **{**given, **parts})
+    given |= {"patience": None, "keep_frames": False}
+    return Reading(leg, **{**given, **parts})
 
 
-async def test_a_closed_session_hears_nothing_and_takes_all_of_it() -> None:
-    record = SimpleNamespace(held=False)
-    closed = reading(work=SimpleNamespace(closed=True), record=record)
-    assert closed._take(CALL, [b"{}"] * 3) == 3
-    journal = SimpleNamespace(backlog=0)
-    closed = reading(work=SimpleNamespace(closed=True), record=record, journal=journal)
-    await closed._take_slowly(CALL, [b"{}"] * 300)
+class Frames:
+    """A stream that brings all its frames in one piece."""
+
+    tail = b""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        self._frames = frames
+
+    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
+        yield self._frames
+
+
+class Codec:
+    """A codec that notes what it is fed and what is garbage."""
+
+    frames = 0
+    wake_at = None
+
+    def __init__(self) -> None:
+        self.fed: list[bytes] = []
+        self.refused: list[str] = []
+
+    def feed(self, call: Call, frame: bytes, now: int) -> list[Any]:
+        self.fed.append(frame)
+        return []
+
+    def garbage(self, call: Call, data: bytes, reason: str, now: int) -> list[Any]:
+        self.refused.append(reason)
+        return []
+
+
+def listening(codec: Codec, *, closed: bool = False, **parts: Any) -> Reading:
+    given: dict[str, Any] = {
+        "journal": SimpleNamespace(backlog=0),
+        "clock": SimpleNamespace(now=lambda: 1),
+        "record": SimpleNamespace(held=None, time=lambda: 1, hear=lambda raw: None),
+        "work": SimpleNamespace(closed=closed),
+        **parts,
+    }
+    return reading(codec=codec, **given)
+
+
+async def test_a_closed_session_hears_nothing() -> None:
+    codec = Codec()
+    stream: Any = Frames([b"{}"] * 300)
+    await listening(codec, closed=True)._read(CALL, stream)
+    assert codec.fed == []
+
+
+async def test_others_have_their_turn_while_many_frames_of_one_piece_are_taken() -> None:
+    many = [b'{"n":%d}' % number for number in range(1_000)]
+    codec, stream = Codec(), Frames(many)
+    seen = [0]
+
+    async def others() -> None:
+        while len(codec.fed) < len(many):
+            seen.append(len(codec.fed))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(others())
+    given: Any = stream
+    await listening(codec)._read(CALL, given)
+    await looking
+    assert codec.fed == many
+    seen.append(len(many))
+    assert max(b - a for a, b in itertools.pairwise(seen)) <= 2 * SLICE_FRAMES
+
+
+async def test_a_long_frame_is_taken_and_one_with_too_many_values_is_reported() -> None:
+    codec = Codec()
+    long = b'{"text":"' + b"x" * 3_000_000 + b'"}'
+    bomb = b"[" + b"[]," * 300_000 + b"[]]"
+    stream: Any = Frames([bomb, long])
+    await listening(codec)._read(CALL, stream)
+    assert codec.fed == [long]
+    assert codec.refused == ["a frame of 900004 bytes has too many values and was skipped"]
 
 
 async def test_time_waits_for_the_disk() -> None:
@@ -54,48 +124,3 @@ async def test_time_waits_for_the_disk() -> None:
     assert slept[0] == 1.0
     assert len(slept) == 3
     assert seen == [BACKLOG_BYTES]
-
-
-class Taking(Reading):
-    """A reading that notes what it takes."""
-
-    taken: list[Any]
-
-    def _take(self, call: Call, frames: Any) -> int:
-        self.taken += frames
-        return len(frames)
-
-
-def taking(**parts: Any) -> Taking:
-    given: dict[str, Any] = {
-        "journal": SimpleNamespace(backlog=0),
-        "record": SimpleNamespace(held=False, time=lambda: 1, hear=lambda raw: None),
-        "work": SimpleNamespace(closed=False),
-        **parts,
-    }
-    made = reading(Taking, **given)
-    assert isinstance(made, Taking)
-    made.taken = []
-    return made
-
-
-async def test_many_frames_of_one_piece_are_all_taken() -> None:
-    many = [b'{"n":%d}' % number for number in range(1_000)]
-
-    async def read(take: Any, gate: Gate) -> None:
-        if (work := take(many)) is not None:
-            await work
-
-    made = taking()
-    stream: Any = SimpleNamespace(read=read, tail=b"")
-    await made._read(CALL, stream)
-    assert made.taken == many
-
-
-async def test_a_large_frame_without_files_is_taken_and_nothing_is_reported() -> None:
-    told: list[Any] = []
-    codec = SimpleNamespace(garbage=lambda *given: told.append(given))
-    made = taking(codec=codec)
-    frame = b'{"text":"' + b"x" * 300_000 + b'"}'
-    await made._take_slowly(CALL, [frame])
-    assert (made.taken, told) == ([frame], [])

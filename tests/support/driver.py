@@ -22,7 +22,6 @@ from adapters.events import (
 )
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
-from proxy.gate import Gate
 from proxy.upstream.client import Upstream
 from tests.support.played import Played
 
@@ -141,7 +140,8 @@ class Driver(Played):
             # What waited for the stream.
             for step in self.codec.take_calls():
                 await self._run(step)
-            await answer.read(lambda frames: self._read_frames(call, frames), Gate())
+            async for frames in answer:
+                await self._read_frames(call, frames)
             assert answer.tail == b""
         self._read = True
         self.take(self.codec.closed(call, CloseReason.ENDED, self._tick()))

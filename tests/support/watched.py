@@ -1,63 +1,31 @@
-"""A Dragoman in a process of its own whose event loop is watched: no turn may keep others waiting.
-
-A process, since what a test itself does must not count, and the collector of garbage looks at all
-that a process holds. asyncio's own loop, since only its turns are measured exactly.
-"""
+"""A Dragoman in a process of its own, whose memory can be asked for."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import re
 import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 
-from proxy.turns import BOUND
-
-__all__ = ["Turns", "Watched", "watched"]
+__all__ = ["Watched", "watched"]
 
 REPOSITORY = Path(__file__).parents[2]
 
-_SERIES = re.compile(r'^dragoman_loop_turn_(\w+?)(?:\{le="([^"]+)"\})? (\S+)$', re.MULTILINE)
-
-
-@dataclasses.dataclass(frozen=True)
-class Turns:
-    """What `/metrics` says of the loop's turns: all, those over the bound, the longest in s."""
-
-    all: int
-    over: int
-    longest: float
-
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Read an exposition."""
-        series = {(name, bound): float(value) for name, bound, value in _SERIES.findall(text)}
-        count = int(series["seconds_count", ""])
-        under = int(series["seconds_bucket", str(BOUND)])
-        return cls(count, count - under, series["longest_seconds", ""])
-
 
 class Watched:
-    """A running Dragoman: its address, a client, its turns."""
+    """A running Dragoman: its address and a client."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, pid: int) -> None:
         self.url = url
         self.http = http
         self.pid = pid
-
-    async def turns(self) -> Turns:
-        """What its loop did since it listens."""
-        async with self.http.get(f"{self.url}/metrics") as response:
-            assert response.status == 200
-            return Turns.of(await response.text())
 
     async def get(self, path: str, **options: Any) -> bytes:
         """What a path answers, to its end."""
@@ -76,7 +44,6 @@ class Watched:
 @contextlib.asynccontextmanager
 async def watched(folder: Path, configuration: str = "") -> AsyncIterator[Watched]:
     """Serve the journal `dragoman.db` of a folder with further tables of a configuration."""
-    (folder / "uvloop.py").write_text("raise ImportError")
     (folder / "dragoman.toml").write_text(f'[server]\nlisten = "127.0.0.1:0"\n\n{configuration}')
     environ = {n: v for n, v in os.environ.items() if not n.startswith("DRAGOMAN_")}
     environ |= {"PYTHONPATH": f"{REPOSITORY}{os.pathsep}{folder}", "TMPDIR": str(folder)}

@@ -11,8 +11,7 @@ import gzip
 import socket
 import urllib.parse
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
 import pytest
@@ -23,21 +22,10 @@ from adapters.body import body_of, file_in_base64
 from adapters.commands import Sealed
 from adapters.errors import ErrorCode
 from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame, SseParser
+from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.gate import Gate
 from proxy.sealed import Held
-from proxy.upstream.client import (
-    MANY_LINES,
-    MOST_ASKING,
-    MOST_CARRYING,
-    PIECE_BYTES,
-    SMALL_BYTES,
-    WHY_LIMIT,
-    Stream,
-    Upstream,
-)
-from proxy.upstream.unfinished import Unfinished
+from proxy.upstream.client import MOST_CARRYING, WHY_LIMIT, Stream, Upstream
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import SOON_S, until
 
@@ -90,63 +78,8 @@ async def read(upstream: Upstream, call: Call, framing: str = "sse") -> tuple[li
 
 
 async def collect(stream: Stream, frames: list[object]) -> None:
-    await stream.read(frames.extend, Gate())
-
-
-async def test_many_small_frames_that_come_at_once_are_taken_in_pieces(
-    upstream: Upstream, origin: Origin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # All that is done fills its slice of a turn.
-    monkeypatch.setattr("proxy.gate.SLICE_SECONDS", 1e-9)
-    frame = b"data: 1\n\n"
-    body = frame * 200_000
-    origin.answers = [head("200 OK", SSE, f"Content-Length: {len(body)}") + body]
-    taken: list[int] = []
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with upstream.stream(get("/x"), "sse") as answer, asyncio.TaskGroup() as group:
-        assert isinstance(answer, Stream)
-        task = group.create_task(others())
-        await answer.read(lambda frames: taken.append(len(frames)), Gate())
-        task.cancel()
-    assert sum(taken) == 200_000
-    assert max(taken) <= SMALL_BYTES // len(frame) + 1
-    # Everybody else has a turn for each piece.
-    assert turns >= len(body) // SMALL_BYTES
-
-
-@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n", b"id: 1\n\n", b":\n"])
-async def test_the_pieces_of_what_is_mostly_line_ends_are_small(
-    upstream: Upstream, origin: Origin, line: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes: list[int] = []
-
-    def feed(parser: SseParser, data: bytes) -> list[SseFrame | FrameTooLarge]:
-        sizes.append(len(data))
-        return whole(parser, data)
-
-    whole = SseParser.feed
-    monkeypatch.setattr(SseParser, "feed", feed)
-    body = line * (PIECE_BYTES // len(line)) + b"x" * (3 * PIECE_BYTES) + b"\n\ndata: 1\n\n"
-    origin.answers = [head("200 OK", SSE, f"Content-Length: {len(body)}") + body]
-    frames: list[object] = []
-    async with upstream.stream(get("/x"), "sse") as answer:
-        assert isinstance(answer, Stream)
-        await collect(answer, frames)
-    assert [frame.data for frame in frames if isinstance(frame, SseFrame)] == [b"1"]
-    # What is mostly text is not cut up any smaller.
-    assert max(sizes) <= PIECE_BYTES
-    assert len(sizes) >= PIECE_BYTES // SMALL_BYTES
-    seen = 0
-    for size in sizes:
-        assert size <= SMALL_BYTES or body.count(line[-1:], seen, seen + size) <= MANY_LINES
-        seen += size
+    async for some in stream:
+        frames.extend(some)
 
 
 async def test_what_a_library_quotes_of_a_backend_is_one_short_line(
@@ -356,14 +289,12 @@ async def test_frames_come_as_they_arrive_however_the_bytes_are_cut(
         assert isinstance(answer, Stream)
         assert answer.head.status == 200
 
-        def take(frames: Sequence[SseFrame | bytes | FrameTooLarge]) -> None:
+        async for frames in answer:
             assert not any(isinstance(frame, FrameTooLarge) for frame in frames)
             seen.extend(frame for frame in frames if isinstance(frame, SseFrame))
             if seen:
                 # The origin writes the rest only now: the first frame did not wait for it.
                 go_on.set()
-
-        await answer.read(take, Gate())
     assert [(frame.event, frame.data) for frame in seen] == [("a", b"1"), ("b", b"2")]
 
 
@@ -424,91 +355,6 @@ async def test_what_is_no_stream_is_an_answer(
     assert (answer.status, answer.body) == (int(status[:3]), b"data: 1\n\n")
 
 
-async def test_so_many_questions_are_under_way_at_a_time_and_commands_wait_for_none(
-    upstream: Upstream, origin: Origin
-) -> None:
-    go_on = asyncio.Event()
-    asked = 0
-
-    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
-        await go_on.wait()
-        writer.write(head("200 OK", "Content-Length: 2") + b"{}")
-
-    quick = head("200 OK", "Content-Length: 2") + b"[]"
-    origin.answers = [*[slow] * MOST_ASKING, quick, *[slow] * 3]
-    question = Call("pending", Request("GET", "/hitl/pending"))
-    async with asyncio.TaskGroup() as group:
-        questions = [group.create_task(upstream.read(question)) for _ in range(MOST_ASKING + 3)]
-        await until(lambda: asked == MOST_ASKING)
-        assert (await upstream.read(post())).body == b"[]"
-        assert asked == MOST_ASKING
-        go_on.set()
-    assert [task.result().body for task in questions] == [b"{}"] * (MOST_ASKING + 3)
-
-
-async def test_streams_hold_so_much_of_unfinished_lines_together(
-    http: aiohttp.ClientSession, origin: Origin
-) -> None:
-    line = b"x" * (3 * PIECE_BYTES)
-    go_on = asyncio.Event()
-
-    async def slow(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(head("200 OK", NDJSON) + line)
-        await go_on.wait()
-        writer.write(b"\n")
-
-    origin.answers = [slow, slow, slow]
-    budget = Unfinished(limit=2 * len(line))
-    upstream = Upstream(http, origin.url, {}, unfinished=budget)
-    async with asyncio.TaskGroup() as group:
-        first = group.create_task(read(upstream, get("/a"), "ndjson"))
-        second = group.create_task(read(upstream, get("/b"), "ndjson"))
-        await until(lambda: budget.taken == 2 * len(line))
-        with pytest.raises(UpstreamUnavailable, match="too much at the same time"):
-            await read(upstream, get("/c"), "ndjson")
-        # What it held is given back, and the others go on.
-        await until(lambda: budget.taken == 2 * len(line))
-        go_on.set()
-    for whole in (first, second):
-        frames, _ = whole.result()
-        assert frames == [line]
-    assert budget.taken == 0
-
-
-async def test_streams_and_answers_hold_so_much_together(
-    http: aiohttp.ClientSession, origin: Origin
-) -> None:
-    part = b"data: " + b"x" * (3 * PIECE_BYTES)
-    go_on = asyncio.Event()
-
-    def slow(*lines: str) -> Any:
-        async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(head("200 OK", *lines) + part)
-            await go_on.wait()
-            writer.write(b"\n\n")
-
-        return answer
-
-    origin.answers = [slow(SSE), slow("Content-Type: text/plain"), slow(SSE), slow()]
-    budget = Unfinished(limit=2 * len(part))
-    upstream = Upstream(http, origin.url, {}, unfinished=budget)
-    async with asyncio.TaskGroup() as group:
-        first = group.create_task(read(upstream, get("/a")))
-        second = group.create_task(upstream.call(post("/b", b"{}")))
-        await until(lambda: budget.taken == 2 * len(part))
-        for third in (read(upstream, get("/c")), upstream.call(post("/d", b"{}"))):
-            with pytest.raises(UpstreamUnavailable, match="too much at the same time"):
-                await third
-            await until(lambda: budget.taken == 2 * len(part))
-        go_on.set()
-    frames, _ = first.result()
-    assert len(frames) == 1
-    assert second.result().body == part + b"\n\n"
-    assert budget.taken == 0
-
-
 async def test_a_stream_that_is_left_is_closed_at_once(upstream: Upstream, origin: Origin) -> None:
     gone = asyncio.Event()
 
@@ -521,7 +367,7 @@ async def test_a_stream_that_is_left_is_closed_at_once(upstream: Upstream, origi
     seen: list[object] = []
     async with upstream.stream(get("/execute/replay"), "sse") as answer:
         assert isinstance(answer, Stream)
-        reading = asyncio.create_task(answer.read(seen.extend, Gate()))
+        reading = asyncio.create_task(collect(answer, seen))
         await until(lambda: len(seen) == 1)
         reading.cancel()
     async with asyncio.timeout(SOON_S):
@@ -667,6 +513,32 @@ async def test_a_stream_that_is_cut_gives_its_frames_first(
         assert answer.tail == b""
     assert failed.value.sent
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("broken", [b"zz\r\nrest", b"5\r\nhallo!!\r\n"])
+async def test_a_stream_whose_chunks_make_no_sense_is_broken(
+    upstream: Upstream, origin: Origin, broken: bytes
+) -> None:
+    async def garbled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(head("200 OK", SSE, "Transfer-Encoding: chunked"))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(broken)
+        await reader.read()
+
+    origin.answers = [garbled]
+    with pytest.raises(UpstreamUnavailable):
+        await read(upstream, get("/execute/replay"))
+
+
+async def test_an_answer_with_too_many_values_is_refused_before_it_is_parsed(
+    upstream: Upstream, origin: Origin
+) -> None:
+    bomb = b"[" + b"[]," * 300_000 + b"[]]"
+    origin.answers = [head("200 OK", f"Content-Length: {len(bomb)}") + bomb]
+    with pytest.raises(UpstreamUnavailable, match="too many values") as failed:
+        await upstream.call(post())
+    assert failed.value.sent
 
 
 async def test_a_silent_stream_is_a_timeout(http: aiohttp.ClientSession, origin: Origin) -> None:

@@ -442,10 +442,10 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
     taken: list[Session] = []
     take, kept = Reading._take, MemoryJournal.add_frames
 
-    def late(reading: Reading, call: Call, frames: Frames) -> int:
+    def late(reading: Reading, call: Call, frames: Frames) -> None:
         if not session.closed:
             session.close()
-        return take(reading, call, frames)
+        take(reading, call, frames)
 
     def keep(journal: MemoryJournal, *arguments: Any) -> None:
         taken.append(session)
