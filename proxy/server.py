@@ -7,14 +7,13 @@ import contextlib
 import logging
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import cast
 
 import aiohttp
 from aiohttp import web
 
-from proxy import blocks, descriptors, garbage
+from proxy import process
 from proxy.app import create_app, create_listener
 from proxy.clock import Clock, Ids
 from proxy.connections import Runner
@@ -43,11 +42,6 @@ before it tries again, and asyncio's own 100 are fewer than come back after a re
 
 TAKEN_AT_ONCE = 16
 """Connections that are taken in one turn of the loop: each is 0.1 ms of work."""
-
-TAKEOVER_SECONDS = 0.0005
-"""How long the journal's thread waits for a busy event loop to let go of the interpreter. It needs
-it several times for each commit, and with Python's own 5 ms a commit could last longer than that of
-the slowest disk. Shorter than this costs CPU."""
 
 
 @contextlib.asynccontextmanager
@@ -115,14 +109,6 @@ async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner
     return runner, int(runner.addresses[0][1])
 
 
-def _set_up_interpreter() -> None:
-    """Bound what the garbage collector and the growth of a block take at a time; let threads take
-    over sooner."""
-    garbage.set_up()
-    blocks.set_up()
-    sys.setswitchinterval(TAKEOVER_SECONDS)
-
-
 async def serve(
     settings: Settings,
     *,
@@ -136,18 +122,7 @@ async def serve(
         JournalError: the journal cannot be opened.
     """
     stop = stop or asyncio.Event()
-    _set_up_interpreter()
-    descriptors.raise_limit()
-    unwatch = descriptors.watch(asyncio.get_running_loop())
-    try:
-        await _serve(settings, ready, stop)
-    finally:
-        unwatch()
-
-
-async def _serve(
-    settings: Settings, ready: Callable[[str], None] | None, stop: asyncio.Event
-) -> None:
+    process.set_up()
     async with opened_sessions(settings) as sessions:
         runners: list[web.AppRunner] = []
         try:
@@ -158,14 +133,12 @@ async def _serve(
                 app = create_listener(settings, sessions, listener)
                 runners.append((await _listen(app, listener.address))[0])
             host = f"[{address.host}]" if ":" in address.host else address.host
-            loop = asyncio.get_running_loop()
-            unwatch, leave = LAG.watch(loop), garbage.watch(loop)
+            unwatch = LAG.watch(asyncio.get_running_loop())
             try:
                 if ready is not None:
                     ready(f"http://{host}:{port}")
                 await stop.wait()
             finally:
-                leave()
                 unwatch()
         finally:
             await _stop(sessions, runners, settings.server.shutdown_seconds)

@@ -21,24 +21,18 @@ import aiohttp
 import apsw
 import pytest
 from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from adapters.base import Call, Request
 from proxy.clock import Clock
-from proxy.descriptors import TELL_SECONDS
 from proxy.errors import JournalCorrupt, JournalUnavailable, SequenceConflict, UpstreamUnavailable
 from proxy.journal._changes import Transaction
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.faults import Cut, Faults, Silence, Status
 from proxy.upstream.client import Upstream
 from tests.journal.conftest import begin, create, joined, line, lines
 from tests.server.test_retention import ask
 from tests.support.clocks import HurriedClock
-from tests.support.engine_client import EngineClient
-from tests.support.eve_client import EveClient
-from tests.support.herm_client import HermClient
 from tests.support.journals import sqlite
 from tests.support.running import BACKEND, Run, Running
 from tests.support.serving import served
@@ -339,145 +333,6 @@ async def test_a_second_server_on_one_journal_is_told_about_the_first(tmp_path: 
 
 
 # The system.
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def on_each_loop(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Let a server that is started in the test's folder run on a loop."""
-    if request.param == "uvloop":
-        pytest.importorskip("uvloop")
-    else:
-        (tmp_path / "uvloop.py").write_text("raise ImportError")
-
-
-@pytest.mark.usefixtures("on_each_loop")
-async def test_a_server_without_descriptors_says_so_and_serves_again_when_there_is_room(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "dragoman.toml").write_text('[server]\nlisten = "127.0.0.1:0"\n')
-    async with process("serve", cwd=tmp_path) as child, aiohttp.ClientSession() as http:
-        url = await announced(child)
-        open_now = [int(path.name) for path in Path(f"/proc/{child.pid}/fd").iterdir()]
-        most = max(open_now) + 9
-        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (most, most))
-        port = int(url.rpartition(":")[2])
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
-        assert child.stderr is not None
-        async with asyncio.timeout(SOON_S):
-            line = json.loads(await child.stderr.readline())
-        assert (line["level"], line["logger"]) == ("error", "proxy.descriptors")
-        assert f"no file descriptor is left (limit {most})" in line["message"]
-        for _, writer in held:
-            writer.close()
-        async with asyncio.timeout(SOON_S):
-            line = json.loads(await child.stderr.readline())
-            assert line["message"] == "there are file descriptors again"
-            async with http.get(f"{url}/healthz") as response:
-                assert response.status == 200
-            child.terminate()
-            assert await output(child) == (0, "", "")
-
-
-async def looked(http: aiohttp.ClientSession, url: str) -> None:
-    async with http.get(f"{url}/healthz") as response:
-        await response.read()
-
-
-@pytest.mark.usefixtures("on_each_loop")
-async def test_what_runs_is_whole_and_new_work_is_refused_while_clients_hold_all_descriptors(
-    tmp_path: Path,
-) -> None:
-    app = create_engine_app()
-    engine = app[ENGINE]
-    streams: list[asyncio.Transport] = []
-
-    @web.middleware
-    async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path == "/execute" and request.transport is not None:
-            streams.append(request.transport)
-        return await handler(request)
-
-    app.middlewares.append(noted)
-    ticks = "".join(f"tick {n} " for n in range(1000)) + " (turn 1)"
-    async with contextlib.AsyncExitStack() as stack:
-        backend = await stack.enter_async_context(served(app))
-        (tmp_path / "dragoman.toml").write_text(
-            '[server]\nlisten = "127.0.0.1:0"\n\n'
-            f'[[backends]]\nname = "engine"\ndialect = "engine"\nurl = "{backend}"\n'
-        )
-        child = await stack.enter_async_context(process("serve", cwd=tmp_path))
-        http = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True, limit=0))
-        )
-        kept = await stack.enter_async_context(aiohttp.ClientSession())
-        url = await announced(child)
-        assert child.stderr is not None
-        eve, task, herm = (f"{url}/as/{dialect}/to/engine" for dialect in ("eve", "engine", "herm"))
-        session = await EveClient(http, eve).create("script: slow 1000")
-        reading = asyncio.create_task(session.read_turn())
-        await until(lambda: len(session.log) > 8)
-        turn = asyncio.create_task(EngineClient(http, task).turn("script: slow 1000", "kept"))
-        await until(lambda: len(streams) == 2)
-        # Begun together, they are as many connections.
-        await asyncio.gather(*(looked(kept, url) for _ in range(5)))
-
-        most = max(int(path.name) for path in Path(f"/proc/{child.pid}/fd").iterdir()) + 9
-        _, hard = resource.prlimit(child.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (most, hard))
-        begun = time.monotonic()
-        port = int(url.rpartition(":")[2])
-        clients = stack.enter_context(contextlib.ExitStack())
-        for _ in range(40):
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            clients.callback(writer.close)
-        async with asyncio.timeout(SOON_S):
-            said = [json.loads(await child.stderr.readline())]
-        assert f"no file descriptor is left (limit {most})" in said[0]["message"]
-
-        # They take what becomes free as well.
-        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (3, hard))
-        # New work comes in by connections that are open, and there is none to its backend.
-        async with asyncio.timeout(SOON_S):
-            refused = await EngineClient(kept, task).turn("hello", "new")
-            assert "No file descriptor is left" in refused.payloads("error")[0]["message"]
-            talk = HermClient(kept, herm)
-            name = (await talk.create("engine"))["id"]
-            stopped = (await talk.turn(name, "hello")).stop_reason
-            assert stopped["type"] == "error"
-            assert "No file descriptor is left" in stopped["message"]
-            failed = await (await EveClient(kept, eve).create("hello")).read_turn()
-            assert "No file descriptor is left" in failed.data("turn.failed")[0]["message"]
-
-        # A reader leaves, and the stream of another's turn breaks.
-        assert not reading.done()
-        assert not turn.done()
-        reading.cancel()
-        await asyncio.wait([reading])
-        streams[1].abort()
-        # Long enough for some attempts to have it again.
-        await asyncio.sleep(1.0)
-        assert [received.route for received in engine.received] == ["execute", "execute"]
-        assert not turn.done()
-
-        clients.close()
-        resource.prlimit(child.pid, resource.RLIMIT_NOFILE, (most, hard))
-        engine.pace = 0.0
-        async with asyncio.timeout(SOON_S):
-            said += [json.loads(await child.stderr.readline())]
-            while said[-1]["level"] == "error":
-                said.append(json.loads(await child.stderr.readline()))
-            assert said[-1]["message"] == "there are file descriptors again"
-            assert len(said) - 2 <= (time.monotonic() - begun) / TELL_SECONDS
-            assert (await session.read_turn()).text == ticks
-            assert (await turn).text == ticks
-        again = EveClient(http, eve).attach(session.session_id)
-        assert [record async for record in again.stream(0, follow=False)] == session.log
-        assert (await EngineClient(http, task).turn("hello", "new")).outcome == "completed"
-        assert (await HermClient(http, herm).turn(name, "hello")).text
-        await session.send("hello")
-        assert (await session.read_turn()).text
-        child.terminate()
-        assert await output(child) == (0, "", "")
 
 
 @contextlib.contextmanager
