@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import cast
 
 import aiohttp
 from aiohttp import web
@@ -39,9 +36,6 @@ journal's last write. At most half of it."""
 WAITING_CONNECTIONS = 1024
 """Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
 before it tries again, and asyncio's own 100 are fewer than come back after a restart."""
-
-TAKEN_AT_ONCE = 16
-"""Connections that are taken in one turn of the loop: each is 0.1 ms of work."""
 
 
 @contextlib.asynccontextmanager
@@ -81,25 +75,18 @@ async def opened_sessions(
         await journal.aclose()
 
 
-def _let_wait(site: web.TCPSite) -> None:
-    """Let so many connections wait to be taken as may."""
-    # That of another loop is one as well, though no subclass.
-    server = cast(asyncio.Server, site._server)
-    for listening in server.sockets:
-        with socket.socket(fileno=os.dup(listening.fileno())) as same:
-            same.listen(WAITING_CONNECTIONS)
-
-
 async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
     runner = Runner(app, grace=GRACE_SECONDS)
     await runner.setup()
     try:
-        # asyncio takes as many in one turn as may wait, so that is said to the kernel again.
         site = web.TCPSite(
-            runner, address.host, address.port, reuse_address=True, backlog=TAKEN_AT_ONCE
+            runner,
+            address.host,
+            address.port,
+            reuse_address=True,
+            backlog=WAITING_CONNECTIONS,
         )
         await site.start()
-        _let_wait(site)
     except OSError as error:
         await runner.cleanup()
         raise ConfigError(
