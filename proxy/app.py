@@ -23,7 +23,7 @@ from proxy.auth import Key
 from proxy.errors import ConfigError
 from proxy.faces.table import add_face
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
-from proxy.malformed import FAULT, HOST, NO_HTTP, fault_of
+from proxy.malformed import HOST, NO_HTTP, is_text
 from proxy.origins import add_origins, allowed, preflight
 from proxy.repeats import Submission
 from proxy.routes import control, health, metrics
@@ -52,12 +52,12 @@ async def _entrance(
     """Keep the sessions that a request looks at in memory until it is answered; without keys,
     refuse what a foreign web page could send; answer the preflights of allowed ones."""
     # One for all: what a middleware costs in memory an open stream keeps.
-    if (fault := fault_of(request)) is not None:
-        request[FAULT] = fault
-    elif not request.app[KEYS] and (refusal := _foreign(request)) is not None:
-        return refusal
-    elif (answer := preflight(request)) is not None:
-        return answer
+    # What is not text, the handler refuses in the form of its dialect.
+    if is_text(request):
+        if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
+            return refusal
+        if (answer := preflight(request)) is not None:
+            return answer
     try:
         with request.app[SESSIONS].holding():
             response = await handler(request)

@@ -13,7 +13,7 @@ from aiohttp import web
 from proxy import process
 from proxy.app import create_app, create_listener
 from proxy.clock import Clock, Ids
-from proxy.connections import Runner
+from proxy.connections import runner_of
 from proxy.errors import ConfigError
 from proxy.journal import open_journal
 from proxy.loop_lag import LAG
@@ -76,7 +76,7 @@ async def opened_sessions(
 
 
 async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
-    runner = Runner(app, grace=GRACE_SECONDS)
+    runner = runner_of(app, grace=GRACE_SECONDS)
     await runner.setup()
     try:
         site = web.TCPSite(

@@ -209,8 +209,6 @@ class ServerSettings(Table):
     allowed_origins: tuple[Origin, ...] = ()
     # Two of the largest at once: text and files of a body take two to three times its size.
     max_bodies_bytes: Annotated[int, Field(ge=0)] = 144 * 2**20
-    # nginx gives a client a minute for its head; programs need less, also behind a slow link.
-    head_timeout_seconds: Seconds = 20.0
     body_timeout_seconds: Seconds = 20.0
     content_encodings: tuple[Literal["gzip", "deflate"], ...] = ()
 

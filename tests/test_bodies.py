@@ -9,7 +9,6 @@ import functools
 import gzip
 import io
 import json
-import logging
 import random
 import socket
 import threading
@@ -27,7 +26,7 @@ from adapters import bulk
 from adapters.errors import DragomanError, ErrorCode
 from adapters.eve import requests
 from adapters.registry import faces
-from proxy import bodies, connections
+from proxy import bodies
 from proxy.routes.entry import TAKES
 from proxy.settings import ListenerSettings
 from tests.support.proxied import Proxied, Served, proxied
@@ -345,22 +344,6 @@ async def test_a_route_that_reads_no_body_lets_nobody_send_a_large_one(method: s
             raw.send(head.encode())
             status, _, _ = await raw.answer()
         assert status == 413
-
-
-@pytest.mark.parametrize("face", POSTS)
-async def test_a_body_whose_framing_is_broken_is_refused_and_no_error_of_ours(
-    face: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    path, _ = POSTS[face]
-    async with proxied() as dragoman, connected(dragoman) as raw:
-        raw.begin(path, None, body=b"5\r\n{")
-        # When another request is answered this one is being read.
-        assert (await dragoman.request("GET", "/healthz"))[0] == 200
-        raw.send(b"    \r\nnonsense\r\n")
-        status, _, body = await raw.answer()
-    assert status == 400
-    assert "framed" in said(face, status, body)
-    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 # What is in a body.
@@ -685,62 +668,8 @@ async def test_a_body_that_comes_at_the_slowest_rate_is_taken() -> None:
             assert (await raw.answer())[0] == 202
 
 
-async def test_a_half_sent_head_is_given_up() -> None:
-    async with (
-        proxied(server={"head_timeout_seconds": 0.1}) as dragoman,
-        connected(dragoman) as raw,
-    ):
-        raw.send(b"GET /healthz HTTP/1.1\r\nHost: loc")
-        assert (await raw.closed()).startswith(b"HTTP/1.1 408 ")
-
-
-async def test_a_connection_that_never_says_anything_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.1)
-    async with proxied() as dragoman, connected(dragoman) as raw:
-        assert await raw.closed() == b""
-
-
-async def test_a_head_that_drips_is_given_up() -> None:
-    async with (
-        proxied(server={"head_timeout_seconds": 0.2}) as dragoman,
-        connected(dragoman) as raw,
-    ):
-        dripping = asyncio.create_task(drip(raw, b"GET /healthz HTTP/1.1\r\nX: " + b"x" * 999))
-        # The answer may be lost on who still sends.
-        assert (await raw.closed())[:13] in (b"HTTP/1.1 408 ", b"")
-        assert not dripping.done()
-        dripping.cancel()
-
-
-async def test_the_second_head_of_a_connection_has_its_time_too() -> None:
-    async with (
-        proxied(server={"head_timeout_seconds": 0.1}) as dragoman,
-        connected(dragoman) as raw,
-    ):
-        raw.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert (await raw.answer())[0] == 200
-        raw.send(b"GET /healthz HT")
-        assert (await raw.closed()).startswith(b"HTTP/1.1 408 ")
-
-
-async def test_a_head_that_comes_in_two_pieces_is_taken() -> None:
-    async with (
-        proxied(server={"head_timeout_seconds": 1.5}) as dragoman,
-        connected(dragoman) as raw,
-    ):
-        for idle in (1.6, 0.0):
-            raw.send(b"GET /healthz HTTP/1.1\r\n")
-            await asyncio.sleep(0.05)
-            raw.send(b"Host: localhost\r\n\r\n")
-            assert (await raw.answer())[0] == 200
-            # The time of the head that is here is over; a connection may be idle for longer.
-            await asyncio.sleep(idle)
-
-
 async def test_a_stream_outlives_the_deadlines_of_head_and_body() -> None:
-    server = {"head_timeout_seconds": 0.1, "body_timeout_seconds": 0.1, "heartbeat_seconds": 0.2}
+    server = {"body_timeout_seconds": 0.1, "heartbeat_seconds": 0.2}
     async with proxied(server=server) as dragoman, connected(dragoman) as raw:
         data = json.dumps({"message": "script: approve", "task_id": "t"}).encode()
         raw.begin("/as/engine/to/engine/execute", len(data), body=data)
@@ -748,31 +677,6 @@ async def test_a_stream_outlives_the_deadlines_of_head_and_body() -> None:
         await asyncio.sleep(0.3)
         async with asyncio.timeout(SOON_S):
             await raw.reader.readuntil(b"heartbeat")
-
-
-async def test_who_takes_no_answer_is_cut_off() -> None:
-    server = {"write_timeout_seconds": 0.2}
-    async with proxied(server=server) as dragoman, connected(dragoman) as raw:
-        raw.stop_reading()
-        async with asyncio.timeout(SOON_S):
-            while not raw.is_closed:
-                # Together more than the system keeps for who does not read.
-                raw.send(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
-                await asyncio.sleep(0.02)
-
-
-async def test_who_takes_an_answer_slowly_gets_all_of_it() -> None:
-    server = {"write_timeout_seconds": 1.0}
-    async with proxied(server=server) as dragoman, connected(dragoman) as raw:
-        asked = 500
-        raw.send(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * asked)
-        raw.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        told = b""
-        async with asyncio.timeout(SOON_S):
-            while part := await raw.reader.read(65536):
-                told += part
-                await asyncio.sleep(0.01)
-        assert told.count(b"HTTP/1.1 200") == asked + 1
 
 
 def has_taken(budget: bodies.Budget, size: int) -> bool:

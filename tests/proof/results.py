@@ -47,7 +47,6 @@ ATTACKED = (
     "let in",
     "forged headers",
     "broken into",
-    "half-open kept",
     "errors logged",
     "memory over",
 )

@@ -114,47 +114,20 @@ async def test_what_nobody_reads_may_be_any_bytes() -> None:
 
 @pytest.mark.parametrize("keys", [(), ("a",)])
 @pytest.mark.parametrize(
-    "host", [b"[", b"a b", b"x:99999999", b"x:y", b"", b"]", b"[::1", b"%", b"a@b", b"\xe6\x97\xa5"]
+    "host", [b"[", b"a b", b"x:y", b"]", b"[::1", b"a@b", b"\xe6\x97\xa5", b"a." * 200, b"[]@"]
 )
 async def test_a_host_that_is_none_is_refused_and_is_no_error_of_ours(
     keys: tuple[str, ...], host: bytes
 ) -> None:
     async with proxied(keys=tuple(map(key_of, keys))) as dragoman:
         for target in (b"/as/eve/to/engine/x", b"/as/herm/to/engine/x", b"/x", b"/api/v1/x"):
-            status, _, _ = await exchange(dragoman.url, "GET", target, host=host)
-            assert 400 <= status < 500
-
-
-@pytest.mark.parametrize("keys", [(), ("a",)])
-async def test_a_host_that_takes_long_to_read_is_not_read(keys: tuple[str, ...]) -> None:
-    async with proxied(keys=tuple(map(key_of, keys))) as dragoman:
-        for host in ("\ufdfa." * 2000, "\u00fc." * 2600, "a." * 200, "[]@", "[]", "[::1]x"):
-            for target in (b"/as/eve/to/nope/x", b"/healthz"):
-                status, _, body = await exchange(dragoman.url, "GET", target, host=host.encode())
-                assert status == 400
-                assert b"is no host" in body
+            status, _, body = await exchange(dragoman.url, "GET", target, host=host)
+            assert status == 400
+            assert b"is no host" in body
         for good in (b"[::1]:80", b"my_service.local", b"xn--bcher-kva.example:8787"):
             line = b"Authorization: Bearer k-a"
             status, _, _ = await exchange(dragoman.url, "GET", b"/api/v1/x", line, host=good)
             assert status == (404 if keys or b"::1" in good else 403)
-
-
-@pytest.mark.parametrize("keys", [(), ("a",)])
-@pytest.mark.parametrize("method", ["GET", "OPTIONS", "POST"])
-async def test_a_target_that_the_parser_cannot_take_is_refused(
-    keys: tuple[str, ...], method: str
-) -> None:
-    async with proxied(keys=tuple(map(key_of, keys))) as dragoman:
-        before = REGISTRY.get_sample_value("dragoman_malformed_requests_total")
-        status, _, _ = await exchange(dragoman.url, method, b"http://[]@/x")
-        assert status == 400
-        after = REGISTRY.get_sample_value("dragoman_malformed_requests_total")
-        assert (before is not None, after) == (True, (before or 0) + 1)
-        # One that came behind a good one is not answered, and ends the connection.
-        good = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        bad = b"GET http://[]@/x HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        for at_once in (good + bad, bad + good):
-            assert b" 200 " not in (await sent(dragoman.url, at_once)).partition(b" 400 ")[2]
 
 
 async def test_an_origin_of_odd_characters_is_refused() -> None:
@@ -311,15 +284,6 @@ async def test_what_is_no_http_is_counted_and_is_no_line_of_the_log(junk: bytes)
         assert answer.startswith(b"HTTP/1.")
         assert b" 400 " in answer.split(b"\r\n")[0]
         assert counted() == before + 1
-
-
-@pytest.mark.parametrize("expected", [b"\xff\xfe", b"\xed\xa0\x80", b"200-ok", b""])
-async def test_what_nobody_can_expect_is_passed_over(expected: bytes) -> None:
-    async with proxied(keys=(key_of("a"),)) as dragoman:
-        for method, target in targets(dragoman):
-            line = b"Expect: " + expected
-            status, _, _ = await exchange(dragoman.url, method, target, line, line)
-            assert status in (200, 400, 401, 404, 405, 501), target
 
 
 async def test_who_expects_to_go_on_is_told_to() -> None:

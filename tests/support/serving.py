@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.connections import Runner
+from proxy.connections import runner_of
 from proxy.keys import SESSIONS
 
 __all__ = ["HOST", "WHOLE_SERVERS", "close", "serve", "served"]
@@ -21,9 +21,8 @@ WHOLE_SERVERS = frozenset({"backends", "faces", "faults", "server"})
 
 async def serve(app: web.Application, port: int = 0) -> tuple[web.AppRunner, int]:
     """Serve an application, at any port without one; returns what closes it, and the port."""
-    runner: web.AppRunner
     if SESSIONS in app:
-        runner = Runner(app, grace=GRACE_SECONDS)
+        runner = runner_of(app, grace=GRACE_SECONDS)
     else:
         runner = web.AppRunner(
             app, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS, access_log=None

@@ -113,7 +113,6 @@ HEADERS: tuple[bytes, ...] = (
     b"Content-Length",
     b"Content-Type",
     b"Cookie",
-    b"Expect",
     b"Host",
     b"Idempotency-Key",
     b"Last-Event-ID",
@@ -165,7 +164,7 @@ METHODS: tuple[bytes, ...] = (
 BIG_EVERY = 400
 """One request in so many has a body of megabytes."""
 
-NUMBERLESS = (b"Content-Length", b"Transfer-Encoding", b"Expect")
+NUMBERLESS = (b"Content-Length", b"Transfer-Encoding")
 """Headers after which a server may rightly wait for more than was sent."""
 
 

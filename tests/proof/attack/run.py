@@ -23,7 +23,6 @@ from urllib.parse import unquote
 
 from proxy.settings import Settings
 from tests.asks import CALLBACKS, NAMES, OPEN, without_ids
-from tests.proof.attack.half import HalfOpen
 from tests.proof.attack.requests import (
     BIG_EVERY,
     INJECTED,
@@ -54,11 +53,8 @@ NAMES_EVERY = 250
 """After so many requests the owner has new sessions: the old ones are answered, reset or
 deleted."""
 
-HALF_OPEN = 400
-"""Connections that begin a request and do not end it."""
-
 DEADLINE_S = 10.0
-"""How long the server is told to wait for the rest of a head or a body: a machine that does much
+"""How long the server is told to wait for the rest of a body: a machine that does much
 else takes seconds to send what is whole."""
 
 MEMORY_BYTES = 256 * 2**20
@@ -118,11 +114,9 @@ class Attack:
                 Server(
                     self._folder,
                     self._tables(backends),
-                    f"head_timeout_seconds = {DEADLINE_S}\nbody_timeout_seconds = {DEADLINE_S}",
+                    f"body_timeout_seconds = {DEADLINE_S}",
                 )
             )
-            half = HalfOpen(self._server.port, HALF_OPEN)
-            await half.open()
             self._kept = await self._sessions()
             self._names = await self._sessions()
             async with Watch(self._server) as self._watch:
@@ -130,7 +124,6 @@ class Attack:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(AT_ONCE):
                         group.create_task(self._attacker())
-            self.counts["half-open kept"] += await half.kept(PATIENCE_S)
             self._judge()
 
     def _tables(self, backends: Backends) -> str:

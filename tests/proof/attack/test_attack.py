@@ -10,7 +10,6 @@ import pytest
 
 from proxy.settings import Settings
 from tests import asks
-from tests.proof.attack.half import BEGUN, HalfOpen
 from tests.proof.attack.requests import KEYS, Hit, Target, draw, of_sessions, targets
 from tests.proof.attack.run import Attack, names_session, shown, unnamed
 from tests.proof.attack.server import Server, tables
@@ -252,19 +251,6 @@ async def test_a_server_that_logs_errors_or_takes_its_time_is_seen(tmp_path: Pat
         '{"level":"warning","message":"a"}\n{"level":"error","message":"b"}\nTraceback\n'
     )
     assert server.errors() == ['{"level":"error","message":"b"}', "Traceback"]
-
-
-@pytest.mark.parametrize(("closes", "kept"), [(True, 0), (False, len(BEGUN) * 2)])
-async def test_who_keeps_half_a_request_is_counted(closes: bool, kept: int) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(5)
-        if not closes:
-            await asyncio.Event().wait()
-
-    async with listening(talk) as port:
-        half = HalfOpen(port, len(BEGUN) * 2)
-        await half.open()
-        assert await half.kept(60.0 if closes else 0.6) == kept
 
 
 async def test_a_short_attack_finds_nothing(tmp_path: Path) -> None:
