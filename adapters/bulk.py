@@ -17,7 +17,11 @@ from typing import Any
 
 import orjson
 
+from adapters import limits
+from adapters.limits import FRAME_VALUES, LIGHT
+
 __all__ = [
+    "LIGHT",
     "Outline",
     "TooDeep",
     "TooMuch",
@@ -37,17 +41,10 @@ and a schema, have some thousand; a tool's table of 800 rows and eight columns h
 REST = 2**20
 """Bytes of a document that are not in long strings: what is read in one step."""
 
-FRAME_VALUES = 100_000
-"""The same of a frame or an answer of a backend, names and commas counted: a table of 8,000 rows
-and four columns, 11 ms."""
-
 FRAME_TEXT = 2**20
 """Bytes of a backend's frame without its files: the largest that was recorded has 20 kB, a Herm's
 texts have 20,000 characters (Herm page, section 3.1). What is in the log is decoded, stored and
 shown in one step each, 2 to 5 ms for 1 MiB."""
-
-LIGHT = 16 * 1024
-"""Bytes that nobody looks at before they are parsed: 5,000 values at most."""
 
 DIGITS = 400
 """Digits of a number: floats end at 309, and the time grows with the square."""
@@ -124,17 +121,8 @@ class Outline:
 
 
 def is_light(data: bytes, text: int = FRAME_TEXT) -> bool:
-    """Say of a backend's JSON, at the speed of C, that it is within what `bounded` allows.
-
-    What has a million commas in one string is not known to be light.
-    """
-    if len(data) <= LIGHT:
-        return True
-    if len(data) > text:
-        return False
-    # Without a comma or a bracket there is one value, a name and its value at most.
-    marks = data.count(b",") + data.count(b"[") + data.count(b"{")
-    return marks * 3 <= FRAME_VALUES
+    """Say of a backend's JSON, at the speed of C, that it is within what `bounded` allows."""
+    return len(data) <= text and limits.is_light(data)
 
 
 def bounded(data: bytes, text: int = FRAME_TEXT) -> tuple[bytes, int]:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from adapters.bulk import FRAME_TEXT, FRAME_VALUES
+from adapters.bulk import FRAME_TEXT
+from adapters.limits import FRAME_VALUES
 from adapters.state import BLOCK_TEXT
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.faults import Faults, Garbage, Status
