@@ -8,10 +8,8 @@ they are put back; each step takes a millisecond or so, and what is large in ano
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
-import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +25,6 @@ __all__ = [
     "TooMuch",
     "Unended",
     "bounded",
-    "decode_base64",
-    "decode_percent",
     "is_light",
     "outline",
 ]
@@ -58,9 +54,6 @@ _LONG = 256
 
 _STEP = 128 * 1024
 """Bytes, or characters, of one step."""
-
-PERCENT = 2**20
-"""Bytes of a file in percent encoding, which is read byte by byte: 0.2 s in all."""
 
 # Whole escapes, pairs of surrogates included, so that a string can be cut behind what it matches.
 _PART = re.compile(
@@ -233,42 +226,3 @@ def _text(data: bytes, begin: int, end: int) -> Iterator[str]:
     for cut in _parts(data, begin):
         yield orjson.loads(b'"%b"' % data[at:cut])
         at = cut
-
-
-def decode_base64(text: str, alphabet: dict[int, int] | None = None) -> bytes:
-    """Return the bytes, also where padding is missing or white space is between.
-
-    Raises:
-        ValueError: it is no base64.
-    """
-    out: list[bytes] = []
-    carried = ""
-    for start in range(0, len(text), _STEP):
-        carried += "".join(text[start : start + _STEP].split())
-        if "=" in carried:
-            # Only padding may follow.
-            carried = carried.rstrip("=") + "".join(text[start + _STEP : start + 2 * _STEP].split())
-            if start + 2 * _STEP < len(text):
-                raise ValueError("something follows the padding")
-            carried = carried.rstrip("=")
-            break
-        whole = len(carried) & ~3
-        out.append(_decoded(carried[:whole], alphabet))
-        carried = carried[whole:]
-    out.append(_decoded(carried + "=" * (-len(carried) % 4), alphabet))
-    return b"".join(out)
-
-
-def _decoded(text: str, alphabet: dict[int, int] | None) -> bytes:
-    return base64.b64decode(text if alphabet is None else text.translate(alphabet), validate=True)
-
-
-def decode_percent(text: str) -> bytes:
-    """Return the bytes of a text in percent encoding.
-
-    Raises:
-        ValueError: it is longer than is read.
-    """
-    if len(text) > PERCENT:
-        raise ValueError(f"more than {PERCENT} characters in percent encoding")
-    return urllib.parse.unquote_to_bytes(text)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import re
 from typing import Any
 from unittest.mock import patch
 
@@ -18,8 +16,6 @@ from adapters.bulk import (
     TooMuch,
     Unended,
     bounded,
-    decode_base64,
-    decode_percent,
     outline,
 )
 from adapters.jsonvalue import JsonError, parse_json
@@ -125,36 +121,6 @@ def test_commas_and_digits_in_a_string_are_no_values() -> None:
 def test_a_string_without_end_is_told() -> None:
     with pytest.raises(Unended):
         outline(b'["a')
-
-
-@given(st.binary(max_size=200), st.integers(4, 40), st.data())
-def test_base64_is_read_by_steps_with_white_space_and_without_padding(
-    value: bytes, step: int, draw: st.DataObject
-) -> None:
-    text = base64.b64encode(value).decode()
-    if draw.draw(st.booleans()):
-        text = text.rstrip("=")
-    for at in draw.draw(st.lists(st.integers(0, len(text)), max_size=5)):
-        text = text[:at] + draw.draw(st.sampled_from([" ", "\n", "\r\n"])) + text[at:]
-    with patch.object(bulk, "_STEP", step & ~3):
-        assert decode_base64(text) == value
-
-
-@pytest.mark.parametrize("text", ["A", "A===", "QQ=A", "Q=Q=", "é", "QUJ!", "AAAA=AAAA", "-_-_"])
-@pytest.mark.parametrize("step", [4, 1024])
-def test_what_is_no_base64_is_refused(text: str, step: int) -> None:
-    with patch.object(bulk, "_STEP", step), pytest.raises(ValueError, match=r"."):
-        decode_base64(text)
-
-
-def test_an_alphabet_is_translated() -> None:
-    assert decode_base64("-_-_", str.maketrans("-_", "+/")) == base64.b64decode("+/+/")
-
-
-def test_percent_encoding_has_a_limit() -> None:
-    assert decode_percent("a%20b") == b"a b"
-    with pytest.raises(ValueError, match=re.escape(str(bulk.PERCENT))):
-        decode_percent("x" * (bulk.PERCENT + 1))
 
 
 @pytest.mark.parametrize("data", [b"[" * 5000, b'{"a":"' + b"x" * 5000])

@@ -25,8 +25,8 @@ from typing import Any, NoReturn, assert_never
 from multidict import CIMultiDict
 
 from adapters.base import Response
-from adapters.bulk import decode_base64, decode_percent
 from adapters.commands import AnswerInteraction, SendMessage
+from adapters.encodings import decode_base64, decode_percent
 from adapters.engine import wire
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import (

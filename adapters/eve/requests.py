@@ -37,8 +37,8 @@ from typing import Any, Literal, NoReturn, TypeAlias, assert_never
 from multidict import CIMultiDict
 
 from adapters.base import Response
-from adapters.bulk import decode_base64, decode_percent
 from adapters.commands import AnswerInteraction, SendMessage
+from adapters.encodings import decode_base64, decode_percent
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.eve import wire
 from adapters.events import (
@@ -841,7 +841,7 @@ def _base64(text: str) -> bytes:
     is also the fate of URLs that are neither `data:` nor http(s), as no base64 has a colon.
     """
     try:
-        return decode_base64(text, _STANDARD_ALPHABET)
+        return decode_base64(text.translate(_STANDARD_ALPHABET))
     except ValueError:
         pass
     _refuse_data()
