@@ -14,6 +14,8 @@ Why one room: it is the catalogue of all events, and how they are written and re
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, cast, get_args
 
 import orjson
@@ -803,6 +805,32 @@ def _object(begin: bytes, event: Event) -> bytes:
         # To cut the brace off would copy it once more.
         return b"".join((head, memoryview(dumped)[1:]))
     return head + dumped[1:]
+
+
+def format_state(state: Any) -> bytes:
+    """Return the JSON of a codec's state, a dataclass: events in it as they are stored, and values
+    of the model without their defaults.
+
+    Raises:
+        JsonError: as `format_json`.
+    """
+    try:
+        return orjson.dumps(state, default=_stored)
+    except orjson.JSONEncodeError:
+        # It has an integer beyond 64 bits, as an input that waits may.
+        return format_json(json.loads(json.dumps(state, default=_plain)))
+
+
+def _stored(value: Any) -> Any:
+    return orjson.Fragment(encode_event(value)) if isinstance(value, Event) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Event):
+        return parse_json(encode_event(value))
+    if isinstance(value, Model):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
 VERSION_MEMBER = version_member(Event)

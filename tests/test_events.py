@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any, get_args
 
@@ -232,3 +233,24 @@ def test_what_is_no_command_is_refused() -> None:
         decode_command({"type": "dance"})
     with pytest.raises(ValidationError):
         SendMessage(content=(), policy="reject", colour="red")  # type: ignore[call-arg]
+
+
+@dataclasses.dataclass(slots=True)
+class State:
+    """The state of a codec."""
+
+    items: list[Any]
+
+
+@pytest.mark.parametrize("more", [[], [2**70]], ids=["64 bits", "more"])
+def test_a_state_has_events_as_they_are_stored_and_values_without_defaults(more: list[Any]) -> None:
+    called = ev.ToolCalled(thread_id=ev.MAIN, call_id="c", name="t", input=2**70)
+    texts = (ev.Text(text="\u00e9"), ev.Option(id="a", label="A"))
+    written = ev.format_state(State([State([called]), {"a": texts}, *more]))
+    assert json.loads(written) == {
+        "items": [
+            {"items": [json.loads(ev.encode_event(called))]},
+            {"a": [{"type": "text", "text": "\u00e9"}, {"id": "a", "label": "A"}]},
+            *more,
+        ]
+    }

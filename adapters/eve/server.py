@@ -32,7 +32,6 @@ from adapters.eve import wire
 from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
 from adapters.interactions import decision_of
 from adapters.jsonvalue import LONG_TEXT, format_json, format_text, parse_json, text_in, weight_of
-from adapters.longtext import written_once
 from adapters.normalizer import ABANDONED
 from adapters.paths import path_of
 
@@ -775,8 +774,7 @@ class EveEncoder(Encoder):
 
     def _heard(self, event: ev.Event, words: str, parts: list[dict[str, Any]]) -> None:
         self._in_turn()
-        said = {"message": words, "parts": parts}
-        self._write("message.received", {**self._c(), **written_once(said)}, event)
+        self._write("message.received", {**self._c(), "message": words, "parts": parts}, event)
 
     # Steps and text.
 

@@ -59,7 +59,6 @@ from adapters.eve.client.values import rest_of
 from adapters.eve.client.work import Work
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, name_of, parse_json
-from adapters.longtext import format_state, held_long
 from adapters.stored import Kept, fill, newest
 
 _PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
@@ -255,7 +254,7 @@ class EveClient(ClientCodec):
         """Return the state without the token, which changes with the state."""
         token, self._s.token = self._s.token, None
         try:
-            return format_state(self._s)
+            return ev.format_state(self._s)
         finally:
             self._s.token = token
 
@@ -271,7 +270,7 @@ class EveClient(ClientCodec):
         s, at = self._s, self._places
         first, later = self._kept.restore(snapshot, position)
         if len(stored := newest(first, later)) > 1:
-            become(s, held_long(fill(State, stored[1])))
+            become(s, fill(State, stored[1]))
             # Of a position the token is that of the snapshot before.
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
         for part in (first, later):

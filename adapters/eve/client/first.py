@@ -16,7 +16,6 @@ from adapters.eve.client.records import FirstMessage, State
 from adapters.eve.client.server import Server
 from adapters.eve.client.values import refusal
 from adapters.jsonvalue import parse_json
-from adapters.longtext import held_long
 
 FIRST_MOST = 262_144
 """Bytes of a first message that are kept while its session is made; larger ones go with the create.
@@ -50,8 +49,8 @@ class First:
         follow_up["turnPolicy"] = "queue"
         self._s.first = FirstMessage(
             command_id=command_id,
-            create=held_long(create.request.body.decode()),
-            message=held_long(body_of(follow_up).decode()),
+            create=create.request.body.decode(),
+            message=body_of(follow_up).decode(),
         )
         return self.prewarm(command_id)
 

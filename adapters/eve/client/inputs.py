@@ -10,7 +10,6 @@ from adapters.base import Call
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import flattened
 from adapters.eve.client.records import Answered, Live, Message, State
-from adapters.longtext import held_long
 
 
 class Inputs:
@@ -39,7 +38,7 @@ class Inputs:
             return
         flat = flattened(content)
         message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
-        self._s.ledger.expect(held_long(message))
+        self._s.ledger.expect(message)
 
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""

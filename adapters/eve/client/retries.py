@@ -11,7 +11,6 @@ from adapters.driving.part import soonest
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import Retry, State
 from adapters.eve.client.server import Server
-from adapters.longtext import held_long
 
 _MESSAGE = Patience(first_ms=250, most_ms=2_000, for_ms=20_000)
 """Section 7.5: `session_not_ready` is tried again after 250 ms doubling to 2 s, for 20 s."""
@@ -60,7 +59,7 @@ class Retries:
                 also=list(call.also),
                 name=call.name,
                 path=call.request.path,
-                body=None if body is None else held_long(body.decode()),
+                body=None if body is None else body.decode(),
                 again=Again(since=now),
             )
             retries.append(known)

@@ -36,7 +36,6 @@ from adapters.herm.client.sessions import Sessions
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
 from adapters.herm.client.work import Work
-from adapters.longtext import format_state, held_long
 from adapters.stored import Kept, fill, newest
 
 RUNNING_PATIENCE_MS = 3_600_000
@@ -119,8 +118,7 @@ class HermClient(ClientCodec):
         call = self._sessions.create(command_id, command)
         if isinstance(command, cmd.SendMessage):
             self._s.pending = expected(command_id, command)
-        first = First(command_id, cmd.dump_command(command))
-        self._s.pending, self._s.first = held_long([self._s.pending, first])
+        self._s.first = First(command_id, cmd.dump_command(command))
         return call
 
     def _step(self, command_id: str, command: cmd.AnyCommand) -> Call:
@@ -364,7 +362,7 @@ class HermClient(ClientCodec):
         )
 
     def _state(self) -> bytes:
-        return format_state(self._s)
+        return ev.format_state(self._s)
 
     def snapshot(self) -> bytes:
         return self._kept.snapshot(self._place(), self._state())
@@ -386,7 +384,7 @@ class HermClient(ClientCodec):
         if stored := newest(first, later):
             place = newest(*(part[0] if part else [] for part in (first, later)))
             become(self._at, fill(Place, dict(zip(_PLACE_FIELDS, place, strict=True))))
-            become(self._s, held_long(fill(State, stored[1])))
+            become(self._s, fill(State, stored[1]))
         self._live = False
         if self._s.session is None:
             self._s.pending = None

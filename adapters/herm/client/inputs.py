@@ -34,7 +34,6 @@ from adapters.herm.client.envelopes import (
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.records import KEPT, KEPT_BYTES, Foreign, Message, Sent, State
 from adapters.jsonvalue import parse_json
-from adapters.longtext import held_long
 
 __all__ = ["Inputs", "expected", "foreign_message"]
 
@@ -482,13 +481,12 @@ class Inputs:
 def expected(command_id: str, command: cmd.SendMessage) -> Message:
     """Return a message as it is remembered until its turn."""
     content = [block.model_dump(mode="json", exclude_defaults=True) for block in command.content]
-    message = Message(
+    return Message(
         command_id=command_id,
         content=content,
         blocks=content_blocks(command.content, command.client_context),
         policy=command.policy,
     )
-    return held_long(message)  # type: ignore[no-any-return]
 
 
 def foreign_message(id_: str, text: str, turn: str | None) -> ev.Event:
