@@ -106,21 +106,8 @@ class Intake:
             for one in commands
             if isinstance(one, cmd.AnswerInteraction) and one.sealed is not None
         ]
-        if not sealed:
-            return await self._submit(commands, origin, blobs, submission, first, new)
-        held = self._record.held
-        with held.expecting(sealed):
-            return await self._submit(commands, origin, blobs, submission, first, new)
-
-    async def _submit(
-        self,
-        commands: Sequence[cmd.AnyCommand],
-        origin: Origin,
-        blobs: Mapping[str, bytes],
-        submission: Submission | None,
-        first: Sequence[ev.Event],
-        new: NewSession | None,
-    ) -> list[str]:
+        if sealed:
+            self._record.held.check_room(sealed)
         checked = self._check(commands)
         put = _Put()
         try:

@@ -26,7 +26,7 @@ from proxy.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
 from proxy.lines import Recent
 from proxy.rows import CommandRow, LegRow, NewSession, SessionRow, Snapshot
-from proxy.sealed import Held
+from proxy.sealed import SecretScrubber
 from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
@@ -113,7 +113,7 @@ class Record:
         self.seq = 0
         self.recent = Recent()
         self.requests = self._snapshots.requests
-        self.held = Held()
+        self.held = SecretScrubber()
 
     def _begin_at(self, state: LogState) -> None:
         self.state = state

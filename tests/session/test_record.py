@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters.commands import Sealed
-from proxy.sealed import Held
+from proxy.sealed import SecretScrubber
 from proxy.session.record import Record
 
 
@@ -26,7 +26,7 @@ from proxy.session.record import Record
 def test_a_value_is_let_go_when_its_turn_is_over_and_its_fate_known(
     claims: set[str], busy: bool, inputs: dict[str, Any], held: bool
 ) -> None:
-    values = Held()
+    values = SecretScrubber()
     values.add("c", Sealed("hunter22"))
     record: Any = SimpleNamespace(
         held=values,

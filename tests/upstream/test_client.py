@@ -24,7 +24,7 @@ from adapters.errors import ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.sealed import Held
+from proxy.sealed import SecretScrubber
 from proxy.upstream.client import MOST_CARRYING, WHY_LIMIT, Stream, Upstream
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import SOON_S, until
@@ -106,7 +106,7 @@ BROKEN = {
 async def test_a_broken_answer_is_not_quoted_while_a_session_holds_a_sealed_value(
     upstream: Upstream, origin: Origin, what: str
 ) -> None:
-    held = Held()
+    held = SecretScrubber()
     for holds in (False, True):
         if holds:
             held.add("c", Sealed(SECRET))
