@@ -10,12 +10,11 @@ Why one room: a function for each route of the control API, beside the models of
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -31,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from adapters.commands import AnswerInteraction, Delete, Sealed, members_of
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.events import Entry
 from adapters.framing.sse import format_sse
 from adapters.interactions import decide
 from adapters.jsonvalue import JsonError, format_json, parse_json
@@ -41,9 +41,9 @@ from proxy import __version__
 from proxy.auth import Action, Principal, authenticate, authorize, may_use
 from proxy.bodies import ANSWER, SMALL
 from proxy.errors import SessionExpired, SessionNotFound
-from proxy.journal.base import CommandRow, LegRow, SessionRow
+from proxy.hub import entries_in
+from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
-from proxy.lines import Lines
 from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, kept, read, read_submission, takes
@@ -59,6 +59,9 @@ PAGE = 100
 
 MOST = 10 * PAGE
 """Sessions on the longest page."""
+
+ENTRIES = 64
+"""Entries of an event stream that are written at once."""
 
 POLL_SECONDS = 10.0
 """How often a following event stream says that it lives."""
@@ -726,6 +729,13 @@ class _Events:
         await self.prepare()
         await write(self.response, data, self._timeout)
 
+    def line(self, entry: Entry) -> bytes:
+        """Return an entry of the log."""
+        value = entry.encode()
+        if self.sse:
+            return format_sse(value, event=entry.event.TYPE, id=str(entry.seq))
+        return value + b"\n"
+
     def heartbeat(self) -> bytes:
         """Return what readers skip."""
         return b":\n\n" if self.sse else b"\n"
@@ -787,57 +797,33 @@ async def _write_events(
     request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
 ) -> None:
     sessions = request.app[SESSIONS]
-    lines = Lines(session.id, sse=body.sse)
     while True:
-        # Those who follow have new lines made once for all.
-        with session.followed() if follow else contextlib.nullcontext():
-            while True:
-                news = session.news()
-                for seq, data in session.recent.after(after, lines):
-                    await body.write(data)
-                    after = seq
-                if after < session.last_seq:
-                    async for seq, data in _stored(request, session, after, lines):
-                        await body.write(data)
-                        after = seq
-                over = session.state.ended is not None and after >= session.last_seq
-                if not follow or over or sessions.stopping:
-                    return
-                if session.closed:
-                    break
-                # A session that somebody watches stays in memory.
-                session.used_at = sessions.clock.monotonic()
-                await body.prepare()
-                if not await sessions.clock.wait(news, POLL_SECONDS):
-                    await body.write(body.heartbeat())
-        # It left memory; what else there is, is in the journal.
-        session = await sessions.get(session.id, owner=None, route=None)
+        news = session.news()
+        if after < session.last_seq:
+            async for entries in _stored(sessions.journal, session, after):
+                await body.write(b"".join(map(body.line, entries)))
+                after = entries[-1].seq
+        over = session.state.ended is not None and after >= session.last_seq
+        if not follow or over or sessions.stopping:
+            return
+        if session.closed:
+            # It left memory; what else there is, is in the journal.
+            session = await sessions.get(session.id, owner=None, route=None)
+            continue
+        # A session that somebody watches stays in memory.
+        session.used_at = sessions.clock.monotonic()
+        await body.prepare()
+        if not await sessions.clock.wait(news, POLL_SECONDS):
+            await body.write(body.heartbeat())
 
 
-async def _stored(
-    request: web.Request, session: Session, after: int, lines: Lines
-) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield the stored lines after a seq, piece by piece, each with its last seq."""
-    sessions = request.app[SESSIONS]
-
-    async def pieces() -> AsyncGenerator[tuple[int, bytes]]:
-        seq = after
-        async for chunk in sessions.journal.scan(session.row.key, after=after):
-            for piece in lines.of(chunk.body, seq):
-                if piece is None:
-                    await asyncio.sleep(0)
-                    continue
-                seq, _ = piece
-                yield piece
-
-    async with contextlib.aclosing(pieces()) as found:
-        while True:
-            async with sessions.slots:
-                piece = await anext(found, None)
-            if piece is None:
-                return
-            # Nobody waits for a reader that is slow.
-            yield piece
+async def _stored(journal: Journal, session: Session, after: int) -> AsyncIterator[list[Entry]]:
+    """Yield the stored entries after a seq, a few at a time: others have their turn between."""
+    async for chunk in journal.scan(session.row.key, after=after):
+        entries = (one for one in entries_in(chunk.body, session.id) if one.seq > after)
+        while some := list(itertools.islice(entries, ENTRIES)):
+            yield some
+            await asyncio.sleep(0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from proxy.clock import Clock
 from proxy.errors import JournalError
 from proxy.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
-from proxy.lines import Recent
 from proxy.rows import CommandRow, LegRow, NewSession, SessionRow, Snapshot
 from proxy.sealed import SecretScrubber
 from proxy.session.feeds import Feeds
@@ -50,8 +49,8 @@ class Record:
     """The log of one session. `state` is what is open as of event `seq`, which has the time `at`,
     stored or on its way.
 
-    `held` has the sealed values that all that is heard is cleaned of, `recent` the newest lines
-    while somebody follows them, `requests` what gave the newest inputs.
+    `held` has the sealed values that all that is heard is cleaned of, `requests` what gave the
+    newest inputs.
     """
 
     __slots__ = (
@@ -73,7 +72,6 @@ class Record:
         "_work",
         "at",
         "held",
-        "recent",
         "requests",
         "seq",
         "state",
@@ -111,7 +109,6 @@ class Record:
         self._name_stored: asyncio.Future[None] | None = None
         self._news: asyncio.Event | None = None
         self.seq = 0
-        self.recent = Recent()
         self.requests = self._snapshots.requests
         self.held = SecretScrubber()
 
@@ -372,7 +369,6 @@ class Record:
         elif entries and not self._work.closed:
             feeds = self._feeds
             feeds.stored_seq = entries[-1].seq
-            self.recent.add(entries[0].seq, len(entries), body)
             self.tell_news()
             for feed in feeds.open.values():
                 feed.publish(entries)

@@ -13,9 +13,8 @@ it: `intake`, `sending`, `reading`, `replies`, `record`, `snapshots`, `feeds`, `
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from adapters import commands as cmd
@@ -71,7 +70,6 @@ class Session:
         "holders",
         "id",
         "leg",
-        "recent",
         "row",
         "used_at",
     )
@@ -156,7 +154,6 @@ class Session:
         upward.broke = self._reading.give_up
         upward.lost = self._fail
         upward.erased = lambda: deleted(self)
-        self.recent = self._record.recent
         self.used_at = clock.monotonic()
         self.holders = 0
         """How many requests look at it: it stays in memory until they are answered."""
@@ -227,17 +224,6 @@ class Session:
     def news(self) -> asyncio.Event:
         """Return an event that is set when more is stored, or when the session leaves memory."""
         return self._record.news()
-
-    @contextlib.contextmanager
-    def followed(self) -> Iterator[None]:
-        """Keep the newest lines at hand meanwhile, for those who follow them."""
-        self.recent.followers += 1
-        try:
-            yield
-        finally:
-            self.recent.followers -= 1
-            if not self.recent.followers:
-                self.recent.clear()
 
     def open_interactions(self) -> list[ev.InteractionRequested]:
         """Return the open interactions, oldest first."""

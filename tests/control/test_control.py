@@ -229,7 +229,7 @@ async def test_events_are_the_log_from_any_seq_on(dragoman: Proxied) -> None:
         assert await log_of(dragoman, session_id, f"?after={after}") == whole[after:]
 
 
-async def test_events_come_as_sse_with_their_seq_as_id(dragoman: Proxied) -> None:
+async def test_events_come_as_sse_with_their_seq_as_id_and_as_ndjson(dragoman: Proxied) -> None:
     session_id = await dragoman.say("hello")
     await dragoman.until_idle(session_id)
     path = f"{API}/sessions/{session_id}/events"
@@ -238,12 +238,15 @@ async def test_events_come_as_sse_with_their_seq_as_id(dragoman: Proxied) -> Non
     async with dragoman.http.get(url, headers=headers) as response:
         assert response.content_type == "text/event-stream"
         assert response.headers["Cache-Control"] == "no-store"
-        body = await response.text()
-    frames = [dict(line.split(": ", 1) for line in frame.splitlines()) for frame in blocks(body)]
+        body = await response.read()
     whole = await log_of(dragoman, session_id)
-    assert [int(frame["id"]) for frame in frames] == [entry.seq for entry in whole]
-    assert [frame["event"] for frame in frames] == [entry.event.TYPE for entry in whole]
-    assert [Entry.decode(frame["data"]) for frame in frames] == whole
+    assert body == b"".join(
+        b"event: %b\nid: %d\ndata: %b\n\n" % (one.event.TYPE.encode(), one.seq, one.encode())
+        for one in whole
+    )
+    async with dragoman.http.get(dragoman.url + path) as response:
+        assert response.content_type == "application/x-ndjson"
+        assert await response.read() == b"".join(one.encode() + b"\n" for one in whole)
 
 
 def blocks(body: str) -> list[str]:
