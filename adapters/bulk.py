@@ -1,26 +1,15 @@
-"""Large JSON and large files in it, worked on by short steps.
-
-One call into C holds the interpreter for as long as it lasts, also in a thread: orjson needs 90 ms
-for a file of 32 MiB in base64 and two seconds for 72 MiB of empty lists. What is large for a good
-reason is large by a few long strings. So these are cut out, the small rest is read as usual, and
-they are put back; each step takes a millisecond or so, and what is large in another way is refused.
-"""
+"""What bodies and frames may have in them, for `proxy.bodies` and `proxy.upstream.weigh`."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any
-
-import orjson
 
 from adapters import limits
 from adapters.limits import FRAME_VALUES, LIGHT
 
 __all__ = [
     "LIGHT",
-    "Outline",
     "TooDeep",
     "TooMuch",
     "Unended",
@@ -80,39 +69,6 @@ class TooDeep(ValueError):
     """Arrays are nested deeper than anything is read, or have no end."""
 
 
-class Outline:
-    """A document without its long strings: `rest` has a mark for each, `strings` where they are."""
-
-    __slots__ = ("_data", "_mark", "rest", "strings")
-
-    def __init__(self, data: bytes, pieces: list[bytes], strings: list[tuple[int, int]]) -> None:
-        self._data = data
-        self.strings = strings
-        # Nothing can hold the hash of itself, so no text of the document is taken for a mark.
-        self._mark = hashlib.sha256(b"".join(pieces)).hexdigest()
-        out = [pieces[0]]
-        for number, piece in enumerate(pieces[1:]):
-            out += (b'"%b%d"' % (self._mark.encode(), number), piece)
-        self.rest = b"".join(out)
-
-    def whole(self, value: Any) -> Any:
-        """Return the value of the rest with the long strings in their places.
-
-        Raises:
-            orjson.JSONDecodeError: one of them is no JSON.
-        """
-        if isinstance(value, str):
-            if value.startswith(self._mark):
-                begin, end = self.strings[int(value[len(self._mark) :])]
-                return "".join(_text(self._data, begin, end))
-            return value
-        if isinstance(value, list):
-            return [self.whole(item) for item in value]
-        if isinstance(value, dict):
-            return {self.whole(name): self.whole(member) for name, member in value.items()}
-        return value
-
-
 def is_light(data: bytes, text: int = FRAME_TEXT) -> bool:
     """Say of a backend's JSON, at the speed of C, that it is within what `bounded` allows."""
     return len(data) <= text and limits.is_light(data)
@@ -126,7 +82,7 @@ def bounded(data: bytes, text: int = FRAME_TEXT) -> tuple[bytes, int]:
         TooMuch: it has too many values, or without its files too much text.
     """
     try:
-        cut = outline(data, FRAME_VALUES)
+        strings = outline(data, FRAME_VALUES)
     except (TooDeep, Unended):
         # It is no JSON, or none that is read, as its parser will say.
         if len(data) > text:
@@ -136,7 +92,7 @@ def bounded(data: bytes, text: int = FRAME_TEXT) -> tuple[bytes, int]:
         return data, 0
     out: list[bytes] = []
     at = dropped = 0
-    for begin, end in cut.strings:
+    for begin, end in strings:
         if data.startswith(b"data:", begin):
             out += (data[at : begin - 1], b"null")
             at = end + 1
@@ -147,8 +103,8 @@ def bounded(data: bytes, text: int = FRAME_TEXT) -> tuple[bytes, int]:
     return b"".join(out), dropped
 
 
-def outline(data: bytes, most: int = VALUES) -> Outline:
-    """Return a document without its long strings.
+def outline(data: bytes, most: int = VALUES) -> list[tuple[int, int]]:
+    """Return where the long strings of a document are.
 
     It need not be JSON: that the rest and the strings are is for who reads them. It has `most`
     values at most.
@@ -194,10 +150,9 @@ def outline(data: bytes, most: int = VALUES) -> Outline:
         if at >= len(data):
             break
     pieces.append(data[kept:])
-    made = Outline(data, pieces, strings)
     if _DIGITS.search(b"".join(pieces)):
         raise TooMuch(f"a number of more than {DIGITS} digits")
-    return made
+    return strings
 
 
 def _parts(data: bytes, begin: int) -> Iterator[int]:
@@ -219,10 +174,3 @@ def _parts(data: bytes, begin: int) -> Iterator[int]:
         yield at
         if over:
             return
-
-
-def _text(data: bytes, begin: int, end: int) -> Iterator[str]:
-    at = begin
-    for cut in _parts(data, begin):
-        yield orjson.loads(b'"%b"' % data[at:cut])
-        at = cut

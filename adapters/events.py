@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from adapters.jsonvalue import LONG_TEXT, format_json, format_text, parse_json
+from adapters.jsonvalue import format_json, parse_json
 from adapters.stored import Stored, take_version, version_member
 
 MAIN = "main"
@@ -795,15 +795,12 @@ def _object(begin: bytes, event: Event) -> bytes:
         else:
             values = event.__dict__
             text = values["text"]
-            written = orjson.dumps(text) if len(text) <= LONG_TEXT else format_text(text)
-            return b"%b%b%d%b%b}" % (begin, before, values["native"].frame, between, written)
+            frame = values["native"].frame
+            return b"%b%b%d%b%b}" % (begin, before, frame, between, orjson.dumps(text))
     # `thread_id` has no default, so the object is never empty. Defaults are left out: a log of
     # deltas is mostly deltas.
     dumped = event.__pydantic_serializer__.to_json(event, exclude_defaults=True)
     head = b'%b%b"type":"%b",' % (begin, VERSION_MEMBER, event.TYPE.encode())
-    if len(dumped) > LONG_TEXT:
-        # To cut the brace off would copy it once more.
-        return b"".join((head, memoryview(dumped)[1:]))
     return head + dumped[1:]
 
 

@@ -22,12 +22,8 @@ from typing import Any, NoReturn
 
 import orjson
 from pydantic import JsonValue
-from pydantic_core import to_json
-
-from adapters.bulk import TooDeep, TooMuch, Unended, outline
 
 __all__ = [
-    "LONG_TEXT",
     "MAX_DEPTH",
     "MOST_COUNT",
     "MOST_NAME",
@@ -37,13 +33,11 @@ __all__ = [
     "compact",
     "count_of",
     "format_json",
-    "format_text",
     "int_of",
     "name_of",
     "number_of",
     "parse_json",
     "rest_of",
-    "text_in",
     "text_of",
     "weight_of",
 ]
@@ -64,22 +58,12 @@ MOST_DIGITS = 640
 """Digits of an integer that are read: twice what a float can have. Reading takes the square of
 them: 8 MiB of such numbers 0.1 s, of 4,000 digits each 0.6 s."""
 
-BULKY = 4 * 2**20 + 1
-"""Bytes from which a document is read by short steps, which take ten times as long in all: those of
-a backend, which are read in the event loop, are shorter (3 ms for 1 MiB in one step)."""
-
 VALUE_WEIGHT = 100
 """What a value costs as much as: to write one that is no text takes as long as so many bytes of
 text."""
 
 _WRITE_DEPTH = 254
 """Levels that orjson writes."""
-
-LONG_TEXT = 32 * 1024
-"""Characters above which a text is remembered with its JSON, since to write it takes longer than to
-look for it."""
-
-_written: tuple[tuple[str, bytes], ...] = ()
 
 _OPTIONS = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
@@ -106,24 +90,12 @@ class JsonError(ValueError):
 
 
 class Known(bytes):
-    """JSON that was read before: `parse_json` gives its `value` and does not look at it again.
+    """What `proxy.upstream.weigh` still names."""
 
-    To read a long frame and to do what it means are more than one turn of an event loop should do.
-    The value is only for one who takes it: it is not copied.
-    """
-
-    value: JsonValue
-
-    @classmethod
-    def of(cls, data: bytes) -> bytes:
-        """Return a document that was read, or as it is where it cannot be."""
-        try:
-            value = parse_json(data)
-        except JsonError:
-            return data
-        known = cls(data)
-        known.value = value
-        return known
+    @staticmethod
+    def of(data: bytes) -> bytes:
+        """Return a document as it is."""
+        return data
 
 
 def parse_json(data: bytes | str) -> JsonValue:
@@ -134,40 +106,6 @@ def parse_json(data: bytes | str) -> JsonValue:
             `MAX_DEPTH`, or has an integer of more than `MOST_DIGITS` digits. The offset counts the
             bytes of the UTF-8 form.
     """
-    if len(data) > LONG_TEXT:
-        if isinstance(data, Known):
-            return data.value
-        if len(data) >= BULKY and isinstance(data, bytes):
-            return _parse_bulky(data)
-    return _parse(data)
-
-
-def _parse_bulky(data: bytes) -> JsonValue:
-    try:
-        cut = outline(data)
-    except TooMuch:
-        return _parse(data)
-    except Unended as error:
-        raise JsonError(str(error)) from None
-    except TooDeep:
-        raise JsonError(_TOO_DEEP) from None
-    if not cut.strings:
-        return _parse(data)
-    failure: orjson.JSONDecodeError | None = None
-    try:
-        value: JsonValue = cut.whole(_parse(cut.rest))
-    except orjson.JSONDecodeError as error:
-        failure = error.with_traceback(None)
-    except JsonError as error:
-        # Its offset is that in the rest.
-        raise JsonError(error.reason) from None
-    # Not inside the `except`, as below.
-    if failure is not None:
-        raise JsonError("a string is no JSON")
-    return value
-
-
-def _parse(data: bytes | str) -> JsonValue:
     value: JsonValue
     failure: orjson.JSONDecodeError | None = None
     try:
@@ -239,30 +177,6 @@ def weight_of(value: object, most: int = sys.maxsize) -> int:
         elif isinstance(value, list | tuple):
             left += value
     return weight
-
-
-def format_text(text: str) -> bytes:
-    """Return a text as JSON, without the checks of `format_json`: none of them is of text.
-
-    A long one is often written again at once, for its row, each face and the end of its block: the
-    last two are remembered.
-    """
-    global _written
-    if len(text) <= LONG_TEXT:
-        return orjson.dumps(text)
-    for known, written in _written:
-        if known == text:
-            return written
-    # orjson takes 4 ms for a MiB of line ends.
-    written = to_json(text)
-    _written = ((text, written), *_written[:1])
-    return written
-
-
-def text_in(text: str) -> Any:
-    """Return what stands for a text in a value that `format_json` writes: a long one as
-    `format_text` has written it."""
-    return text if len(text) <= LONG_TEXT else orjson.Fragment(format_text(text))
 
 
 def count_of(value: object) -> int | None:

@@ -21,16 +21,13 @@ from adapters.jsonvalue import (
     VALUE_WEIGHT,
     JsonError,
     JsonValue,
-    Known,
     compact,
     count_of,
     format_json,
-    format_text,
     int_of,
     number_of,
     parse_json,
     rest_of,
-    text_in,
     text_of,
     weight_of,
 )
@@ -111,48 +108,6 @@ def test_a_long_integer_is_exact_wherever_a_step_ends(
         number = int("1" * digits)
         assert parse_json(b" " * before + b"[%d]" % number) == [number]
         assert parse_json(b" " * before + b"[-%d]" % number) == [-number]
-
-
-@given(st.text(max_size=20))
-def test_a_text_that_was_written_is_the_same_json_again(text: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonvalue, "LONG_TEXT", 3)
-        patch.setattr(jsonvalue, "_written", ())
-        written = format_text(text)
-        # Equal, and not the very same text.
-        again = "".join(list(text))
-        assert format_text(again) == written == format_json(text)
-        assert (format_text(again) is written) == (len(text) > 3)
-        assert format_json({"a": [text_in(again)]}) == format_json({"a": [text]})
-
-
-def test_only_the_last_two_long_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonvalue, "LONG_TEXT", 3)
-    monkeypatch.setattr(jsonvalue, "_written", ())
-    first = format_text("abcd")
-    assert format_text("abcd") is first
-    format_text("bcde")
-    assert format_text("abcd") is first
-    format_text("cdef")
-    assert format_text("bcde") == b'"bcde"'
-    assert format_text("abcd") is not first
-
-
-def test_a_document_that_is_known_is_not_read_again() -> None:
-    text = b'{"a":["' + b"x" * jsonvalue.LONG_TEXT + b'",1]}'
-    known = Known.of(text)
-    assert known == text
-    value = parse_json(known)
-    assert value == parse_json(text)
-    assert parse_json(known) is value
-    assert type(bytes(known)) is bytes
-
-
-def test_what_is_no_json_is_not_known() -> None:
-    text = b"[" * jsonvalue.LONG_TEXT * 2
-    assert Known.of(text) is text
-    with pytest.raises(JsonError):
-        parse_json(Known.of(text))
 
 
 @given(st.binary(max_size=40) | st.text(alphabet='[]{}",:0123456789-e.\\un ', max_size=40))

@@ -46,9 +46,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from adapters.jsonvalue import LONG_TEXT
-
 _PIECE = 64 * 1024
+_LONG_TEXT = 32 * 1024
 
 TAIL = 8
 """Prints of the last frames that are kept: enough to be unlikely twice, few enough to store."""
@@ -130,7 +129,7 @@ def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
     if len(payload) == 1 and type(text := payload.get("text")) is str:
         return mark_of_text(name, text)
     for member in payload.values():
-        if type(member) is str and len(member) > LONG_TEXT:
+        if type(member) is str and len(member) > _LONG_TEXT:
             payload = {key: _short(member) for key, member in payload.items()}
             break
     try:
@@ -143,7 +142,7 @@ def mark_of(name: str, payload: dict[str, Any] | None, data: bytes) -> int:
 
 def _short(member: Any) -> Any:
     """Return what stands for a long text: to write it takes as long as all else of its frame."""
-    if type(member) is str and len(member) > LONG_TEXT:
+    if type(member) is str and len(member) > _LONG_TEXT:
         return [len(member), _checksum(member, 0)]
     return member
 

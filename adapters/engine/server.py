@@ -24,12 +24,14 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
+import orjson
+
 from adapters import events as ev
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.engine import wire
 from adapters.engine.requests import offered, stated_code
 from adapters.errors import ErrorCode
-from adapters.jsonvalue import JsonError, format_json, format_text, parse_json, weight_of
+from adapters.jsonvalue import JsonError, format_json, parse_json, weight_of
 from adapters.limits import is_light
 from adapters.normalizer import ABANDONED
 
@@ -393,7 +395,7 @@ class EngineEncoder(Encoder):
         if event.extra is not None and _is_native(event):
             self._write(name, {"text": event.text}, event)
             return
-        self._frame(name, b'{"text":%b}' % format_text(event.text))
+        self._frame(name, b'{"text":%b}' % orjson.dumps(event.text))
 
     def _open_block(self, kind: str) -> None:
         """Begin a block; blocks never nest, so one that is interrupted goes on as another one."""

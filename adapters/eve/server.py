@@ -31,7 +31,7 @@ from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.eve import wire
 from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
 from adapters.interactions import decision_of
-from adapters.jsonvalue import LONG_TEXT, format_json, format_text, parse_json, text_in, weight_of
+from adapters.jsonvalue import format_json, parse_json, weight_of
 from adapters.normalizer import ABANDONED
 from adapters.paths import path_of
 
@@ -845,17 +845,17 @@ class EveEncoder(Encoder):
         if is_text:
             if self._cumulative:
                 s.text = so_far = s.text + piece
-                cumulative = b',"messageSoFar":%b' % format_text(so_far)
+                cumulative = b',"messageSoFar":%b' % orjson.dumps(so_far)
             record = _TEXT_RECORD
         else:
             if self._cumulative:
                 s.reasoning = so_far = s.reasoning + piece
-                cumulative = b',"reasoningSoFar":%b' % format_text(so_far)
+                cumulative = b',"reasoningSoFar":%b' % orjson.dumps(so_far)
             record = _REASONING_RECORD
         n = s.records
         s.records = self.next_cursor = n + 1
         line = record % (
-            orjson.dumps(piece) if len(piece) <= LONG_TEXT else format_text(piece),
+            orjson.dumps(piece),
             cumulative,
             s.turn,
             s.step,
@@ -888,7 +888,7 @@ class EveEncoder(Encoder):
             "message.completed",
             {
                 **self._cs(),
-                "message": text_in(event.text),
+                "message": event.text,
                 "finishReason": reason if reason in FINISH_REASONS else "stop",
             },
             event,
@@ -901,7 +901,7 @@ class EveEncoder(Encoder):
         if event.status != "complete":
             return
         self._in_step()
-        self._write("reasoning.completed", {**self._cs(), "reasoning": text_in(event.text)}, event)
+        self._write("reasoning.completed", {**self._cs(), "reasoning": event.text}, event)
 
     def _result_produced(self, event: ev.ResultProduced) -> None:
         if _is_native(event):
