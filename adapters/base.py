@@ -327,11 +327,6 @@ class Encoder(abc.ABC):
     def feed(self, entry: Entry) -> list[Frame]:
         """Return the frames that an entry gives, often one, often none."""
 
-    def weight(self, most: int) -> int:
-        """Return about what a snapshot would cost, as `jsonvalue.weight_of` does; 0 where the state
-        is small whatever the log says."""
-        return 0
-
     @abc.abstractmethod
     def snapshot(self) -> bytes:
         """Return the state as JSON: a cache, it may be deleted and rebuilt."""

@@ -27,27 +27,6 @@ from adapters.stored import Stored, take_version, version_member
 MAIN = "main"
 """The `thread_id` of a session's main line."""
 
-MOST_OPEN = 256
-"""Interactions of a session that may be open at once, and calls that one frame may ask for: models
-ask for fewer than 128 tools at a time. A backend that asks for more is broken, and what it asks for
-beyond is reported."""
-
-OPEN_BYTES = 2**20
-"""Weight (`jsonvalue.weight_of`) of what all open interactions of a session ask: each is kept as a
-whole until it is resolved, and is in every snapshot. A larger one is taken alone."""
-
-MOST_CALLS = 512
-"""Calls of a session that may be open at once, four times what a model asks for at a time: a turn
-that ends closes all of them in one step. Asked before `CALLS_BYTES`, since who calls too many calls
-very many, and each would weigh all that are open."""
-
-MOST_CHILDREN = 512
-"""Child threads of a session that may be open at once."""
-
-CALLS_BYTES = 8 * 2**20
-"""Bytes of the inputs of all open calls of a session: some faces keep them until the calls
-return."""
-
 JsonObject = dict[str, Any]
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Container, Mapping
 from typing import Any, NoReturn
 
@@ -39,7 +38,6 @@ __all__ = [
     "parse_json",
     "rest_of",
     "text_of",
-    "weight_of",
 ]
 
 MAX_DEPTH = 128
@@ -58,9 +56,6 @@ MOST_DIGITS = 640
 """Digits of an integer that are read: twice what a float can have. Reading takes the square of
 them: 8 MiB of such numbers 0.1 s, of 4,000 digits each 0.6 s."""
 
-VALUE_WEIGHT = 100
-"""What a value costs as much as: to write one that is no text takes as long as so many bytes of
-text."""
 
 _WRITE_DEPTH = 254
 """Levels that orjson writes."""
@@ -159,24 +154,6 @@ def format_json(value: object) -> bytes:
     if b"null" in text:
         _refuse_not_finite(value)
     return text
-
-
-def weight_of(value: object, most: int = sys.maxsize) -> int:
-    """Return about what it costs to write a value as JSON: a byte for each character of a text, and
-    `VALUE_WEIGHT` for each value. Once it is above `most` the rest is not looked at."""
-    weight = 0
-    left = [value]
-    while left and weight <= most:
-        value = left.pop()
-        weight += VALUE_WEIGHT
-        if isinstance(value, str):
-            weight += len(value)
-        elif isinstance(value, dict):
-            left += value.values()
-            weight += sum(map(len, value))
-        elif isinstance(value, list | tuple):
-            left += value
-    return weight
 
 
 def count_of(value: object) -> int | None:

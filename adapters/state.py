@@ -24,7 +24,6 @@ from pydantic import TypeAdapter
 from adapters import events as ev
 from adapters.about import About
 from adapters.base import shape_of
-from adapters.jsonvalue import weight_of
 
 
 class Turn(enum.StrEnum):
@@ -185,11 +184,9 @@ class Thread:
 
 @dataclasses.dataclass(slots=True)
 class OpenInteraction:
-    """An interaction that is not resolved, and who has claimed it. `size` is about how many bytes
-    of a snapshot it has, weighed once: there may be thousands."""
+    """An interaction that is not resolved, and who has claimed it."""
 
     event: ev.InteractionRequested
-    size: int
     claimed_by: str | None = None
 
 
@@ -204,9 +201,6 @@ RECENT_IDS = 256
 """Ids of each kind that are remembered after they are over: a backend that comes back repeats its
 last turn, not its hundredth last. About 40 bytes each in a snapshot."""
 
-
-OPEN_BYTES = 300
-"""About what an open interaction, input or thread takes in a snapshot, but for what is asked."""
 
 BLOCK_TEXT = 2**19
 """Characters of a block that is streamed: models write at most 128,000 tokens at a time. A longer
@@ -346,20 +340,12 @@ class LogState:
 
     def snapshot(self) -> bytes:
         """Return the state as JSON."""
-        self.join()
-        return _ADAPTER.dump_json(self)
-
-    def join(self) -> int:
-        """Join the pieces of the open blocks, since one long text is written many times as fast;
-        return about how many bytes a snapshot has."""
-        size = OPEN_BYTES * (len(self.inputs) + len(self.threads))
-        for open_ in self.interactions.values():
-            size += open_.size
         for thread in self.threads.values():
             for block in (thread.text, thread.reasoning):
                 if block is not None:
+                    # One long text is written many times as fast as its pieces.
                     block.joined()
-        return size + self.open_text
+        return _ADAPTER.dump_json(self)
 
     @classmethod
     def restore(cls, snapshot: bytes) -> LogState:
@@ -608,8 +594,7 @@ class LogState:
     def _interaction_requested(self, thread: Thread, event: ev.InteractionRequested) -> None:
         if event.request_id in self.interactions or event.request_id in self.resolved:
             raise LawBroken(5, f"interaction `{event.request_id}` is requested twice")
-        size = OPEN_BYTES + weight_of([event.prompt, event.details, event.extra])
-        self.interactions[event.request_id] = OpenInteraction(event, size)
+        self.interactions[event.request_id] = OpenInteraction(event)
         self._set_changed(event)
 
     def _interaction_answered(self, thread: Thread, event: ev.InteractionAnswered) -> None:

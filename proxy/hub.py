@@ -63,8 +63,7 @@ SNAPSHOT_TIMES = 6
 block of some MiB are a hundred times its text."""
 
 SNAPSHOT_MOST = 2 * 1024 * 1024
-"""A state that is heavier than this many bytes of text is not kept: to make or to read a snapshot
-of it would hold up everybody, 2 ms for each MiB of a long text."""
+"""A longer snapshot is not kept: to read it would hold up everybody."""
 
 PUBLISH_ENTRIES = 128
 """Entries of one write that a feed encodes at once, which takes up to 3 ms for each face: what has
@@ -206,10 +205,10 @@ class Feed:
         if self.ended or any(frame.end == "session" for frame in frames):
             # The end is no part of an encoder's state: readers that come later meet it in the log.
             return
-        if self.encoder.weight(SNAPSHOT_MOST) > SNAPSHOT_MOST:
+        data = self.encoder.snapshot()
+        if len(data) > SNAPSHOT_MOST:
             self._due = seq + SNAPSHOT_ENTRIES * (SNAPSHOT_MOST // SNAPSHOT_BYTES)
             return
-        data = self.encoder.snapshot()
         times = max(len(data) / SNAPSHOT_BYTES, 1)
         due = self._marked + round(SNAPSHOT_ENTRIES * times * max(times / SNAPSHOT_TIMES, 1))
         if seq < due and times > 1:

@@ -18,7 +18,6 @@ from adapters.jsonvalue import (
     MAX_DEPTH,
     MOST_COUNT,
     MOST_DIGITS,
-    VALUE_WEIGHT,
     JsonError,
     JsonValue,
     compact,
@@ -29,7 +28,6 @@ from adapters.jsonvalue import (
     parse_json,
     rest_of,
     text_of,
-    weight_of,
 )
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -330,12 +328,3 @@ def test_a_compact_copy_takes_its_length_and_no_more() -> None:
         assert tracemalloc.get_traced_memory()[0] / len(kept) < len(text) + 100
     finally:
         tracemalloc.stop()
-
-
-def test_a_value_weighs_its_text_and_so_much_for_each_value() -> None:
-    assert weight_of("abc") == VALUE_WEIGHT + 3
-    assert weight_of({"ab": ["c", 1, None]}) == 5 * VALUE_WEIGHT + 3
-    assert weight_of(({"ab": {}},)) == 3 * VALUE_WEIGHT + 2
-    # What is above is above, by how much is not looked at.
-    looked_at = weight_of(["x"] * 1_000_000, 1_000)
-    assert 1_000 < looked_at <= 1_000 + 2 * VALUE_WEIGHT

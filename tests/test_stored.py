@@ -44,9 +44,9 @@ SHAPES = {
     ("commands", 1): 1562586581,
     ("commands", 2): 1758319856,
     ("engine", 1): 3726730192,
-    ("engine", 2): 1562468556,
-    ("eve", 2): 3531477735,
-    ("herm", 2): 232474447,
+    ("engine", 2): 4181856874,
+    ("eve", 2): 536882544,
+    ("herm", 2): 747083608,
 }
 """What each version has stored. A line stays for as long as its version: add one for the next."""
 

@@ -4,14 +4,10 @@
 
 Frontends are told with a call whether it needs a person's permission, and some backends show that
 only by what they do next: ask for it, or run the tool. So a call is held until something shows, and
-for `HOLD_MS` at most; what comes after it waits with it, so that the order stays. Where more waits
-than has a place here, all of it is told as it is.
+for `HOLD_MS` at most; what comes after it waits with it, so that the order stays.
 
 A dialect may name types of events that pass a held call: in eve those of others, and news that are
 about no order. Progress and results of a held call wait even so, and so do the calls after it.
-
-An Engine holds one turn, and `keep` bounds what waits. An eve holds for each of its threads (`take`
-and `go`), and has a bound for all of them together, which no single one knows.
 """
 
 from __future__ import annotations
@@ -23,14 +19,10 @@ from adapters import events as ev
 from adapters.driving.part import Part
 from adapters.raw import Raw
 
-__all__ = ["HOLD_MS", "MOST_BYTES", "MOST_EVENTS", "Held"]
+__all__ = ["HOLD_MS", "Held"]
 
 HOLD_MS = 250
 """How long a tool call waits for evidence of its permission (design section 3)."""
-
-MOST_EVENTS = 128
-MOST_BYTES = 256 * 1024
-"""What waits behind a call, and the bytes of its frames; ours."""
 
 _OF_A_CALL = (ev.ToolProgressed, ev.ToolReturned)
 
@@ -38,13 +30,11 @@ _OF_A_CALL = (ev.ToolProgressed, ev.ToolReturned)
 @dataclasses.dataclass(slots=True)
 class Held(Part):
     """What is held, in order; `since` is when its oldest call has come, `undecided` are the calls
-    in it whose permission is not known, `size` the bytes of the frames that wait.
-    """
+    in it whose permission is not known."""
 
     events: list[Raw] = dataclasses.field(default_factory=list)
     undecided: list[str] = dataclasses.field(default_factory=list)
     since: int = 0
-    size: int = 0
 
     @property
     def due(self) -> int | None:
@@ -69,25 +59,18 @@ class Held(Part):
             for event in self.events
         ]
 
-    def keep(self, events: Sequence[ev.Event], now: int, size: int = 0) -> list[ev.Event]:
-        """Take events in their order, of a frame of so many bytes, and return what may go. The
-        frame that brings the first call has no bound.
-        """
+    def keep(
+        self, events: Sequence[ev.Event], now: int, passing: Collection[str] = ()
+    ) -> list[ev.Event]:
+        """Take events in their order, and return what may go; `passing` is as `go` has it."""
         if not self.events and not any(type(event) is ev.ToolCalled for event in events):
             return list(events)
-        self.take(events, now, size if self.events else 0)
-        if len(self.events) > MOST_EVENTS or self.size > MOST_BYTES:
-            return self.let_go()
-        return self.go()
-
-    def take(self, events: Sequence[ev.Event], now: int, size: int) -> None:
-        """Take events in their order, behind what is held."""
         calls = [event.call_id for event in events if type(event) is ev.ToolCalled]
         if calls and not self.undecided:
             self.since = now
         self.undecided += calls
         self.events += events
-        self.size += size
+        return self.go(passing)
 
     def let_go(self, allowed: Collection[str] = ()) -> list[ev.Event]:
         """Return all that is held: of the calls, those in `allowed` were seen to run, and of the
@@ -110,10 +93,10 @@ class Held(Part):
         """
         out: list[ev.Event] = []
         kept: list[ev.Event] = []
-        waiting: set[str] = set()
+        undecided, waiting = set(self.undecided), set[str]()
         for place, event in enumerate(self.events):
             if isinstance(event, ev.ToolCalled):
-                if kept or event.call_id in self.undecided:
+                if kept or event.call_id in undecided:
                     kept.append(event)
                     waiting.add(event.call_id)
                 else:
@@ -126,6 +109,4 @@ class Held(Part):
             else:
                 out.append(event)
         self.events = kept
-        if not kept:
-            self.size = 0
         return out

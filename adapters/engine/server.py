@@ -31,7 +31,7 @@ from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.engine import wire
 from adapters.engine.requests import offered, stated_code
 from adapters.errors import ErrorCode
-from adapters.jsonvalue import JsonError, format_json, parse_json, weight_of
+from adapters.jsonvalue import JsonError, format_json, parse_json
 from adapters.limits import is_light
 from adapters.normalizer import ABANDONED
 
@@ -157,9 +157,6 @@ class EngineEncoder(Encoder):
         if handler is not None and (main or type_ in _ACROSS_THREADS):
             handler(self, event)
         return out
-
-    def weight(self, most: int) -> int:
-        return weight_of(fields_of(self._s), most)
 
     def snapshot(self) -> bytes:
         return format_json(fields_of(self._s))

@@ -31,7 +31,7 @@ from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.eve import wire
 from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
 from adapters.interactions import decision_of
-from adapters.jsonvalue import format_json, parse_json, weight_of
+from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import ABANDONED
 from adapters.paths import path_of
 
@@ -244,9 +244,6 @@ class EveEncoder(Encoder):
                 self._in_turn()
             getattr(self, name)(event)
         return out
-
-    def weight(self, most: int) -> int:
-        return weight_of(fields_of(self._s), most)
 
     def snapshot(self) -> bytes:
         return format_json(fields_of(self._s) | {"next_cursor": self.next_cursor})

@@ -26,7 +26,7 @@ from adapters import events as ev
 from adapters.about import About
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.herm import wire
-from adapters.jsonvalue import format_json, parse_json, weight_of
+from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import ABANDONED
 from adapters.state import REPAIRED
 
@@ -127,9 +127,6 @@ class HermEncoder(Encoder):
         if handler is not None:
             handler(self, event)
         return out
-
-    def weight(self, most: int) -> int:
-        return weight_of(fields_of(self._s), most)
 
     def snapshot(self) -> bytes:
         return format_json(fields_of(self._s))

@@ -30,7 +30,7 @@ from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
-from proxy.session.work import Upward, Work
+from proxy.session.work import STATE_MOST, Upward, Work, too_much_open
 
 __all__ = ["THREAD", "Record"]
 
@@ -347,6 +347,8 @@ class Record:
         self._journal.submit(write)
         if codec.wake_at is not None:
             self._upward.wake()
+        if upstream and len(batch.state or b"") > STATE_MOST and state.thread(ev.MAIN).turn:
+            self._upward.broke(too_much_open())
         return stored
 
     def _written(

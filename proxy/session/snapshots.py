@@ -78,14 +78,14 @@ class Snapshots:
         """Return a snapshot when it is time for one; it is stored when the entries are."""
         if state.seq < self.due:
             return None
-        if state.join() > SNAPSHOT_MOST:
-            self.due = state.seq + SNAPSHOT_MOST // SNAPSHOT_SHARE
-            return None
         data = b'{"owed":%b,"requests":%b,"state":%b}' % (
             format_json(sorted(self._outbox.owed)),
             format_json(self.requests.dump()),
             state.snapshot(),
         )
+        if len(data) > SNAPSHOT_MOST:
+            self.due = state.seq + SNAPSHOT_MOST // SNAPSHOT_SHARE
+            return None
         due = self._taken + len(data) // SNAPSHOT_SHARE
         if state.seq < due:
             self.due = due

@@ -13,12 +13,22 @@ from adapters.errors import DragomanError, ErrorCode
 from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.tasks import Tasks
 
-__all__ = ["RETRY_SECONDS", "Upward", "Work"]
+__all__ = ["RETRY_SECONDS", "STATE_MOST", "Upward", "Work", "too_much_open"]
+
+STATE_MOST = 32 * 2**20
+"""Bytes of a codec's stored state. A turn that needs more fails: a backend that opens calls and
+questions without end is broken, and every event would be stored with all of them."""
 
 RETRY_SECONDS = 1
 """When whoever comes to a session that leaves memory is to come again."""
 
 _log = logging.getLogger(__name__)
+
+
+def too_much_open() -> DragomanError:
+    """Return why a turn fails whose codec needs more than `STATE_MOST`."""
+    text = f"The turn has more open than the {STATE_MOST >> 20} MiB that are kept of it."
+    return DragomanError(text, code=ErrorCode.TOO_LARGE)
 
 
 def _nothing(*_: object) -> None:
@@ -38,7 +48,7 @@ class Upward:
     wake: Callable[[], None] = _nothing
     """The codec may want to be called at another time than before."""
     broke: Callable[[DragomanError], None] = _nothing
-    """A task failed by a bug."""
+    """The turn cannot go on: a task failed by a bug, or more is open than can be kept."""
     lost: Callable[[], None] = _nothing
     """The journal failed: what is in memory may be ahead of it."""
     erased: Callable[[], None] = _nothing

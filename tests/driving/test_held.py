@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
-from adapters.driving.held import HOLD_MS, MOST_BYTES, MOST_EVENTS, Held
+from adapters.driving.held import HOLD_MS, Held
 
 NOW = 1_000
 AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t"}
@@ -90,8 +90,6 @@ def test_a_call_is_held_until_its_permission_is_known(
     assert state.due == (state.since + HOLD_MS if state.events else None)
 
 
-MANY: list[ev.Event] = [NEWS] * (MOST_EVENTS - 1)
-
 PASSING = frozenset({"tool.progressed", "tool.returned", "notice"})
 
 
@@ -128,9 +126,9 @@ def returned(name: str) -> ev.Event:
 def test_what_may_pass_a_held_call_passes_it(
     undecided: str, events: list[ev.Event], went: list[ev.Event], kept: list[ev.Event]
 ) -> None:
-    state = Held(list(events), list(undecided), NOW, 7)
+    state = Held(list(events), list(undecided), NOW)
     assert state.go(PASSING) == went
-    assert state == Held(kept, list(undecided), NOW, 7 if kept else 0)
+    assert state == Held(kept, list(undecided), NOW)
 
 
 def test_all_calls_are_decided_at_once() -> None:
@@ -141,40 +139,8 @@ def test_all_calls_are_decided_at_once() -> None:
     assert state.go() == [call("a", "allow"), NEWS, call("b", "allow")]
 
 
-def test_what_is_taken_has_no_bound_of_its_own() -> None:
-    state = held(call("a"))
-    state.take(MANY * 2, NOW, MOST_BYTES)
-    state.take([call("b")], NOW + 9, 1)
-    assert (len(state.events), state.size) == (2 * MOST_EVENTS, MOST_BYTES + 1)
-    assert (state.undecided, state.since) == (["a", "b"], NOW)
-
-
 def test_a_call_that_is_named_twice_is_decided_twice() -> None:
     state = Held()
     state.keep([call("a"), call("a")], NOW)
     state.decide("a", "allow")
     assert state.keep([], NOW) == [call("a", "allow")] * 2
-
-
-@pytest.mark.parametrize(
-    ("heard", "told", "waits"),
-    [
-        # Many events go, and with them the call; the frame that brings a call has no bound.
-        ([(MANY, 9)], 0, MOST_EVENTS),
-        ([(MANY, 9), ([NEWS], 9)], MOST_EVENTS + 1, 0),
-        ([([NEWS], MOST_BYTES)], 0, 2),
-        ([([NEWS], MOST_BYTES), ([NEWS], 1)], 3, 0),
-        ([([NEWS], MOST_BYTES + 1)], 2, 0),
-        # What is held after that has room again.
-        ([([NEWS], MOST_BYTES + 1), ([call("b")], 1), ([NEWS], MOST_BYTES)], 2, 2),
-    ],
-)
-def test_what_waits_behind_a_call_has_a_bound(
-    heard: list[tuple[list[ev.Event], int]], told: int, waits: int
-) -> None:
-    state = Held()
-    assert state.keep([call("a")], NOW, 10 * MOST_BYTES) == []
-    went = [event for events, size in heard for event in state.keep(events, NOW, size)]
-    assert len(went) == told
-    assert all(e.permission == "unknown" for e in went if isinstance(e, ev.ToolCalled))
-    assert len(state.events) == waits

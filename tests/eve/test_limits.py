@@ -14,10 +14,8 @@ from adapters.errors import DragomanError
 from adapters.eve.client import EveClient
 from adapters.eve.client.dues import CHILD_HOLD_MS, SLICE
 from adapters.eve.client.ends import OVER_MOST
-from adapters.eve.client.holding import HELD_BYTES, HELD_MOST
 from adapters.eve.client.members import NAMES_MOST
 from adapters.eve.client.messages import CHILD_HEARD
-from adapters.eve.client.reading import DELIVERIES_MOST
 from adapters.eve.client.records import RECENT_IDS, SAID_MOST
 from adapters.jsonvalue import MOST_NAME
 from tests.eve.test_client import Wire, request
@@ -56,31 +54,6 @@ def told(wire: Wire) -> list[str]:
 # Calls.
 
 
-def test_calls_of_an_eve_have_a_bound_and_those_beyond_are_told(wire: Wire) -> None:
-    for number in range(0, ev.MOST_CALLS + 88, 100):
-        use(wire, *(f"call-{number + place}" for place in range(100)))
-    wire.in_turn("step.completed", 0, finishReason="tool-calls")
-    wire.in_turn("turn.waiting", on="tasks")
-    assert len(wire.of(ev.ToolCalled)) == ev.MOST_CALLS
-    assert told(wire) == ["eve: call `call-512` and 87 more: too many; at most 512 are taken"]
-    # What one of them gave is not lost, and there is room again.
-    returned(wire, "call-512")
-    returned(wire, "call-0")
-    use(wire, "again")
-    wire.in_turn("turn.waiting", on="tasks")
-    assert [e.call_id for e in wire.of(ev.ToolReturned)] == ["call-512", "call-0"]
-    assert [e.call_id for e in wire.of(ev.ToolCalled)][-2:] == ["call-512", "again"]
-
-
-def test_the_inputs_of_an_eves_open_calls_have_a_bound(wire: Wire) -> None:
-    for number in range(10):
-        use(wire, f"call-{number}", input={"command": "x" * 2**20})
-    assert len(told(wire)) == 3
-    assert wire.codec._s.inputs <= ev.CALLS_BYTES
-    wire.close()
-    assert (wire.codec._s.inputs, wire.codec._holding.open_calls) == (0, 0)
-
-
 def test_of_the_calls_of_a_long_turn_some_are_remembered(wire: Wire) -> None:
     for number in range(3 * RECENT_IDS):
         use(wire, f"call-{number}")
@@ -95,48 +68,7 @@ def test_of_the_calls_of_a_long_turn_some_are_remembered(wire: Wire) -> None:
     assert not codec._holding.callers
 
 
-def test_what_waits_for_a_permission_has_a_bound(wire: Wire) -> None:
-    use(wire, "call-1")
-    for number in range(HELD_MOST + 5):
-        wire.in_turn("message.appended", 0, messageDelta=f"{number} ")
-        assert len(wire.codec._s.lines[ev.MAIN].held.events) <= HELD_MOST
-    (called,) = wire.of(ev.ToolCalled)
-    assert called.permission == "unknown"
-    words = "".join(event.text for event in wire.of(ev.TextDelta))
-    assert words == "".join(f"{number} " for number in range(HELD_MOST + 5))
-
-
-def test_the_bytes_that_wait_for_a_permission_have_a_bound(wire: Wire) -> None:
-    use(wire, "call-1")
-    piece = "x" * 2**20
-    for _ in range(HELD_BYTES // 2**20):
-        wire.in_turn("message.appended", 0, messageDelta=piece)
-    assert not wire.codec._s.lines[ev.MAIN].held.events
-    assert wire.codec._s.held_bytes == 0
-    assert sum(len(event.text) for event in wire.of(ev.TextDelta)) == HELD_BYTES
-
-
 # Children.
-
-
-def test_children_of_an_eve_have_a_bound_and_there_is_room_again(wire: Wire) -> None:
-    for number in range(ev.MOST_CHILDREN + 2):
-        child(wire, number)
-    assert len(wire.of(ev.ThreadStarted)) == ev.MOST_CHILDREN
-    assert told(wire) == [
-        f"eve: child `wrun_c{ev.MOST_CHILDREN + n}`: too many; at most 512 are taken"
-        for n in range(2)
-    ]
-    # A task and an agent are children as well.
-    wire.say("task.started", kind="agent", taskId="t", callId="t", name="r")
-    wire.say("agent.started", taskId="t", sessionId="wrun_t", streamPath="/eve/v1/x", name="r")
-    assert len(told(wire)) == 4
-    wire.take(wire.codec.respond(stream_of(wire, "wrun_c0"), Response(410), wire.now))
-    assert [event.thread_id for event in wire.of(ev.ThreadEnded)] == ["wrun_c0"]
-    assert child(wire, 1_000) == wire.of(ev.ThreadStarted)[-1].thread_id
-    # One that goes on needs room as well.
-    child(wire, 0)
-    assert len(told(wire)) == 5
 
 
 def stream_of(wire: Wire, thread: str) -> Any:
@@ -189,17 +121,6 @@ def test_a_child_has_a_limited_number_of_names(wire: Wire) -> None:
     assert len(wire.of(ev.ThreadStarted)) == 1
 
 
-def test_what_children_say_at_their_end_waits_within_a_bound(wire: Wire) -> None:
-    name = child(wire, 0)
-    wire.say("turn.started", thread=name, sequence=0, turnId="turn_0")
-    # Short, it waits for the end of the child's own turn.
-    wire.in_turn("subagent.completed", callId="c0", output="done")
-    assert not wire.of(ev.ThreadEnded)
-    other = child(wire, 1)
-    wire.in_turn("subagent.completed", callId="c1", output="x" * 100_000)
-    assert [event.thread_id for event in wire.of(ev.ThreadEnded)] == [other]
-
-
 def test_threads_whose_time_has_come_are_looked_after_in_small_steps(wire: Wire) -> None:
     for number in range(3 * SLICE):
         child(wire, number)
@@ -230,54 +151,6 @@ def test_children_that_are_left_behind_are_ended_in_small_steps(wire: Wire) -> N
 # Requests.
 
 
-def test_so_many_options_of_a_request_are_taken(wire: Wire) -> None:
-    options = [{"id": f"o{number}", "label": f"Option {number}"} for number in range(9_000)]
-    request = {"requestId": "r0", "kind": "question", "prompt": "Which?", "options": options}
-    wire.in_turn("input.requested", 0, requests=[request])
-    (asked,) = wire.of(ev.InteractionRequested)
-    assert [one.id for one in asked.options] == [one["id"] for one in options[: ev.MOST_OPEN]]
-    assert told(wire) == ["eve: request `r0` has 9000 options; at most 256 are taken"]
-    assert len(wire.codec._s.asks.open["r0"].options) == ev.MOST_OPEN
-
-
-def test_what_all_open_requests_of_an_eve_ask_has_a_bound(wire: Wire) -> None:
-    prompt = "?" * (ev.OPEN_BYTES // 4)
-    asked = [
-        {"requestId": f"r{number}", "kind": "question", "prompt": prompt} for number in range(3)
-    ]
-    for one in [*asked, {**asked[0], "requestId": "r3"}]:
-        wire.in_turn("input.requested", 0, requests=[one])
-    assert [event.request_id for event in wire.of(ev.InteractionRequested)] == ["r0", "r1", "r2"]
-    assert told(wire) == ["eve: request `r3`: too many; at most 256 are taken"]
-    wire.close()
-    assert wire.codec._s.asked == 0
-
-
-def test_one_request_of_an_eve_may_ask_as_much_as_a_frame_has(wire: Wire) -> None:
-    for number in range(2):
-        one = {"requestId": f"r{number}", "kind": "question", "prompt": "?" * ev.OPEN_BYTES}
-        wire.in_turn("input.requested", 0, requests=[one])
-    assert [event.request_id for event in wire.of(ev.InteractionRequested)] == ["r0"]
-
-
-def test_requests_that_a_child_alone_shows_have_a_bound(wire: Wire) -> None:
-    names = [child(wire, number) for number in range(3)]
-    place: dict[str, Any] = {"sequence": 0, "turnId": "turn_0"}
-    for name in names:
-        wire.say("turn.started", thread=name, **place)
-        for number in range(100):
-            asked = [request(f"{name}-{number}")]
-            for _ in range(2):
-                wire.say("input.requested", thread=name, requests=asked, **place)
-    assert wire.codec._s.unrelayed == ev.MOST_OPEN
-    # Each was said twice.
-    assert len(told(wire)) == 2 * (300 - ev.MOST_OPEN)
-    for name in names:
-        wire.say("turn.failed", thread=name, code="x", message="y", **place)
-        wire.say("session.waiting", thread=name, continuationToken="x", wait="y")
-    assert wire.codec._s.unrelayed == 0
-
-
 def test_of_the_requests_that_are_over_the_newest_are_remembered(wire: Wire) -> None:
     for number in range(RECENT_IDS + 5):
         wire.in_turn("input.requested", 0, requests=[request(f"r{number}")])
@@ -288,14 +161,6 @@ def test_of_the_requests_that_are_over_the_newest_are_remembered(wire: Wire) -> 
 
 
 # Messages.
-
-
-def test_deliveries_of_a_record_have_a_bound(wire: Wire) -> None:
-    names = [f"d{number}" for number in range(DELIVERIES_MOST + 1)]
-    wire.in_turn("message.received", message="one", deliveries=names)
-    assert told(wire) == ["eve: 257 deliveries; at most 256 are open at once"]
-    assert wire.codec._s.lines[ev.MAIN].deliveries == names[:DELIVERIES_MOST]
-    assert ev.text_of(wire.of(ev.MessageReceived)[-1].content) == "one"
 
 
 def test_messages_of_a_turn_are_remembered_by_what_is_short(wire: Wire) -> None:
@@ -390,7 +255,6 @@ INDEXES = (
     ("_members", "over"),
     ("_members", "open"),
     ("_holding", "callers"),
-    ("_holding", "open_calls"),
     ("_asks", "in_thread"),
     ("_asks", "of_call"),
 )
@@ -436,12 +300,6 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
     wire.begin("hi")
     for _ in busy(wire):
         before = indexes(wire)
-        s = wire.codec._s
-        calls = [call for line in s.lines.values() for call in line.calls.values()]
-        assert s.inputs == sum(call.size for call in calls if not call.returned)
-        assert s.asked == sum(asked.size for asked in s.asks.open.values())
-        assert s.unrelayed == sum(len(line.unrelayed) for line in s.lines.values())
-        assert s.held_bytes == sum(line.held.size for line in s.lines.values())
         wire.codec._index()
         assert indexes(wire) == before
 
@@ -460,17 +318,17 @@ def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) ->
         line["unrelayed"] = ["asked"]
         line["said"] = [["turn_0", f"m{number}"] for number in range(SAID_MOST + 1)]
         for call in line["calls"].values():
-            del call["returned"], call["size"]
+            del call["returned"]
             call["permission"] = None if held["undecided"] else "allow"
     state["requests"], state["answers"] = state["asks"]["open"], {}
     state["doubtful"] = {}
     state["pending"] = list(state["ledger"]["open"].values())
     for item in state["pending"]:
         item["settled"] = item.pop("taken")
-    for name in ("inputs", "returned", "held_bytes", "asks", "asked", "unrelayed", "stop"):
+    for name in ("returned", "asks", "stop"):
         del state[name]
     for asked in state["requests"].values():
-        del asked["size"], asked["given"]
+        del asked["given"]
         asked["thread"], asked["call"] = asked.pop("thread_id"), asked.pop("call_id")
     state["resolved"] = [f"r{number}" for number in range(RECENT_IDS + 1)]
     counts = {thread: known[0] for thread, known in place[1].items()}
@@ -478,9 +336,8 @@ def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) ->
     codec.restore(orjson.dumps({"f": place[0], "n": counts, "s": state}), None)
     s = codec._s
     assert {len(line.said) for line in s.lines.values()} == {SAID_MOST}
-    assert (len(s.resolved), s.unrelayed) == (RECENT_IDS, 2)
+    assert len(s.resolved) == RECENT_IDS
     assert s.lines["wrun_c0"].names == ["call:c0"]
-    assert codec._holding.open_calls == 1
     codec.feed(wire.main, b'{"type":"turn.completed","data":{"turnId":"turn_0"}}', wire.now)
     codec.feed(wire.main, b'{"type":"session.waiting","data":{}}', wire.now)
-    assert (s.unrelayed, codec._holding.open_calls) == (1, 0)
+    assert not s.lines[ev.MAIN].calls

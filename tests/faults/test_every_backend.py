@@ -14,6 +14,7 @@ from adapters import events as ev
 from adapters.dialect import Dialect
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault, Garbage
+from proxy.session import record
 from tests.faults import backends as kinds
 from tests.faults.backends import BACKENDS, Kind, lacking
 from tests.faults.conversation import (
@@ -29,6 +30,7 @@ from tests.faults.faulty import Becomes, Differing, Faulty, Plan
 from tests.faults.playing import Run, begin, bodies, check_survives, fails_next, heard, play
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.eve_client import Form
+from tests.support.many import many
 from tests.wire import driven
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -254,3 +256,14 @@ async def test_a_wrong_key_for_the_backend_is_said_and_never_shown(
     await house.restart()
     session.client.host = house.base
     await check_survives(kind, Conversation(house, session, turn), heard(kind, house))
+
+
+@each
+async def test_a_turn_that_has_more_open_than_can_be_kept_fails_and_says_so(
+    run: Run, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "STATE_MOST", 20_000)
+    data = many("ManyCalls", kind.dialect, 300)
+    conversation = await play(run, kind, {(kind.faulty.stream, 1): Garbage(1, data)})
+    assert "more open than the 32 MiB" in failure(conversation.turn)["message"]
+    await rested(conversation.house, conversation.session)

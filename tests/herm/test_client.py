@@ -19,7 +19,6 @@ from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.client import HermClient, refusal
 from adapters.herm.client.abilities import ABILITIES
-from adapters.herm.client.asks import ANSWERS_BYTES
 from adapters.herm.client.catching_up import HOLE_MS
 from adapters.herm.client.codec import RUNNING_PATIENCE_MS
 from adapters.herm.client.contents import MOST_BLOCKS, output_of
@@ -1501,28 +1500,7 @@ def uses(count: int, **payload: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "agent.tool_use", {"id": f"call-{number}", "tool": "bash", "input": {}, **payload}
 
 
-def test_calls_have_a_bound_and_those_beyond_are_told(driver: Driver) -> None:
-    driver.feed("session.status_running")
-    for type_, payload in uses(ev.MOST_CALLS + 3):
-        driver.feed(type_, payload)
-    assert len(driver.of(ev.ToolCalled)) == ev.MOST_CALLS
-    assert [e.message for e in driver.of(ev.ErrorReported)] == [
-        f"herm: call `call-{ev.MOST_CALLS + n}` is one too many; at most 512 are taken"
-        for n in range(3)
-    ]
-    # What one of them gave is not lost, and there is room again.
-    done = {"tool": "bash", "status": "completed", "content": text("done")}
-    driver.feed("agent.tool_result", {**done, "tool_use_id": f"call-{ev.MOST_CALLS}"})
-    driver.feed("agent.tool_result", {**done, "tool_use_id": "call-0"})
-    driver.feed("agent.tool_use", {"id": "again", "tool": "bash", "input": {}})
-    assert [e.call_id for e in driver.of(ev.ToolReturned)] == [f"call-{ev.MOST_CALLS}", "call-0"]
-    assert [e.call_id for e in driver.of(ev.ToolCalled)][-2:] == [
-        f"call-{ev.MOST_CALLS}",
-        "again",
-    ]
-
-
-def test_the_inputs_of_open_calls_have_a_bound_and_few_are_remembered(driver: Driver) -> None:
+def test_few_bytes_of_the_inputs_of_open_calls_are_remembered(driver: Driver) -> None:
     driver.feed("session.status_running")
     long = {"command": "x" * (KEPT_BYTES // 2)}
     for type_, payload in uses(3, input=long):
@@ -1539,43 +1517,10 @@ def test_the_inputs_of_open_calls_have_a_bound_and_few_are_remembered(driver: Dr
     asked = {e.call_id: e.details or {} for e in driver.of(ev.InteractionRequested)}
     assert asked["asks"] == {"tool": "bash", "input": long}
     assert asked["call-1"] == {"tool": "bash"}
-    # Two hundred that have as much are too many.
-    for number in range(200):
+    for number in range(20):
         driver.feed("agent.tool_use", {"id": f"more-{number}", "tool": "bash", "input": long})
-    taken = len(driver.of(ev.ToolCalled)) * KEPT_BYTES // 2
-    assert ev.CALLS_BYTES * 0.9 < taken <= ev.CALLS_BYTES
-    assert len(driver.codec.snapshot()) < 4 * KEPT_BYTES
-
-
-def test_what_all_open_requests_ask_has_a_bound(driver: Driver) -> None:
-    driver.feed("session.status_running")
-    question = "?" * (ev.OPEN_BYTES // 4)
-    for number in range(6):
-        driver.feed("agent.clarify_request", {"request_id": f"r{number}", "question": question})
-    assert len(driver.of(ev.InteractionRequested)) == 3
-    assert len(driver.of(ev.ErrorReported)) == 3
-
-
-def test_one_request_may_ask_as_much_as_a_frame_has(driver: Driver) -> None:
-    driver.feed("session.status_running")
-    question = "?" * (ev.OPEN_BYTES + 1)
-    for number in range(2):
-        driver.feed("agent.clarify_request", {"request_id": f"r{number}", "question": question})
-    assert [e.request_id for e in driver.of(ev.InteractionRequested)] == ["r0"]
-
-
-def test_children_have_a_bound(driver: Driver) -> None:
-    driver.feed("session.status_running")
-    for number in range(ev.MOST_CHILDREN + 2):
-        driver.feed("agent.thread_message_sent", {"thread_id": f"t{number}", "content": []})
-    assert len(driver.of(ev.ThreadStarted)) == ev.MOST_CHILDREN
-    assert len(driver.of(ev.ErrorReported)) == 2
-    ended = {"thread_id": f"t{ev.MOST_CHILDREN}", "content": []}
-    driver.feed("agent.thread_message_received", ended)
-    assert driver.of(ev.ThreadEnded) == []
-    driver.feed("agent.thread_message_received", {"thread_id": "t0", "content": []})
-    driver.feed("agent.thread_message_sent", {"thread_id": "again", "content": []})
-    assert [e.thread_id for e in driver.of(ev.ThreadStarted)][-1] == "again"
+    assert len(driver.of(ev.ToolCalled)) == 24
+    assert len(driver.codec.snapshot()) < 1.1 * KEPT_BYTES
 
 
 def test_messages_of_others_that_wait_for_a_turn_have_a_bound(driver: Driver) -> None:
@@ -1612,22 +1557,6 @@ def test_a_name_that_is_far_too_long_is_none(driver: Driver, field: str) -> None
     assert len(called.call_id) < 100
     assert called.name == ("unknown" if field == "tool" else "bash")
     assert len(driver.codec.snapshot()) < 2_000
-
-
-def test_of_many_long_answers_the_first_are_remembered(driver: Driver) -> None:
-    driver.feed("session.status_running")
-    words = "y" * (ANSWERS_BYTES // 2)
-    for number in range(3):
-        driver.feed("agent.clarify_request", {"request_id": f"r{number}", "question": "?"})
-    for number in range(3):
-        answer = cmd.AnswerInteraction(request_id=f"r{number}", text=words)
-        driver.codec.submit(f"k{number}", answer)
-    assert len(driver.codec.snapshot()) < 1.1 * ANSWERS_BYTES
-    driver.feed("session.status_running")
-    driver.feed("session.status_idle", {"stop_reason": {"type": "end_turn"}})
-    told = [e.answer for e in driver.of(ev.InteractionResolved)]
-    assert [answer is not None for answer in told] == [True, False, False]
-    assert {e.outcome for e in driver.of(ev.InteractionResolved)} == {"answered"}
 
 
 def test_the_echo_of_a_long_message_is_known_by_what_is_remembered(driver: Driver) -> None:

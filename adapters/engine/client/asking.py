@@ -11,10 +11,8 @@ from typing import Any
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters import raw
 from adapters.driving.asks import Ask, Given
 from adapters.driving.ledger import Input
-from adapters.engine import wire
 from adapters.engine.client import turns
 from adapters.engine.client.state import IN_ANY, OpenCall, Seen, State
 from adapters.interactions import answer_of
@@ -92,10 +90,6 @@ def requested(s: State, seen: Seen) -> list[ev.Event]:
         s.held.decide(call_id, "ask")
     # Not documented; shown where they are present (section 8.8).
     details |= {key: payload[key] for key in ("tool", "input") if payload.get(key) is not None}
-    offered = payload.get("options")
-    if isinstance(offered, list) and len(offered) > ev.MOST_OPEN:
-        reason = f"a question has {len(offered)} options; at most {ev.MOST_OPEN} are taken"
-        out.append(raw.garbled(wire.DIALECT, reason, b"", turn_id=s.turn))
     s.asks.ask(request_id, Ask("approval" if approval else "question", call_id=call_id))
     out.append(
         ev.InteractionRequested(
@@ -104,7 +98,7 @@ def requested(s: State, seen: Seen) -> list[ev.Event]:
             request_id=request_id,
             kind="approval" if approval else "question",
             prompt=question,
-            options=APPROVAL_OPTIONS if approval else _options(offered),
+            options=APPROVAL_OPTIONS if approval else _options(payload.get("options")),
             freeform=not approval,
             call_id=call_id,
             details=details or None,
@@ -160,7 +154,7 @@ def _options(value: object) -> tuple[ev.Option, ...] | None:
     if not isinstance(value, list) or not value:
         return None
     options = []
-    for item in value[: ev.MOST_OPEN]:
+    for item in value:
         fields = item if isinstance(item, dict) else {"label": item}
         label = next((fields[k] for k in ("label", "text", "value", "id") if fields.get(k)), None)
         if isinstance(label, str | int | float) and not isinstance(label, bool):

@@ -374,7 +374,7 @@ class EngineClient(ClientCodec):
         if reason is None:
             reason = f"event `{frame.name or 'message'}`: the payload is no JSON object"
         garbled = raw.garbled(wire.DIALECT, reason, frame.data, turn_id=self._s.turn)
-        out = frames.hold(self._s, [garbled], frame.name, now, len(frame.data))
+        out = frames.hold(self._s, [garbled], frame.name, now)
         self._set_alarm()
         return out
 

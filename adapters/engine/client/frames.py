@@ -48,19 +48,19 @@ _CALL = "tool_call"
 def meaning(s: State, seen: Seen) -> list[ev.Event]:
     """Return what a frame means, as far as that may be told now."""
     handler = _HANDLERS.get(seen.name, work.unknown)
-    return hold(s, handler(s, seen), seen.name, seen.now, seen.size)
+    return hold(s, handler(s, seen), seen.name, seen.now)
 
 
-def hold(s: State, events: list[ev.Event], name: str, now: int, size: int) -> list[ev.Event]:
+def hold(s: State, events: list[ev.Event], name: str, now: int) -> list[ev.Event]:
     """Let events of a frame through, or keep them behind a call that is held."""
     if name in _SETTLING:
         return s.held.let_go() + events
     if not s.held.events:
-        return s.held.keep(events, now, size) if name == _CALL else events
+        return s.held.keep(events, now) if name == _CALL else events
     returned = {event.call_id for event in events if isinstance(event, ev.ToolReturned)}
     if not returned.intersection(s.held.undecided):
-        return s.held.keep(events, now, size)
-    return s.held.let_go(returned) + s.held.keep(events, now, size)
+        return s.held.keep(events, now)
+    return s.held.let_go(returned) + s.held.keep(events, now)
 
 
 def is_late(s: State, name: str, payload: dict[str, Any], *, may_begin: bool) -> bool:

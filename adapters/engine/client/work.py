@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from adapters import events as ev
-from adapters import raw
 from adapters.engine import wire
 from adapters.engine.client import asking, turns
 from adapters.engine.client.state import IN_ANY, Kind, OpenCall, Seen, State
-from adapters.errors import CODE_LIMIT, cut
 from adapters.jsonvalue import format_json, int_of, name_of, number_of, rest_of
 
 _TEXT = IN_ANY | {"text"}
@@ -100,10 +97,7 @@ def tool_call(s: State, seen: Seen) -> list[ev.Event]:
     tool = name_of(payload.get("tool")) or "unknown"
     # A dotted name belongs to a connector (section 8.6).
     server = tool.partition(".")[0] if "." in tool else None
-    if not _open(s, call_id, OpenCall(tool, payload.get("input"), size=seen.size)):
-        what = f"call `{cut(call_id, CODE_LIMIT)}` is one too many"
-        reason = f"{what}; at most {ev.MOST_CALLS} are taken, with {ev.CALLS_BYTES >> 20} MiB"
-        return [*out, raw.garbled(wire.DIALECT, reason, b"", turn_id=s.turn)]
+    _open(s, call_id, OpenCall(tool, payload.get("input"), size=seen.size))
     out.append(
         ev.ToolCalled(
             thread_id=ev.MAIN,
@@ -121,23 +115,13 @@ def tool_call(s: State, seen: Seen) -> list[ev.Event]:
     return out
 
 
-def _open(s: State, call_id: str, call: OpenCall) -> bool:
-    """Remember a call as far as there is room; say whether there was any."""
-    others: Collection[OpenCall] = s.calls.values()
-    if (before := s.calls.get(call_id)) is not None:
-        others = [known for known in others if known is not before]
-    if len(others) >= ev.MOST_CALLS:
-        return False
-    size = sum([known.size for known in others]) + call.size
-    if others and size > ev.CALLS_BYTES:
-        return False
-    if size > KEPT_BYTES:
-        size = sum(known.size for known in others if known.kept) + call.size
-        call.kept = size <= KEPT_BYTES
-    if not call.kept:
-        call.input = None
+def _open(s: State, call_id: str, call: OpenCall) -> None:
+    """Remember a call, with its input where there is room for it."""
+    before = s.calls.get(call_id)
+    others = sum([one.size for one in s.calls.values() if one.kept and one is not before])
+    if others + call.size > KEPT_BYTES:
+        call.kept, call.input = False, None
     s.calls[call_id] = call
-    return True
 
 
 def tool_result(s: State, seen: Seen) -> list[ev.Event]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any, cast
 
 from adapters import events as ev
-from adapters.errors import CODE_LIMIT, cut
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import details_of, options_of
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
-from adapters.eve.client.records import SETTLED_WEIGHT, Line, OpenRequest, Record, Settlement, State
-from adapters.eve.client.reports import as_native, no_room, refused_more, too_many
+from adapters.eve.client.records import Line, OpenRequest, Record, Settlement, State
+from adapters.eve.client.reports import as_native
 from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
-from adapters.eve.client.values import CS_KEYS, beside_of, dump, rest_of, settlement_of
-from adapters.jsonvalue import name_of, text_of, weight_of
+from adapters.eve.client.values import CS_KEYS, beside_of, rest_of, settlement_of
+from adapters.jsonvalue import name_of, text_of
 
 _REQUEST_KINDS: dict[str, ev.InteractionKind] = {
     "tool-approval": "approval",
@@ -74,8 +73,8 @@ class Asking:
         requests = record.data.get("requests")
         if not isinstance(requests, list):
             return as_native(line, record)
-        out = too_many(line, len(requests), "requests")
-        for request in requests[: ev.MOST_OPEN]:
+        out: list[ev.Event] = []
+        for request in requests:
             if isinstance(request, dict) and name_of(request.get("requestId")) is not None:
                 out += self._request(line, record, request)
             else:
@@ -94,8 +93,6 @@ class Asking:
                 else:
                     known_request.shown_turn = line.native
             return []
-        if len(s.asks.open) >= ev.MOST_OPEN:
-            return too_many(line, len(s.asks.open) + 1, "requests")
         if request_id in line.unrelayed:
             return []
         action = request.get("action")
@@ -107,9 +104,6 @@ class Asking:
         known = call_id in asking.calls
         self._holding.decide(asking, call_id, "ask" if kind == "approval" else "allow")
         if line.thread != ev.MAIN:
-            if s.unrelayed >= ev.MOST_OPEN:
-                return no_room(line, "request", [request_id], ev.MOST_OPEN)
-            s.unrelayed += 1
             line.unrelayed[request_id] = None
             return []
         out = self._holding.released(asking) if asking is not line else []
@@ -123,7 +117,6 @@ class Asking:
         elif line.turn is None and not self._turns.is_over(line, record):
             out += self._turns.in_turn(line, record)
         details = details_of(kind, action)
-        out += _too_many_options(line, request)
         options = options_of(request.get("options"))
         freeform = request.get("allowFreeform") is True or (kind == "question" and not options)
         extra = beside_of(record.data, _REQUESTED_KEYS, rest_of(request, _REQUEST_KEYS)) or {}
@@ -131,8 +124,6 @@ class Asking:
             extra["kind"] = native_kind
         # Section 10: whoever asks, it appears on the session's own stream and is answered there.
         shown_on = ev.MAIN if asking.thread != ev.MAIN else None
-        dumped = [dump(option) for option in options or ()]
-        weighed = [request.get("prompt"), details, dumped]
         opened = OpenRequest(
             kind=kind,
             thread_id=asking.thread,
@@ -142,10 +133,8 @@ class Asking:
             freeform=freeform,
             turn=asking.native,
             shown_turn=line.native if asking is not line else None,
-            size=weight_of(weighed, ev.OPEN_BYTES),
         )
-        if not self._asks.open_request(request_id, opened):
-            return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
+        self._asks.open_request(request_id, opened)
         out.append(
             ev.InteractionRequested(
                 thread_id=asking.thread,
@@ -164,7 +153,6 @@ class Asking:
         )
         if request_id in asking.unrelayed:
             del asking.unrelayed[request_id]
-            s.unrelayed -= 1
             if asking.paused == "input":
                 out.append(
                     ev.TurnPaused(
@@ -250,8 +238,6 @@ class Asking:
         if request is None or request.thread_id != line.thread:
             # A child works on at once, on a stream of its own.
             return self._resolving.settle(line, settled)
-        if weight_of(record.data, SETTLED_WEIGHT) > SETTLED_WEIGHT:
-            return self._resolving.settle(line, settled)
         # What was answered follows at once with `input.resolved` (section 8.2).
         line.settled, line.settled_at = settled, record.now
         self._dues.wait_for(line)
@@ -271,12 +257,3 @@ class Asking:
                 native=record.native,
             )
         ]
-
-
-def _too_many_options(line: Line, request: dict[str, Any]) -> list[ev.Event]:
-    """Report that a request offers more than is taken: each is compared with what is answered."""
-    offered = request.get("options")
-    if not isinstance(offered, list) or len(offered) <= ev.MOST_OPEN:
-        return []
-    many = f"{len(offered)} options; at most {ev.MOST_OPEN} are taken"
-    return [refused_more(line, f"request `{cut(request['requestId'], CODE_LIMIT)}` has {many}")]

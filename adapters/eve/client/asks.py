@@ -200,23 +200,15 @@ class Asks:
         for thread in _threads_of(request):
             _drop(self.in_thread, thread, request_id)
         _drop(self.of_call, (request.thread_id, request.call_id), request_id)
-        s.asked -= request.size
         s.resolved[request_id] = None
         if len(s.resolved) > RECENT_IDS:
             del s.resolved[next(iter(s.resolved))]
 
-    def open_request(self, request_id: str, request: OpenRequest) -> bool:
-        """Remember a request; say whether there is room for it. One alone may ask as much as a
-        frame has."""
-        s = self._s
-        full = s.asked and s.asked + request.size > ev.OPEN_BYTES
-        if len(s.asks.open) >= ev.MOST_OPEN or full:
-            return False
-        request.given = s.late.pop(request_id, None)
-        s.asks.ask(request_id, request)
-        s.asked += request.size
+    def open_request(self, request_id: str, request: OpenRequest) -> None:
+        """Remember a request."""
+        request.given = self._s.late.pop(request_id, None)
+        self._s.asks.ask(request_id, request)
         self._note_request(request_id, request)
-        return True
 
     def close_requests(self, line: Line) -> None:
         """Forget the requests of a thread: the normalizer settles them with what they are in."""

@@ -10,10 +10,10 @@ from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
 from adapters.eve.client.places import Places
-from adapters.eve.client.records import SETTLED_WEIGHT, Line, Outcome, Record, State
-from adapters.eve.client.reports import as_native, no_room
+from adapters.eve.client.records import Line, Outcome, Record, State
+from adapters.eve.client.reports import as_native
 from adapters.eve.client.values import C_KEYS, rest_of
-from adapters.jsonvalue import name_of, weight_of
+from adapters.jsonvalue import name_of
 from adapters.paths import is_segment
 
 _CALLED_KEYS = C_KEYS | {"callId", "childSessionId", "sessionId", "name", "childStreamPath"}
@@ -51,11 +51,8 @@ class Children:
     def _child(
         self, line: Line, record: Record, thread: str, name: str | None, **fields: Any
     ) -> tuple[Line, list[ev.Event]]:
-        """Return the line of a child, and what opens it; one that goes on is opened again. Of one
-        that there is no room for it is the parent's, with the report."""
+        """Return the line of a child, and what opens it; one that goes on is opened again."""
         child = self._s.lines.get(thread)
-        if (child is None or child.done) and self._members.open >= ev.MOST_CHILDREN:
-            return line, no_room(line, "child", [thread], ev.MOST_CHILDREN)
         if child is not None:
             child.done, child.outcome, child.closed_stream = False, None, False
             # It is the newest one again.
@@ -89,8 +86,6 @@ class Children:
             path=path,
             extra=rest_of(data, _CALLED_KEYS),
         )
-        if child is line:
-            return out
         child.session, child.path = session, path
         self._members.note(child)
         if call_id is not None:
@@ -129,8 +124,7 @@ class Children:
             task_id=task,
             extra=rest_of(data, _TASK_KEYS),
         )
-        if child is not line:
-            self._members.know_as(child, task)
+        self._members.know_as(child, task)
         return out
 
     def agent_started(self, line: Line, record: Record) -> list[ev.Event]:
@@ -156,8 +150,6 @@ class Children:
                 path=path,
                 extra=extra,
             )
-            if child is line:
-                return out
             if task is not None:
                 self._members.know_as(child, task)
             child.session, child.path = session, path
@@ -205,9 +197,6 @@ class Children:
         child.outcome, child.outcome_at = outcome, record.now
         self._dues.wait_for(child)
         unread = child.session is not None and not child.closed_stream and self._reads_children
-        # The output is in every snapshot while it waits.
-        said = [outcome.output, None if outcome.error is None else outcome.error.message]
-        unread = unread and weight_of(said, SETTLED_WEIGHT) <= SETTLED_WEIGHT
         if unread and (child.turn is not None or child.turns == 0 or child.ending is not None):
             return []
         return self._ends.end_child(child)

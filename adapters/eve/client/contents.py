@@ -14,11 +14,11 @@ _UNKNOWN_TYPE = "application/octet-stream"
 
 
 def options_of(value: object) -> tuple[ev.Option, ...] | None:
-    """Return the options of a request, as many as are taken."""
+    """Return the options of a request."""
     if not isinstance(value, list):
         return None
     options = []
-    for item in value[: ev.MOST_OPEN]:
+    for item in value:
         if isinstance(item, dict) and isinstance(item.get("id"), str):
             style, description = item.get("style"), item.get("description")
             options.append(

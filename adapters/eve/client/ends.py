@@ -247,7 +247,6 @@ class Ends:
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
         s.asks.clear()
         s.late.clear()
-        s.asked = 0
         for line in s.lines.values():
             line.outcome = None
         for room in (self._members, self._holding, self._asks, self._dues):

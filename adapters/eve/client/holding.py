@@ -6,12 +6,6 @@ from adapters import events as ev
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.records import RECENT_IDS, Line, OpenCall, State
 
-HELD_MOST = 256
-"""Events of a thread that wait for the permission of a call: as many as one frame may ask for."""
-
-HELD_BYTES = 4 * 2**20
-"""Bytes of the frames of all that waits for permissions, of a session."""
-
 _OVERTAKING = frozenset(
     {
         "tool.input_delta",
@@ -32,45 +26,32 @@ _OVERTAKING = frozenset(
 class Holding:
     """The calls of turns, and what waits behind one of them."""
 
-    __slots__ = ("_dues", "_s", "callers", "open_calls")
+    __slots__ = ("_dues", "_s", "callers")
 
     def __init__(self, state: State, dues: Dues) -> None:
         self._s = state
         self._dues = dues
         # The threads that have a call open.
         self.callers: dict[str, dict[str, None]] = {}
-        self.open_calls = 0
 
     def index(self) -> None:
         """Find the open calls again."""
-        self.callers, self.open_calls = {}, 0
+        self.callers = {}
         for line in self._s.lines.values():
-            for call_id, call in line.calls.items():
+            for call_id in line.calls:
                 self.callers.setdefault(call_id, {})[line.thread] = None
-                self.open_calls += not call.returned
 
-    def hold(self, line: Line, events: list[ev.Event], size: int, now: int) -> list[ev.Event]:
-        """Keep back undecided calls, and what may not overtake them; where it is too much, nobody
-        waits to know their permission."""
-        held = line.held
-        if not held.events and not any(type(event) is ev.ToolCalled for event in events):
-            return events
-        began = not held.events
-        held.take(events, now, size)
-        self._s.held_bytes += size
-        out = self.released(line)
-        if len(held.events) > HELD_MOST or (held.events and self._s.held_bytes > HELD_BYTES):
-            out += self.decide_and_release(line, "unknown")
-        if began:
+    def hold(self, line: Line, events: list[ev.Event], now: int) -> list[ev.Event]:
+        """Keep back undecided calls, and what may not overtake them."""
+        began = not line.held.events
+        out = line.held.keep(events, now, _OVERTAKING)
+        if began and line.held.events:
             self._dues.wait_for(line)
         return out
 
     def released(self, line: Line) -> list[ev.Event]:
         """Return what may go: calls in the order in which they were asked for (section 8.1)."""
-        size = line.held.size
-        out = line.held.go(_OVERTAKING)
-        self._s.held_bytes -= size - line.held.size
-        return out
+        return line.held.go(_OVERTAKING)
 
     def decide(self, line: Line, call_id: object, permission: ev.Permission) -> None:
         """Take the permission of a call, where it is not known yet."""
@@ -82,18 +63,11 @@ class Holding:
         line.held.decide_all(permission)
         return self.released(line)
 
-    def take_call(self, line: Line, call_id: str, call: OpenCall) -> bool:
-        """Remember a call that is asked for; say whether there is room for it."""
-        s = self._s
-        full = s.inputs and s.inputs + call.size > ev.CALLS_BYTES
-        if self.open_calls >= ev.MOST_CALLS or full:
-            return False
+    def take_call(self, line: Line, call_id: str, call: OpenCall) -> None:
+        """Remember a call that is asked for."""
         self._forget_call(line, call_id)
         line.calls[call_id] = call
         self.callers.setdefault(call_id, {})[line.thread] = None
-        self.open_calls += 1
-        s.inputs += call.size
-        return True
 
     def call_returned(self, line: Line, call_id: str) -> None:
         """Hear that a call is open no more: some of these are remembered."""
@@ -101,8 +75,6 @@ class Holding:
         if call is None or call.returned:
             return
         call.returned = True
-        self.open_calls -= 1
-        s.inputs -= call.size
         s.returned[f"{line.thread}/{call_id}"] = [line.thread, call_id]
         while len(s.returned) > RECENT_IDS:
             thread, oldest = s.returned.pop(next(iter(s.returned)))
@@ -112,8 +84,7 @@ class Holding:
                 self._forget_call(owner, oldest)
 
     def _forget_call(self, line: Line, call_id: str) -> None:
-        call = line.calls.pop(call_id, None)
-        if call is None:
+        if line.calls.pop(call_id, None) is None:
             return
         line.held.decide(call_id, "unknown")
         self._s.returned.pop(f"{line.thread}/{call_id}", None)
@@ -121,14 +92,10 @@ class Holding:
         del callers[line.thread]
         if not callers:
             del self.callers[call_id]
-        if not call.returned:
-            self.open_calls -= 1
-            self._s.inputs -= call.size
 
     def forget_turn(self, line: Line) -> None:
         """Forget what only an open turn has."""
         line.held.decide_all("unknown")
         for call_id in list(line.calls):
             self._forget_call(line, call_id)
-        self._s.unrelayed -= len(line.unrelayed)
         line.unrelayed = {}

@@ -30,8 +30,6 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
             line["agent"] = {name: agent.get(name) for name in ("id", "name", "model")}
         if ending is not None and "control" in ending:
             line["ending"] = {"event": ending["control"]}
-        for call in line["calls"].values():
-            call["size"] = 0
     pending = {item["command_id"]: item | {"taken": item["settled"]} for item in state["pending"]}
     doubtful = state["doubtful"].items()
     state["silence"] = {"open": {command_id: doubt["at"] for command_id, doubt in doubtful}}
@@ -58,7 +56,6 @@ def place_and_state(stored: dict[str, Any]) -> list[Any]:
             late[request_id] = given
     state["asks"] = {"open": asked}
     state["resolved"] = dict.fromkeys(state["resolved"][-RECENT_IDS:])
-    state["unrelayed"] = sum(len(line["unrelayed"]) for line in state["lines"].values())
     token, state["token"] = state["token"], None
     state = completed(State, state)
     # Of two tokens the one of the snapshot holds: a position had none.

@@ -17,18 +17,12 @@ from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.messages import Messages
 from adapters.eve.client.records import Ending, Line, Record, State
-from adapters.eve.client.reports import as_native, too_many
+from adapters.eve.client.reports import as_native
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
 from adapters.eve.client.work import Work
 from adapters.jsonvalue import count_of, name_of
-
-DELIVERIES_MOST = 256
-"""Deliveries that a record may name: a turn owns the messages that waited for it. None of a child
-is ours, of these `CHILD_DELIVERIES` are enough to tell two messages apart."""
-
-CHILD_DELIVERIES = 8
 
 _COUNTS = ("sequence", "stepIndex")
 """Members of a record's data that we count by."""
@@ -113,13 +107,11 @@ class Reading:
         assert type_ is not None
         out = self._miscounted(call, frame, data, now)
         ids = list(filter(name_of, deliveries)) if isinstance(deliveries, list) else []
-        out += too_many(line, len(ids), "deliveries", DELIVERIES_MOST)
-        most = DELIVERIES_MOST if line.thread == ev.MAIN else CHILD_DELIVERIES
-        record = Record(type_, data, dict.fromkeys(ids[:most]), native, now)
+        record = Record(type_, data, dict.fromkeys(ids), native, now)
         out += self._overtaken(line, type_)
         handler = self._handlers.get(type_)
         out += as_native(line, record) if handler is None else handler(line, record)
-        return self._holding.hold(line, out, len(frame), now)
+        return self._holding.hold(line, out, now)
 
     def _miscounted(
         self, call: Call, frame: bytes, data: dict[str, Any], now: int

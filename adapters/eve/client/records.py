@@ -20,10 +20,6 @@ step that is tried again may name, and requests that are over, which another str
 SAID_MOST = 64
 """Messages of a turn that are remembered to know those of a step that is tried again."""
 
-SETTLED_WEIGHT = 64 * 1024
-"""Weight of an approval's settlement, and of a child's end, that can wait for what follows; what is
-larger is told at once."""
-
 Generation = Literal["T", "S1", "S2"]
 
 
@@ -39,12 +35,10 @@ class Place:
 
 @dataclasses.dataclass(slots=True)
 class OpenCall:
-    """A call of a turn, asked for in the step of that number (`Line.steps`). `size` is how many
-    bytes its input has as JSON."""
+    """A call of a turn, asked for in the step of that number (`Line.steps`)."""
 
     kind: ev.CallKind
     step: int
-    size: int
     returned: bool = False
 
 
@@ -188,7 +182,7 @@ class Answered(Given):
 class OpenRequest(Ask):
     """Something that is asked: on its own thread, and where `shown_on` names another one on that
     too; `turn` and `shown_turn` are the eve turns it was asked in there. `name` is what a sign-in
-    is known by, as the wire has it. `size` is the weight of what is asked."""
+    is known by, as the wire has it."""
 
     shown_on: str | None = None
     options: tuple[ev.Option, ...] = ()
@@ -197,7 +191,6 @@ class OpenRequest(Ask):
     shown_turn: str | None = None
     name: Any = None
     webhook: str | None = None
-    size: int = 0
     given: Answered | None = None
 
 
@@ -272,14 +265,8 @@ class State:
     # Answers to what was over before they were posted, by the requests: what they become shows.
     late: dict[str, Answered] = dataclasses.field(default_factory=dict)
     resolved: dict[str, None] = dataclasses.field(default_factory=dict)
-    # Of all threads: the bytes of the inputs of open calls, the calls that have returned, the bytes
-    # of what is held, how many requests wait for their parents to show them.
-    inputs: int = 0
+    # Of all threads: the calls that have returned.
     returned: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    held_bytes: int = 0
-    unrelayed: int = 0
-    # The weight of what is asked.
-    asked: int = 0
     silence: Silence = dataclasses.field(default_factory=Silence)
     # Those of the newest turn that has ended, or since.
     strays: list[Stray] = dataclasses.field(default_factory=list)

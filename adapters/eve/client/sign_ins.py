@@ -11,12 +11,11 @@ from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.records import Line, OpenRequest, Record, State
-from adapters.eve.client.reports import no_room
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, rest_of
-from adapters.jsonvalue import name_of, weight_of
+from adapters.jsonvalue import name_of
 
 _SIGN_IN_OUTCOMES: dict[str, ev.InteractionOutcome] = {
     "authorized": "approved",
@@ -110,10 +109,8 @@ class SignIns:
             shown_turn=line.native if asking is not line else None,
             name=data.get("name"),
             webhook=hook if isinstance(hook, str) else None,
-            size=weight_of([data.get("description"), details, hook], ev.OPEN_BYTES),
         )
-        if not self._asks.open_request(request_id, opened):
-            return out + no_room(line, "request", [request_id], ev.MOST_OPEN)
+        self._asks.open_request(request_id, opened)
         out.append(
             ev.InteractionRequested(
                 thread_id=asking.thread,

@@ -246,9 +246,7 @@ class Stopping:
 
     def approved(self, request_id: str, refusal: str) -> None:
         """Take the refusal of an approval that is over."""
-        answered = self._s.answered
-        answered.append({"requestId": request_id, "optionId": refusal})
-        del answered[: -ev.MOST_OPEN]
+        self._s.answered.append({"requestId": request_id, "optionId": refusal})
 
     def step_begins(self, *, again: bool) -> None:
         """Hear that a step begins: T keeps what was answered before the step before, if any."""
@@ -261,12 +259,12 @@ class Stopping:
     def turn_cancelled(self) -> None:
         """Hear that a turn is cancelled."""
         s = self._s
-        s.unsaid, s.answered = [*s.unsaid, *s.answered][-ev.MOST_OPEN :], []
+        s.unsaid, s.answered = [*s.unsaid, *s.answered], []
 
     def turn_taken_back(self) -> None:
         """Hear that a turn is forgotten which was over."""
         s = self._s
-        s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed][-ev.MOST_OPEN :], []
+        s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed], []
 
 
 def _done(cancel: Waiting) -> list[ev.Event]:

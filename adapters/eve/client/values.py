@@ -115,8 +115,3 @@ def usage_of(value: object) -> ev.Usage | None:
         cost_usd=number_of(value.get("costUsd")),
         extra=rest_of(value, _USAGE_KEYS),
     )
-
-
-def dump(value: ev.Model) -> dict[str, Any]:
-    """Return a value of the model as it is stored."""
-    return value.model_dump(mode="json", exclude_defaults=True)

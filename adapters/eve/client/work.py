@@ -10,12 +10,12 @@ from adapters.eve.client.asks import Asks
 from adapters.eve.client.blocks import Blocks
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.records import Line, OpenCall, Record
-from adapters.eve.client.reports import as_native, no_room, too_many
+from adapters.eve.client.reports import as_native
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, FAILURE_KEYS, beside_of, error_of, rest_of, usage_of
-from adapters.jsonvalue import format_json, name_of, text_of
+from adapters.jsonvalue import name_of, text_of
 
 _ACTION_KINDS: dict[str, tuple[ev.CallKind, str]] = {
     "tool-call": ("builtin", "toolName"),
@@ -174,9 +174,7 @@ class Work:
         out = self._turns.in_turn(line, record)
         shown = record.data.get("presentation")
         extra = rest_of(record.data, _ACTIONS_KEYS)
-        out += too_many(line, len(actions), "actions")
-        left_out: list[str] = []
-        for action in actions[: ev.MOST_OPEN]:
+        for action in actions:
             call_id = name_of(action.get("callId")) if isinstance(action, dict) else None
             if call_id is None:
                 out += as_native(line, record)
@@ -196,11 +194,9 @@ class Work:
             label = None
             if isinstance(shown, dict) and isinstance(shown.get(call_id), dict):
                 label = shown[call_id].get("label")
-            size = len(format_json(action.get("input")))
-            call = OpenCall(kind, line.steps, size)
-            if not self._holding.take_call(line, call_id, call):
-                left_out.append(call_id)
-                continue
+            if line.turn is not None:
+                # The end of a turn forgets its calls: one that comes later would never be.
+                self._holding.take_call(line, call_id, OpenCall(kind, line.steps))
             out.append(
                 ev.ToolCalled(
                     thread_id=line.thread,
@@ -215,7 +211,7 @@ class Work:
                     extra=rest or None,
                 )
             )
-        return out + no_room(line, "call", left_out, ev.MOST_CALLS)
+        return out
 
     def action_partial(self, line: Line, record: Record) -> list[ev.Event]:
         result = record.data.get("result")

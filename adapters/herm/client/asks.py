@@ -8,19 +8,14 @@ from typing import Any
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
-from adapters.errors import CODE_LIMIT, NotSupported, cut
+from adapters.errors import NotSupported, cut
 from adapters.herm import wire
 from adapters.herm.client.contents import content_blocks
 from adapters.herm.client.envelopes import text_in
 from adapters.herm.client.records import KEPT, Given, OpenCall, OpenRequest, State
 from adapters.interactions import answer_of
-from adapters.jsonvalue import format_json, weight_of
 
-__all__ = ["ANSWERS_BYTES", "APPROVAL_OPTIONS", "SEALED_NAMES", "Asks"]
-
-ANSWERS_BYTES = 2 * 2**20
-"""What is remembered of answers until the backend shows what came of them; of more only that they
-were given."""
+__all__ = ["APPROVAL_OPTIONS", "SEALED_NAMES", "Asks"]
 
 APPROVAL_OPTIONS = (
     ev.Option(id="allow", label="Allow", decision="allow", scope="once", style="primary"),
@@ -55,10 +50,6 @@ class Asks:
         s = self._s
         options: Sequence[ev.Option] = fields.get("options") or ()
         labels = {option.id: option.label for option in options}
-        size = weight_of([fields.get("prompt"), fields.get("details"), labels], ev.OPEN_BYTES)
-        taken = sum(request.size for request in s.requests.values())
-        if len(s.requests) >= ev.MOST_OPEN or (taken and taken + size > ev.OPEN_BYTES):
-            return name, self.too_many(f"request `{cut(name, CODE_LIMIT)}` is one too many")
         request_id = name
         if name in s.asked:
             request_id = f"{name}~{s.asked.count(name) + 1}"
@@ -70,7 +61,6 @@ class Asks:
             call=fields.get("call_id"),
             envelope=native.id,
             labels=labels,
-            size=size,
         )
         return request_id, [
             ev.InteractionRequested(
@@ -123,11 +113,6 @@ class Asks:
             native,
             prompt="The agent waits for an answer and does not say for which.",
         )
-
-    def too_many(self, what: str, most: int = ev.MOST_OPEN) -> list[ev.Event]:
-        """Report what comes beyond a limit."""
-        reason = f"{what}; at most {most} are taken"
-        return [raw.garbled(wire.DIALECT, reason, b"", turn_id=self._s.turn)]
 
     def named(self, name: str) -> str | None:
         """Match an `event_ids` entry: payload id, request id, envelope id, in that order (section
@@ -184,15 +169,8 @@ class Asks:
                 outcome = "answered" if words else "skipped"
         scope = command.scope or "once" if outcome == "approved" else None
         told = answer_of(command).model_dump(mode="json", exclude_defaults=True)
-        self._remember(request, told, command_id=command_id, outcome=outcome, scope=scope)
+        request.answer = Given(command_id, outcome, scope, told)
         return payload
-
-    def _remember(self, request: OpenRequest, told: dict[str, Any], **fields: Any) -> None:
-        """Remember an answer, without its words where there is no room for them."""
-        size = len(format_json(told))
-        kept = sum(r.answer.size for r in self._s.requests.values() if r.answer is not None)
-        known = kept + size <= ANSWERS_BYTES
-        request.answer = Given(answer=told if known else None, size=size if known else 0, **fields)
 
     def may_be_other(self, command_id: str, payload: dict[str, Any]) -> bool:
         """Say whether a refused secret may be a password: which of the two was asked for was not
@@ -229,7 +207,7 @@ class Asks:
         answer: dict[str, Any] = {}
         if text_in(payload, "answer"):
             answer["text"] = cut(payload["answer"], wire.MAX_BLOCK_TEXT)
-        self._remember(request, answer, command_id=None, outcome=outcome, scope=None)
+        request.answer = Given(None, outcome, None, answer)
 
     def release(self, command_id: str) -> list[ev.Event]:
         """Let what a command answered be answered again."""

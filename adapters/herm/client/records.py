@@ -93,20 +93,18 @@ class Foreign:
 
 @dataclasses.dataclass(slots=True)
 class Given:
-    """The answer of a request, by a command of ours or by somebody else; `answer` as JSON of `size`
-    bytes, None where it was too long to remember."""
+    """The answer of a request, by a command of ours or by somebody else; `answer` as JSON."""
 
     command_id: str | None
     outcome: ev.InteractionOutcome
     scope: Literal["once", "session", "always"] | None
-    answer: dict[str, Any] | None
-    size: int = 0
+    answer: dict[str, Any]
 
 
 @dataclasses.dataclass(slots=True)
 class OpenRequest:
     """Something that is asked; `native` is the backend's name of it, `envelope` the id of what
-    showed it, `labels` are those of its options, `size` is the weight of what is asked."""
+    showed it, `labels` are those of its options."""
 
     native: str
     kind: ev.InteractionKind
@@ -114,7 +112,6 @@ class OpenRequest:
     envelope: str | None = None
     answer: Given | None = None
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
-    size: int = 0
 
 
 @dataclasses.dataclass(slots=True)

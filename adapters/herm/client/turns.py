@@ -177,12 +177,8 @@ class Turns:
     def _waits(self, seen: Seen, reason: dict[str, Any]) -> list[ev.Event]:
         s, asks = self._s, self._asks
         ids = reason.get("event_ids")
-        told = list(filter(name_of, ids)) if isinstance(ids, list) else []
-        names = list(dict.fromkeys(told))
+        names = list(dict.fromkeys(filter(name_of, ids))) if isinstance(ids, list) else []
         out: list[ev.Event] = []
-        if len(names) > ev.MOST_OPEN:
-            names = names[: ev.MOST_OPEN]
-            out += asks.too_many(f"a pause names {len(told)} requests")
         if s.turn is None:
             out += self.begin(seen.native, synthetic=True)
         out += self._texts.close("complete", seen.native)

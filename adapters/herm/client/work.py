@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from adapters import events as ev
-from adapters.errors import CODE_LIMIT, cut
+from adapters.errors import cut
 from adapters.herm import wire
 from adapters.herm.client.asks import Asks
 from adapters.herm.client.contents import block_of, output_of, server_of
@@ -75,9 +75,6 @@ class Work:
         out = self._begun(seen)
         tool = name_in(payload, "tool") or "unknown"
         call = _call(seen, tool)
-        if not self._has_room(call):
-            what = f"call `{cut(call_id, CODE_LIMIT)}` is one too many"
-            return out + self._asks.too_many(what, ev.MOST_CALLS)
         mcp = seen.type == "agent.mcp_tool_use"
         custom = seen.type == "agent.custom_tool_use"
         used = _USE_KEYS | {"status"} if payload.get("status") == "running" else _USE_KEYS
@@ -105,13 +102,6 @@ class Work:
         elif asks:
             out += self._asks.permission(call_id, call, seen.native)[1]
         return out
-
-    def _has_room(self, call: OpenCall) -> bool:
-        calls = self._s.calls
-        if len(calls) >= ev.MOST_CALLS:
-            return False
-        taken = sum([one.size for one in calls.values()])
-        return not taken or taken + call.size <= ev.CALLS_BYTES
 
     def _remembered(self, call: OpenCall) -> OpenCall:
         """Return a call as it is remembered: where there is no room for its input, it is not shown
@@ -175,11 +165,7 @@ class Work:
         out = self._begun(seen)
         choices = payload.get("choices")
         labels = [c for c in choices if isinstance(c, str)] if isinstance(choices, list) else []
-        if len(labels) > ev.MOST_OPEN:
-            # Words of one's own can still say the others.
-            out += self._asks.too_many(f"a question has {len(labels)} choices")
-        labels = list(dict.fromkeys(labels[: ev.MOST_OPEN]))
-        options = tuple(ev.Option(id=label, label=label) for label in labels)
+        options = tuple(ev.Option(id=label, label=label) for label in dict.fromkeys(labels))
         # An answer is any string (section 3.2), so words of one's own are taken beside choices.
         _, asked = self._asks.ask(
             self._request_id(seen),
@@ -266,9 +252,6 @@ class Work:
             thread = f"thread-{s.unnamed_threads}"
         if thread in s.threads or thread in s.ended_threads:
             return thread, []
-        if len(s.threads) >= ev.MOST_CHILDREN:
-            what = f"child `{cut(thread, CODE_LIMIT)}` is one too many"
-            return thread, self._asks.too_many(what, ev.MOST_CHILDREN)
         s.threads.append(thread)
         return thread, [
             ev.ThreadStarted(
