@@ -8,10 +8,10 @@ is tested as a table: state, what is heard, what follows.
 
 | part | its job | who uses it |
 |---|---|---|
-| `ledger` | what was sent to the backend, until the log knows its fate and its receipt | all |
+| `ledger` | what was sent to the backend, until its fate and its receipt are known | Engine, eve |
 | `doubts` | inputs whose answer was lost, until a list tells what became of them | Engine, Herm |
 | `silence` | the same without a list: until the stream was silent for long enough | eve |
-| `asks` | open interactions, and what was answered to them | all |
+| `asks` | open interactions, and what was answered to them | Engine, eve |
 | `held` | tool calls that wait until their permission is known | Engine, eve |
 | `again` | what was refused for now, or waits for something else, and when it is sent | Herm, eve |
 
@@ -32,9 +32,9 @@ from a codec's rooms.
 is no field (`Doubts.looking`), or is handed in. A changed field is a new version of every state
 that holds the part.
 
-**What a dialect keeps beside a part.** Indexes, and bounds over several instances of a part: an eve
-holds calls in each of its threads, and finds open requests by thread and by call (`holding` and
-`asks` in its client). What is in such an index or sum, its room changes with the part.
+**What a dialect keeps beside a part.** Indexes: an eve holds calls in each of its threads, and
+finds open requests by thread and by call (`holding` and `asks` in its client). What is in such an
+index, its room changes with the part.
 
 **What of eve is in no part.** Its stops (`stopping`, a table of its own), and the times of threads,
 which are a heap: there are thousands of children, and `soonest` of all would be asked with every
