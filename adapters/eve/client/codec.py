@@ -251,12 +251,8 @@ class EveClient(ClientCodec):
         return self._kept.changed(self._state) or self._s.token != self._stored_token
 
     def _state(self) -> bytes:
-        """Return the state without the token, which changes with the state."""
-        token, self._s.token = self._s.token, None
-        try:
-            return ev.format_state(self._s)
-        finally:
-            self._s.token = token
+        """Return the state without the token, which is stored beside it."""
+        return ev.format_state(dataclasses.replace(self._s, token=None))
 
     @classmethod
     def upgrade(cls, version: int, state: Any) -> Any:
