@@ -55,21 +55,11 @@ class Command(Model, Stored):
     """What all commands have: `options` are the extras of the frontend's own dialect."""
 
     TYPE: ClassVar[str]
-    state_version: ClassVar[int] = 2
     KIND: ClassVar[InputKind] = "control"
 
     type: str
     thread_id: str | None = None
     options: JsonObject | None = None
-
-    @classmethod
-    def upgrade(cls, version: int, state: Any) -> Any:
-        match version:
-            case 1:
-                # Version 2 has messages that say what is answered beside them.
-                return state
-            case _:
-                return super().upgrade(version, state)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -8,7 +8,6 @@ from adapters.engine.client import EngineClient
 from adapters.engine.server import EngineEncoder
 from adapters.eve import routes as eve
 from adapters.eve.client import EveClient
-from adapters.eve.older import EveEncoder1
 from adapters.eve.server import EveEncoder
 from adapters.faces import Face
 from adapters.herm import routes as herm
@@ -19,13 +18,7 @@ DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
         Dialect("herm", encoder=HermEncoder, client=HermClient, face=herm.FACE),
-        Dialect(
-            "eve",
-            encoder=EveEncoder,
-            older={1: EveEncoder1},
-            client=EveClient,
-            face=eve.FACE,
-        ),
+        Dialect("eve", encoder=EveEncoder, client=EveClient, face=eve.FACE),
         Dialect("engine", encoder=EngineEncoder, client=EngineClient, face=engine.FACE),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),

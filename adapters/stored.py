@@ -2,8 +2,7 @@
 
 A kind of stored value is a class below `Stored`. It writes its `state_version`; `upgrade` brings a
 value of one version to the next one, and `upgraded` chains these steps. A later version than the
-known one is refused, and what is stored stays as it is for the release that wrote it. What carries
-no version, as nothing did at first, is of version 1.
+known one is refused, and what is stored stays as it is for the release that wrote it.
 
 | stored | its class | where its version is |
 |---|---|---|
@@ -37,7 +36,7 @@ from typing import Any, ClassVar, TypeVar, cast, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from adapters.errors import DragomanError, ErrorCode
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.jsonvalue import format_json, parse_json
 
 __all__ = [
     "VERSION",
@@ -46,7 +45,6 @@ __all__ = [
     "StoredByNewer",
     "Unfit",
     "adapter_of",
-    "completed",
     "fill",
     "mark",
     "newest",
@@ -128,24 +126,16 @@ def mark(version: int) -> bytes:
 
 
 def read(kind: type[Stored], what: str, stored: bytes) -> Any:
-    """Return the JSON value behind a mark, upgraded. What has no mark is of version 1, and is given
-    to the first step as bytes where it is no JSON.
+    """Return the JSON value behind a mark, upgraded.
 
     Raises:
         StoredByNewer: its version is not known yet.
         ValueError: it is nothing that was stored.
     """
     found = _MARK.match(stored)
-    if found is not None:
-        value: Any = parse_json(stored[found.end() :])
-        return upgraded(kind, what, int(found[1]), value)
-    try:
-        value = parse_json(stored)
-    except JsonError:
-        if kind.state_version == 1:
-            raise
-        value = stored
-    return upgraded(kind, what, 1, value)
+    if found is None:
+        raise Unfit(f"{what} has no version")
+    return upgraded(kind, what, int(found[1]), parse_json(stored[found.end() :]))
 
 
 def take_version(kind: type[Stored], what: str, value: dict[str, Any]) -> dict[str, Any]:
@@ -192,22 +182,6 @@ def fill(record: type[T], value: Any) -> T:
         place = min(misread)
     # Not inside of the `except`: the error quotes what it found.
     raise Unfit(f"`{record.__name__}.{place}` is of another type")
-
-
-def completed(record: type[T], value: Any) -> dict[str, Any]:
-    """Return what was stored of a record with the fields that it lacks, also in records inside of
-    it: for a step that leads on from a version which left some out.
-
-    Raises:
-        Unfit: one of the fields is of another type.
-    """
-    try:
-        adapter = adapter_of(cast(Any, record))
-        whole: dict[str, Any] = adapter.dump_python(adapter.validate_python(value), mode="json")
-        return whole
-    except ValidationError:
-        pass
-    raise Unfit(f"`{record.__name__}` has fields of another type")
 
 
 @functools.cache

@@ -29,7 +29,6 @@ from adapters.stored import (
     Stored,
     StoredByNewer,
     Unfit,
-    completed,
     fill,
     mark,
     newest,
@@ -41,12 +40,10 @@ REPOSITORY = Path(__file__).parents[1]
 
 SHAPES = {
     ("events", 1): 1821034070,
-    ("commands", 1): 1562586581,
-    ("commands", 2): 1758319856,
-    ("engine", 1): 3726730192,
-    ("engine", 2): 4181856874,
-    ("eve", 2): 536882544,
-    ("herm", 2): 747083608,
+    ("commands", 1): 3384407361,
+    ("engine", 1): 4181856874,
+    ("eve", 1): 536882544,
+    ("herm", 1): 747083608,
 }
 """What each version has stored. A line stays for as long as its version: add one for the next."""
 
@@ -142,7 +139,7 @@ class Kind(Stored):
         cls.steps.append(version)
         match version:
             case 1:
-                return state.decode().split(",")
+                return state.split(",")
             case 2:
                 return {"parts": state}
             case _:
@@ -151,18 +148,17 @@ class Kind(Stored):
 
 def test_a_value_is_upgraded_one_version_at_a_time() -> None:
     Kind.steps.clear()
-    assert read(Kind, "a kind", b"a,b") == {"parts": ["a", "b"]}
+    assert read(Kind, "a kind", b'v1 "a,b"') == {"parts": ["a", "b"]}
     assert Kind.steps == [1, 2]
     assert read(Kind, "a kind", mark(2) + b'["a"]') == {"parts": ["a"]}
     assert read(Kind, "a kind", mark(3) + b'{"parts":[]}') == {"parts": []}
     assert Kind.steps == [1, 2, 2]
 
 
-def test_what_has_no_mark_is_of_version_1() -> None:
-    assert read(Stored, "a thing", b'{"a":1}') == {"a": 1}
+def test_what_has_no_mark_is_refused() -> None:
     assert read(Stored, "a thing", b'v1 {"a":1}') == {"a": 1}
-    with pytest.raises(ValueError, match="byte 0"):
-        read(Stored, "a thing", b"a,b")
+    with pytest.raises(Unfit, match="a thing has no version"):
+        read(Stored, "a thing", b'{"a":1}')
     with pytest.raises(ValueError, match="byte"):
         read(Kind, "a kind", mark(3) + b"a,b")
 
@@ -187,7 +183,7 @@ def test_a_step_that_is_missing_is_named() -> None:
         state_version: ClassVar[int] = 2
 
     with pytest.raises(Unfit, match="nothing leads on from version 1"):
-        read(Gap, "a thing", b"{}")
+        read(Gap, "a thing", b"v1 {}")
 
 
 # Records.
@@ -223,7 +219,6 @@ def test_a_record_with_records_and_events_in_it_is_filled_but_for_what_is_not_st
     # Of an event, an earlier version may have had other members.
     value["events"] = [{"type": "gap", "thread_id": ev.MAIN, "reason": "r"}]
     assert fill(Whole, value) == Whole(Part("n"), [GAP])
-    assert completed(Whole, {"part": {"name": "n"}}) == {"part": PART, "events": []}
 
 
 @pytest.mark.parametrize(
@@ -291,7 +286,7 @@ def test_a_position_has_the_state_only_where_it_is_not_that_of_the_snapshot() ->
 
 def test_what_was_kept_is_compared_with_what_follows() -> None:
     kept = Kept(Stored, "a thing")
-    first, later = kept.restore(b'v1 [1,"one","more"]', b"[2]")
+    first, later = kept.restore(b'v1 [1,"one","more"]', b"v1 [2]")
     assert newest(first, later) == [2, "one", "more"]
     assert kept.position(b"2", lambda: b'"one"') == b"v1 [2]"
     kept.touched = True
@@ -299,7 +294,7 @@ def test_what_was_kept_is_compared_with_what_follows() -> None:
     assert newest(*kept.restore(b'v1 [1,"one"]', b'v1 [2,"two"]')) == [2, "two"]
     assert newest(*kept.restore(None, None)) == []
     with pytest.raises(Unfit, match="a thing is no list"):
-        kept.restore(b"{}", None)
+        kept.restore(b"v1 {}", None)
 
 
 @pytest.mark.parametrize("dialect", [n for n, known in DIALECTS.items() if known.client])
@@ -379,7 +374,8 @@ def test_a_command_says_its_version_and_one_without_is_of_version_1(
     command = SendMessage(content=(ev.Text(text="a"),), policy="queue", thread_id="main")
     known = Command.state_version
     old = json.loads(encode_command(command))
-    assert old.pop("v") == known
+    assert known == 1
+    assert "v" not in old
     assert decode_command(dict(old)) == command
     old["line"] = old.pop("thread_id")
     raised(monkeypatch, commands, Command)

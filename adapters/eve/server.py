@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import orjson
 
@@ -168,10 +168,8 @@ class EveEncoder(Encoder):
     `token_rotation`."""
 
     dialect = wire.DIALECT
-    version = 2
+    version = 1
     shape = shape_of(1, _State)
-    asks_again: ClassVar[bool] = True
-    """Whether a request whose answer came to nothing is shown once more: from version 2 on."""
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
@@ -1058,7 +1056,7 @@ class EveEncoder(Encoder):
         if event.state == "released":
             self._s.pause_follows = True
         request = self._s.requests.get(event.request_id)
-        if not self.asks_again or event.state != "released" or not request or "data" not in request:
+        if event.state != "released" or not request or "data" not in request:
             return
         data = request["data"]
         (asked,) = data["requests"]
@@ -1451,8 +1449,8 @@ _HANDLERS: dict[str, str] = {
     for type_ in ev.EVENT_TYPES
     if hasattr(EveEncoder, "_" + type_.replace(".", "_"))
 }
-"""Type of an event -> the method that shows it; by name, since older versions have some of their
-own."""
+"""Type of an event -> the method that shows it; by name, since older versions may have some of
+their own."""
 
 _BEFORE_THE_TURN = frozenset(
     {"input.accepted", "input.settled", "message.received", "guidance.received"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
 import pytest
 
 from adapters import events as ev
@@ -302,42 +301,3 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
         before = indexes(wire)
         wire.codec._index()
         assert indexes(wire) == before
-
-
-def test_what_version_1_stored_without_limits_is_read_within_them(wire: Wire) -> None:
-    child(wire, 0)
-    use(wire, "call-1")
-    wire.in_turn("input.requested", 0, requests=[request("r1")])
-    place, state, *_ = orjson.loads(wire.codec.snapshot().partition(b" ")[2])
-    for line in state["lines"].values():
-        for name in ("names", "aside", "heard_at"):
-            del line[name]
-        held = line["held"]
-        line |= {"held": held["events"], "held_at": held["since"]}
-        line |= {"text": False, "reasoning": False, "blocks": 0}
-        line["unrelayed"] = ["asked"]
-        line["said"] = [["turn_0", f"m{number}"] for number in range(SAID_MOST + 1)]
-        for call in line["calls"].values():
-            del call["returned"]
-            call["permission"] = None if held["undecided"] else "allow"
-    state["requests"], state["answers"] = state["asks"]["open"], {}
-    state["doubtful"] = {}
-    state["pending"] = list(state["ledger"]["open"].values())
-    for item in state["pending"]:
-        item["settled"] = item.pop("taken")
-    for name in ("returned", "asks", "stop"):
-        del state[name]
-    for asked in state["requests"].values():
-        del asked["given"]
-        asked["thread"], asked["call"] = asked.pop("thread_id"), asked.pop("call_id")
-    state["resolved"] = [f"r{number}" for number in range(RECENT_IDS + 1)]
-    counts = {thread: known[0] for thread, known in place[1].items()}
-    codec = EveClient({})
-    codec.restore(orjson.dumps({"f": place[0], "n": counts, "s": state}), None)
-    s = codec._s
-    assert {len(line.said) for line in s.lines.values()} == {SAID_MOST}
-    assert len(s.resolved) == RECENT_IDS
-    assert s.lines["wrun_c0"].names == ["call:c0"]
-    codec.feed(wire.main, b'{"type":"turn.completed","data":{"turnId":"turn_0"}}', wire.now)
-    codec.feed(wire.main, b'{"type":"session.waiting","data":{}}', wire.now)
-    assert not s.lines[ev.MAIN].calls

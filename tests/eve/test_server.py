@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from adapters import events as ev
 from adapters.base import EncoderContext, Frame
-from adapters.eve.older import EveEncoder1
 from adapters.eve.requests import webhook_token
 from adapters.eve.server import DELIVERIES_MOST, EveEncoder
 from adapters.normalizer import Normalizer
@@ -330,29 +329,6 @@ def test_an_approval_without_a_call_of_its_own_is_told_as_it_was_resolved() -> N
     (data,) = (record["data"] for record in found if record["type"] == "input.resolved")
     assert data["resolutions"][0]["outcome"] == "approved"
     assert "response" not in data["resolutions"][0]
-
-
-def test_a_session_that_was_first_read_in_version_1_keeps_its_plan() -> None:
-    def shown(make: type[EveEncoder], form: Form, raw: Iterable[ev.Event]) -> list[str]:
-        context = EncoderContext("dgs_1", b"s" * 32, settings={"form": form})
-        return [json.loads(frame.data)["type"] for frame in frames(make(context), entries(raw))]
-
-    approved = shown(EveEncoder1, "all", APPROVAL)
-    at = approved.index("input.resolved")
-    assert approved[at : at + 3] == ["input.resolved", "turn.started", "action.result"]
-    stopped = [*HELD, STOP, *resolved(outcome="cancelled")[:1], ended("interrupted")]
-    for form in FORMS:
-        empty = [] if form == "newest" else ["turn.started"]
-        assert shown(EveEncoder1, form, stopped)[-2 - len(empty) :] == [
-            *empty,
-            "turn.cancelled",
-            BOUNDARY,
-        ]
-    left = shown(EveEncoder1, "all", [*HELD, *resolved(), ended("interrupted")])
-    assert "action.result" not in left
-    meanwhile = [*HELD, accepted("c2"), REFUSED]
-    assert shown(EveEncoder1, "newest", meanwhile)[-1:] == ["turn.waiting"]
-    assert shown(EveEncoder1, "newest", meanwhile) == shown(EveEncoder1, "newest", HELD)
 
 
 def test_an_approval_holds_the_turn_in_the_newest_form() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from adapters.herm.client.codec import RUNNING_PATIENCE_MS
 from adapters.herm.client.contents import MOST_BLOCKS, output_of
 from adapters.herm.client.inputs import BUSY_RETRY_MS
 from adapters.herm.client.numbers import HOLES
-from adapters.herm.client.older import place_and_state
-from adapters.herm.client.records import KEPT, KEPT_BYTES, State
+from adapters.herm.client.records import KEPT, KEPT_BYTES
 from adapters.jsonvalue import MOST_NAME
 from adapters.normalizer import Rule
 from proxy.matrix import mapping_of
@@ -732,14 +730,6 @@ def test_what_is_refused_is_not_looked_for_any_more(driver: Driver) -> None:
     driver.answer(call, 422, {"error": {"code": "no", "message": "No."}})
     assert driver.of(ev.InputSettled)[-1].outcome == "refused"
     assert [item.command_id for item in driver.codec._s.sent] == []
-
-
-def test_a_snapshot_of_version_1_without_a_position_begins_at_nothing() -> None:
-    stored = asdict(State()) | {"listed": [], "blocks": {}, "texts": {}}
-    stored["doubts"] = stored["doubts"]["open"]
-    place, state = place_and_state(stored)
-    assert place == [0, 0, 0, "", [], {}, {}]
-    assert state["doubts"] == {"open": {}}
 
 
 def test_a_payload_id_that_comes_again_is_another_request(driver: Driver) -> None:

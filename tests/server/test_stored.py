@@ -51,7 +51,7 @@ UNREADABLE: dict[str, tuple[str, Change, str]] = {
     ),
     "a later version of a command": (
         "commands.body",
-        replaced(b'{"v":%d,' % Command.state_version, b'{"v":99,'),
+        replaced(b"{", b'{"v":99,'),
         f"a command has version 99, and this Dragoman knows versions up to {Command.state_version}",
     ),
     "a field with another name": (
@@ -242,6 +242,6 @@ async def test_a_session_shown_by_a_later_encoder_is_refused_in_that_dialect_onl
     url = f"/as/eve/to/{BACKEND}/eve/v1/session/{name}/stream?follow=0"
     status, body = await ask(running, "GET", url)
     assert status == 409, body
-    assert "version 99 of `eve`, and this Dragoman knows versions up to 2" in json.dumps(body)
+    assert "version 99 of `eve`, and this Dragoman knows versions up to 1" in json.dumps(body)
     assert "run the release that wrote it, or a later one" in json.dumps(body)
     assert (await ask(running, "GET", f"/as/herm/to/{BACKEND}/v1/sessions/{name}"))[0] == 200

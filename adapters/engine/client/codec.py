@@ -16,7 +16,7 @@ from adapters.engine import wire
 from adapters.engine.alignment import Decision, Known, Reached, mark_of, mark_of_text
 from adapters.engine.client import asking, ending, frames, posts, replies, turns
 from adapters.engine.client.reading import Reading, known_of
-from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of, upgrade_1
+from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, parse_json
@@ -31,7 +31,6 @@ class EngineClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "sse"
-    state_version = 2
     records = RECORDS
     filled = (State, Block)
 
@@ -226,14 +225,6 @@ class EngineClient(ClientCodec):
     @property
     def changed(self) -> bool:
         return self._kept.changed(self._s.dump)
-
-    @classmethod
-    def upgrade(cls, version: int, state: Any) -> Any:
-        if version != 1:
-            return super().upgrade(version, state)
-        # A position has its place alone.
-        place, *states = state
-        return [place, *map(upgrade_1, states)]
 
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         if stored := newest(*self._kept.restore(snapshot, position)):

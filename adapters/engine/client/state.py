@@ -7,7 +7,6 @@ are the place that `adapters.stored.Kept` speaks of.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
 from adapters import events as ev
@@ -18,7 +17,7 @@ from adapters.driving.ledger import Input, Ledger
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
 from adapters.engine.alignment import Reached, Trail
-from adapters.stored import adapter_of, completed
+from adapters.stored import adapter_of
 
 END_HOLD_MS = 2_000
 """How long a failed turn waits for the second of its two ends (design section 3; page 9.3)."""
@@ -141,58 +140,3 @@ def native_of(name: str, payload: dict[str, Any], frame: int) -> ev.NativeRef:
     return ev.NativeRef(
         dialect=wire.DIALECT, type=name, at=at if isinstance(at, str) else None, frame=frame
     )
-
-
-# The form of version 1, which had no parts.
-
-
-def upgrade_1(old: dict[str, Any]) -> dict[str, Any]:
-    """Return a state of version 1 as one of version 2."""
-    same = ("turn", "last_turn", "turns", "step", "steps", "calls_in_step", "messages")
-    held, ending = old["held"], old["ending"]
-    new = {
-        **{name: old[name] for name in same},
-        "ending": None if ending is None else {**ending, "at": old["ending_at"]},
-        "calls": old["open_calls"],
-        "unnamed_calls": old["unnamed_calls"],
-        "unnamed_asks": old["interactions"],
-        "ledger": {"open": {found["command_id"]: found for found in _inputs_1(old)}},
-        "doubts": {"open": old["doubts"]},
-        "asks": {"open": {} if old["interaction"] is None else {old["interaction"]: _ask_1(old)}},
-        "held": {
-            "events": held,
-            "undecided": [event["call_id"] for event in held if event["type"] == "tool.called"],
-            "since": old["held_at"],
-        },
-    }
-    return completed(State, new)
-
-
-def _inputs_1(old: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Return what was sent and is not settled, or owes its receipt."""
-    if (message := old["pending"]) is not None:
-        yield {
-            "command_id": message["command_id"],
-            "kind": "message",
-            "content": message["content"],
-            "taken": message["settled"],
-        }
-    for command_id in old["doubts"]:
-        yield {"command_id": command_id, "kind": "answer"}
-    answer = None if old["interaction"] is None else old["answer"]
-    if answer is not None and not answer["settled"]:
-        kind = "interrupt" if answer.get("interrupt") else "answer"
-        yield {"command_id": answer["command_id"], "kind": kind}
-
-
-def _ask_1(old: dict[str, Any]) -> dict[str, Any]:
-    answer, given = old["answer"], None
-    if answer is not None:
-        given = {
-            "command_id": answer["command_id"],
-            "outcome": answer["outcome"],
-            "answer": answer.get("answer"),
-            "scope": "once" if answer["outcome"] == "approved" else None,
-            "claims": not answer.get("interrupt", False),
-        }
-    return {"kind": old["interaction_kind"], "call_id": old["interaction_call"], "given": given}

@@ -28,7 +28,7 @@ holds it:
 * `holding`: calls whose permission is not known; `asks`: open requests and their answers;
 * `members`: threads; `places`: how far each was read; `dues`: when one is due; `posts`: requests;
 * `server`: which eve it is, and what it can do;
-* `reports`, `contents`, `values`: events and wire objects; `older`: what earlier releases stored;
+* `reports`, `contents`, `values`: events and wire objects;
 * `records`: what is stored, typed. The rooms share it.
 """
 

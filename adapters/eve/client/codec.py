@@ -32,7 +32,6 @@ from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members
 from adapters.eve.client.messages import Messages
-from adapters.eve.client.older import place_and_state
 from adapters.eve.client.places import Places, block_id, message_id
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.reading import Reading
@@ -71,7 +70,6 @@ class EveClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "ndjson"
-    state_version = 2
     records = RECORDS
     filled = (Place, State)
 
@@ -253,14 +251,6 @@ class EveClient(ClientCodec):
     def _state(self) -> bytes:
         """Return the state without the token, which is stored beside it."""
         return ev.format_state(dataclasses.replace(self._s, token=None))
-
-    @classmethod
-    def upgrade(cls, version: int, state: Any) -> Any:
-        match version:
-            case 1:
-                return place_and_state(state)
-            case _:
-                return super().upgrade(version, state)
 
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         s, at = self._s, self._places

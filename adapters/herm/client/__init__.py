@@ -11,7 +11,6 @@ Each room has one job, and knows of the others only those above it in this list:
 * `turns`: begin, pause, end.
 * `work`: what the agent shows: text, tools, questions, threads.
 * `catching_up`: the list beside the stream. `reading`: from frames and lists to the rooms above.
-* `older`: what earlier releases stored.
 * `codec`: the contract; it alone knows all of them, and hands on what concerns several.
 
 Rooms call down this list, never up or in a circle. A strict rule, that no room calls another, was

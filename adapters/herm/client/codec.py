@@ -29,7 +29,6 @@ from adapters.herm.client.catching_up import CatchingUp
 from adapters.herm.client.doubts import InDoubt
 from adapters.herm.client.inputs import Inputs, expected
 from adapters.herm.client.numbers import Numbers
-from adapters.herm.client.older import place_and_state
 from adapters.herm.client.reading import Reading
 from adapters.herm.client.records import RECORDS, First, Place, State, become
 from adapters.herm.client.sessions import Sessions
@@ -62,7 +61,6 @@ class HermClient(ClientCodec):
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "sse"
     abilities: Mapping[str, Ability] = ABILITIES
-    state_version = 2
     records = RECORDS
     filled = (Place, State)
 
@@ -370,14 +368,6 @@ class HermClient(ClientCodec):
     @property
     def changed(self) -> bool:
         return self._kept.changed(self._state)
-
-    @classmethod
-    def upgrade(cls, version: int, state: Any) -> Any:
-        match version:
-            case 1:
-                return place_and_state(state)
-            case _:
-                return super().upgrade(version, state)
 
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
         first, later = self._kept.restore(snapshot, position)

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
-from adapters.base import EncoderContext, Frame
-from adapters.eve.older import EveEncoder1
+from adapters.base import EncoderContext
 from adapters.eve.server import EveEncoder
 from adapters.events import MAIN, Entry
 from adapters.jsonvalue import parse_json
-from adapters.registry import DIALECTS
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.eve_client import EveClient, EveSession, Form
@@ -116,20 +114,3 @@ def test_what_is_asked_again_inside_of_a_turn_is_of_that_turn() -> None:
     values: list[Any] = [parse_json(frame.data) for frame in frames]
     assert [value["type"] for value in values] == ["input.resolved", "input.requested"]
     assert {value["data"]["turnId"] for value in values} == {"turn_1"}
-
-
-def types(frames: list[Frame]) -> list[Any]:
-    values: list[Any] = [parse_json(frame.data) for frame in frames]
-    return [value["type"] for value in values]
-
-
-def test_a_session_that_version_1_has_shown_keeps_its_records() -> None:
-    context = EncoderContext("s", b"secret", settings={"form": "all"})
-    assert DIALECTS["eve"].older[1] is EveEncoder1
-    told = {}
-    for make in (EveEncoder1, EveEncoder):
-        encoder = make(context)
-        told[make] = [types(encoder.feed(entry)) for entry in entries()]
-    pause = ["turn.started", "turn.completed", "session.waiting"]
-    assert told[EveEncoder1][-3:] == [[], [], pause]
-    assert told[EveEncoder][-3:] == [[], ["input.resolved", "input.requested"], pause]
