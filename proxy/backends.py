@@ -180,26 +180,3 @@ class Backends:
                 )
         now = [BackendRow(one.name, one.dialect, one.url) for one in self._settings.backends]
         await journal.keep_backends(now)
-
-    async def name_old_sessions(self, journal: Journal) -> None:
-        """Name the sessions whose names at an Engine earlier versions computed whenever they loaded
-        one: as those would have done now, and for ever.
-
-        Raises:
-            JournalError: it could not be stored.
-        """
-        for backend in self._settings.backends:
-            if backend.dialect != ENGINE:
-                continue
-            keys = [
-                key
-                for key in self._settings.keys
-                if key.backends is None or backend.name in key.backends
-            ]
-            kind = TASK if len(keys) <= 1 else None
-            for session_id, name in await journal.name_legs(backend.name, kind):
-                _log.warning(
-                    "session `%s` shared the task `%s` of backend `%s` with another one, "
-                    "and has a task of its own now",
-                    *(session_id, name, backend.name),
-                )

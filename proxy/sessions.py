@@ -106,7 +106,6 @@ class Sessions:
             ConfigError: a backend with sessions is of another dialect than it was.
         """
         await self.backends.compare(self.journal)
-        await self.backends.name_old_sessions(self.journal)
         rows = await self._at_work(None)
         if rows:
             self._tasks.start(self._attach(rows), name="attach to backends")

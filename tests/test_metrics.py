@@ -408,7 +408,7 @@ async def test_a_feed_that_lacks_a_frame_is_counted(
             yield chunk
 
     feed._ring_start = feed.encoder.next_cursor = 5
-    log.journal.scan = nothing  # type: ignore[method-assign]
+    log.journal.scan = nothing
     with pytest.raises(JournalUnavailable, match="lacks the frame at cursor 0"):
         await anext(feed.read(0))
     assert counted("dragoman_feed_holes_total") == 1

@@ -16,11 +16,13 @@ import contextlib
 import dataclasses
 import shutil
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+import apsw
 import hypothesis.strategies as st
 import pytest
 from aiohttp import web
@@ -54,8 +56,9 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.hub import entries_of
-from proxy.journal.base import Journal, Write
-from proxy.journal.memory import MemoryJournal
+from proxy.journal._changes import Transaction
+from proxy.journal._writer import Job
+from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits
 from proxy.session import Session, snapshots
@@ -354,14 +357,67 @@ class PlainSessions(Sessions):
 
 # The journals.
 
+T = TypeVar("T")
 
-class Crashing(Journal):
-    """A journal that loses everything after its k-th write, and counts what is being read."""
+
+class Crashing(SqliteJournal):
+    """A journal that loses everything after its k-th write, and counts what is being read. Its
+    index is written early."""
 
     crashed: asyncio.Event
     left: int | None
     confirmed: bool
     busy: int
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, index_rows=5, window_ms=0, synced=False)
+        self.arm(None)
+        self.watched()
+        self.settled = threading.Semaphore(0)
+
+    async def open(self) -> None:
+        """Open it, and let each item be waited for."""
+        await super().open()
+        writer = self._writer
+        assert writer is not None
+        tell = writer._tell
+
+        def counted(callback: Callable[..., None], *arguments: Any) -> None:
+            tell(callback, *arguments)
+            if callback == self._settle:
+                self.settled.release(len(arguments[0]))
+
+        writer._tell = counted  # type: ignore[method-assign]
+
+    # The threads do one thing at a time, and the loop stands meanwhile: so an example is the same
+    # each time.
+
+    async def _job(self, run: Callable[[Transaction], T]) -> T:
+        if self._writer is None or not self._is_open:
+            raise self._refusal()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._writer.put(Job(run, future))
+        self.settled.acquire()
+        return await future
+
+    async def _ask(self, question: Callable[[apsw.Connection], T]) -> T:
+        if not self._is_open:
+            raise self._refusal()
+        connection = self._readers.get()
+        try:
+            return question(connection)
+        finally:
+            self._readers.put(connection)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        yield
+
+    def _store(self, write: Write) -> None:
+        is_open = self._is_open
+        super().submit(write)
+        if is_open:
+            self.settled.acquire()
 
     def arm(self, writes: int | None, *, confirmed: bool = True) -> None:
         """Let that many writes through; nobody hears of the last one unless `confirmed`."""
@@ -398,31 +454,7 @@ class Crashing(Journal):
             if self.left == 0 and not self.confirmed:
                 write.done = None
                 self.crashed.set()
-        super().submit(write)  # type: ignore[safe-super]
-
-
-class CrashingMemory(Crashing, MemoryJournal):
-    """In memory; the object is what a crash leaves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.arm(None)
-        self.watched()
-
-    async def open(self) -> None:
-        """Finish the erasing that a crash cut off, as a journal that outlives its process does."""
-        await super().open()
-        for row in await self.sessions(states=("deleted",)):
-            await self.delete(row.key, at=0)
-
-
-class CrashingSqlite(Crashing, SqliteJournal):
-    """In a file, whose index is written early."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, index_rows=5, window_ms=0)
-        self.arm(None)
-        self.watched()
+        self._store(write)
 
 
 # The model.
@@ -514,13 +546,11 @@ class SessionMachine(RuleBasedStateMachine):
 
     @initialize(dialects=st.lists(st.sampled_from(FACES), min_size=1, max_size=2))
     def begin(self, dialects: list[str]) -> None:
-        self.journal = self.new_journal()
+        self.folder = Path(tempfile.mkdtemp(prefix="sessions-"))
+        self.journal = Crashing(self.folder / "journal.db")
         self.run(self.start())
         for dialect in dialects:
             self.run(self.made(dialect))
-
-    def new_journal(self) -> Crashing:
-        return CrashingMemory()
 
     def teardown(self) -> None:
         try:
@@ -563,7 +593,8 @@ class SessionMachine(RuleBasedStateMachine):
     async def restart(self) -> None:
         await self.look()
         await self.stop()
-        self.journal = self.reopened()
+        assert self.folder is not None
+        self.journal = Crashing(self.folder / "journal.db")
         await self.start()
         for model in self.models:
             # What was stored is what it was.
@@ -571,10 +602,6 @@ class SessionMachine(RuleBasedStateMachine):
             if model.gone is None and not model.leaving:
                 rows, _ = await self.stored(model, 0)
                 assert rows[:known] == model.rows
-
-    def reopened(self) -> Crashing:
-        self.journal.arm(None)
-        return self.journal
 
     async def rest(self) -> None:
         """Let everything run until nothing moves any more, through crashes that come meanwhile."""
@@ -1101,26 +1128,10 @@ class SessionMachine(RuleBasedStateMachine):
                 assert found == [(frame.cursor, frame.data) for frame in due]
 
 
-class SqliteSessionMachine(SessionMachine):
-    """The same on a file, which a restart opens anew."""
-
-    def new_journal(self) -> Crashing:
-        self.folder = Path(tempfile.mkdtemp(prefix="sessions-"))
-        return CrashingSqlite(self.folder / "journal.db")
-
-    def reopened(self) -> Crashing:
-        assert self.folder is not None
-        return CrashingSqlite(self.folder / "journal.db")
-
-
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 SessionMachine.TestCase.settings = settings(
     max_examples=120, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS
 )
-SqliteSessionMachine.TestCase.settings = settings(
-    max_examples=12, stateful_step_count=40, deadline=None, suppress_health_check=_CHECKS
-)
 
-test_sessions_in_memory_are_what_the_model_is = SessionMachine.TestCase
-test_sessions_in_a_file_are_what_the_model_is = SqliteSessionMachine.TestCase
+test_sessions_are_what_the_model_is = SessionMachine.TestCase

@@ -1,6 +1,4 @@
-"""The durable log of canonical events: the contract in `base`, SQLite in `sqlite`, a plain list in
-`memory`.
-"""
+"""The durable log of canonical events: the contract in `base`, SQLite in `sqlite`."""
 
 from __future__ import annotations
 
@@ -20,9 +18,8 @@ def open_journal(
 
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db` or `memory:`.
-        read_only: Read beside a server that writes (SQLite).
-        window_ms: The least time between two commits in milliseconds, None for the journal's own
-            (SQLite).
+        read_only: Read beside a server that writes. Nobody can write a `memory:` of ours.
+        window_ms: The least time between two commits in milliseconds, None for the journal's own.
         frames: Whether source frames are kept.
         frame_limit: Bytes of a source frame that are kept, None for the journal's own.
 
@@ -31,12 +28,12 @@ def open_journal(
     """
     # Imported when asked for: a command that needs no journal does not load a database.
     from proxy.journal._frames import FRAME_LIMIT
+    from proxy.journal.sqlite import WINDOW_MS, SqliteJournal, TemporaryJournal
 
     limit = FRAME_LIMIT if frame_limit is None else frame_limit
+    window = WINDOW_MS if window_ms is None else window_ms
     if url == "memory:":
-        from proxy.journal.memory import MemoryJournal
-
-        return MemoryJournal(frames=frames, frame_limit=limit)
+        return TemporaryJournal(window_ms=window, frames=frames, frame_limit=limit)
     scheme, _, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
         raise ConfigError("journal.url: PostgreSQL is not built yet; use `sqlite:///dragoman.db`")
@@ -46,12 +43,10 @@ def open_journal(
             f"journal.url: `{url}` is none of `sqlite:///relative.db`, `sqlite:////absolute.db`, "
             "`memory:`"
         )
-    from proxy.journal.sqlite import WINDOW_MS, SqliteJournal
-
     return SqliteJournal(
         path,
         read_only=read_only,
-        window_ms=WINDOW_MS if window_ms is None else window_ms,
+        window_ms=window,
         frames=frames,
         frame_limit=limit,
     )

@@ -314,38 +314,6 @@ def take_aliases(
     )
 
 
-def name_legs(connection: apsw.Connection, backend: str, kind: str | None) -> list[tuple[str, str]]:
-    """Give the legs of a backend that have no native id one, and return the sessions that do not
-    have the name that was wanted for them, and that name.
-    """
-    unnamed = cast(
-        "list[tuple[int, int, str, str | None]]",
-        connection.execute(
-            "SELECT key, number, id, (SELECT name FROM aliases"
-            "  WHERE aliases.session = key AND kind = ? ORDER BY name LIMIT 1)"
-            " FROM legs JOIN sessions ON key = session"
-            " WHERE backend = ? AND native_id IS NULL ORDER BY erased_at IS NOT NULL, key, number",
-            (kind, backend),
-        ).fetchall(),
-    )
-    if not unnamed:
-        return []
-    names = connection.execute(
-        "SELECT native_id FROM legs WHERE backend = ? AND native_id IS NOT NULL", (backend,)
-    )
-    taken = {name for (name,) in names}
-    named: list[tuple[str, int, int]] = []
-    others: list[tuple[str, str]] = []
-    for key, number, id, wanted in unnamed:
-        name = id if wanted is None or wanted in taken else wanted
-        if wanted is not None and wanted != name:
-            others.append((id, wanted))
-        taken.add(name)
-        named.append((name, key, number))
-    connection.executemany("UPDATE legs SET native_id = ? WHERE session = ? AND number = ?", named)
-    return others
-
-
 def keep_backends(connection: apsw.Connection, backends: Sequence[BackendRow]) -> None:
     """Keep what backends are; a start that changes nothing needs no room on the disk."""
     connection.executemany(

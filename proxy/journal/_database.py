@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import importlib.resources
-import logging
 import os
 from pathlib import Path
 
@@ -18,13 +17,8 @@ from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable, Seque
 APPLICATION_ID = 0x4452474D
 """`DRGM`: tells a journal from any other SQLite file."""
 
-VACUUM_SINCE = 2
-"""The schema whose files can give space back (`auto_vacuum`); an older file is rewritten once."""
-
 BUSY_TIMEOUT_MS = 5000
 """How long a statement waits for a lock that a foreign tool holds on the file."""
-
-_log = logging.getLogger(__name__)
 
 
 def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
@@ -93,9 +87,9 @@ class WriterLock:
             self._fd = None
 
 
-def connect_writer(path: Path) -> apsw.Connection:
+def connect_writer(path: Path, *, synced: bool = True) -> apsw.Connection:
     """Return the one writing connection, the file made for our user only and its schema brought up
-    to date.
+    to date. Without `synced` a commit does not wait for the disk.
 
     Raises:
         JournalUnavailable: the file cannot be opened or written.
@@ -110,10 +104,11 @@ def connect_writer(path: Path) -> apsw.Connection:
             str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        if _check_version(connection, path) < VACUUM_SINCE:
-            _make_able_to_shrink(connection, path)
+        _check_version(connection, path)
+        # Of a new file only: SQLite keeps account of free pages, so that it can give them back.
+        connection.pragma("auto_vacuum", 2)
         connection.pragma("journal_mode", "WAL")
-        connection.pragma("synchronous", "FULL")
+        connection.pragma("synchronous", "FULL" if synced else "OFF")
         connection.pragma("secure_delete", "ON")
         _migrate(connection)
     except (apsw.Error, OSError) as error:
@@ -153,22 +148,6 @@ def connect_reader(path: Path) -> apsw.Connection:
             connection.close(True)
         raise
     return connection
-
-
-def _make_able_to_shrink(connection: apsw.Connection, path: Path) -> None:
-    """Let SQLite keep account of free pages, so that they can be given back a few at a time.
-
-    A file that has tables is rewritten for it, which takes its size again on the disk: without that
-    room it stays as it is, and deleted space is used again but not given back.
-    """
-    connection.pragma("auto_vacuum", 2)
-    if connection.execute("SELECT count(*) FROM sqlite_schema").get == 0:
-        return
-    _log.info("the journal `%s` is rewritten once, so that it can give space back", path)
-    try:
-        connection.execute("VACUUM")
-    except (apsw.FullError, apsw.BusyError) as error:
-        _log.warning("the journal `%s` keeps its size: %s", path, error)
 
 
 def _migrations() -> list[str]:

@@ -178,6 +178,7 @@ class Writer:
         window_ms: float,
         index_rows: int,
         index_seconds: float,
+        synced: bool = True,
     ) -> None:
         self.tails: dict[int, Tail] = {}
         self.stored = 0
@@ -188,6 +189,7 @@ class Writer:
         self._stopped: asyncio.Future[None]
         self._connection: apsw.Connection
         self._settled = settled
+        self._synced = synced
         self._window = window_ms / 1000
         self._index_rows = index_rows
         self._index_seconds = index_seconds
@@ -247,7 +249,7 @@ class Writer:
     def _run(self, started: asyncio.Future[None]) -> None:
         try:
             self._lock.acquire()
-            self._connection = connect_writer(self._path)
+            self._connection = connect_writer(self._path, synced=self._synced)
         except JournalError as error:
             self._lock.release()
             self._resolve(started, error)
@@ -708,7 +710,6 @@ class Writer:
             self._vacuum_due = time.monotonic() + VACUUM_SECONDS
             if connection.pragma("freelist_count") < free:
                 return
-            # A file of an older version, which could not be rewritten.
         self._vacuum_due = None
         self._truncate()
 

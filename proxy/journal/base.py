@@ -245,19 +245,6 @@ class Journal(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def name_legs(self, backend: str, kind: str | None) -> list[tuple[str, str]]:
-        """Give the legs of a backend that have no native id one, and return the public ids of those
-        that do not have what was wanted for them, each with that name; durable on return.
-
-        It is the session's alias of a kind, where it has one and no other session is known by it:
-        those that are not gone come first, older ones before younger. Else, and without a kind, it
-        is the public id.
-
-        Raises:
-            JournalUnavailable: it could not be stored.
-        """
-
-    @abc.abstractmethod
     async def known_backends(self) -> list[BackendRow]:
         """Return what was kept of the backends that have sessions which are not gone."""
 

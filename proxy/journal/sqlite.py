@@ -14,10 +14,13 @@ import functools
 import hashlib
 import logging
 import queue
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -39,7 +42,6 @@ from proxy.journal._changes import (
     keep_backends,
     keep_codec,
     may_expire,
-    name_legs,
 )
 from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
@@ -99,6 +101,7 @@ class SqliteJournal(Journal):
         index_rows: Rows in memory that begin a round of indexing; opening after a crash reads as
             many.
         index_seconds: The longest time until such a round.
+        synced: Whether a write is on disk before it is acknowledged.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class SqliteJournal(Journal):
         frame_seconds: float = 1.0,
         index_rows: int = 4096,
         index_seconds: float = 5.0,
+        synced: bool = True,
     ) -> None:
         self._path = Path(path).resolve()
         self._read_only = read_only
@@ -122,6 +126,7 @@ class SqliteJournal(Journal):
             window_ms=window_ms,
             index_rows=index_rows,
             index_seconds=index_seconds,
+            synced=synced,
         )
         self._writer: Writer | None = None
         self._keep_frames = frames and not read_only
@@ -330,15 +335,6 @@ class SqliteJournal(Journal):
     async def is_named(self, backend: str, name: str) -> bool:
         """Say whether a backend knows a session by this name, or it is the public id of one."""
         return await self._ask(lambda c: _reader.read_is_named(c, backend, name))
-
-    async def name_legs(self, backend: str, kind: str | None) -> list[tuple[str, str]]:
-        """Give the legs of a backend that have no native id one, and return the public ids of those
-        that do not have what was wanted for them, each with that name; durable on return.
-
-        Raises:
-            JournalUnavailable: it could not be stored.
-        """
-        return await self._job(lambda t: name_legs(t.connection, backend, kind))
 
     async def known_backends(self) -> list[BackendRow]:
         """Return what was kept of the backends that have sessions which are not gone."""
@@ -663,3 +659,22 @@ class SqliteJournal(Journal):
         if total:
             await self.emptied()
         return total
+
+
+class TemporaryJournal(SqliteJournal):
+    """The journal in a temporary file that `aclose` removes; never synced to the disk.
+
+    Args:
+        options: As for `SqliteJournal`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        folder = tempfile.mkdtemp(prefix="dragoman-")
+        super().__init__(Path(folder) / "journal.db", synced=False, **options)
+        # One that is never closed is removed with the object, or when the process ends.
+        self._remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    async def aclose(self) -> None:
+        """Close the file and remove it."""
+        await super().aclose()
+        await asyncio.to_thread(self._remove)

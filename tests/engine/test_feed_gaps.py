@@ -10,7 +10,7 @@ from adapters.base import EncoderContext, Frame
 from adapters.engine.server import EngineEncoder
 from proxy.hub import Feed
 from proxy.journal.base import Write
-from proxy.journal.memory import MemoryJournal
+from proxy.journal.sqlite import TemporaryJournal
 
 START = 1_780_992_900_000
 
@@ -33,7 +33,7 @@ async def test_a_read_gives_every_frame_from_a_position_on_whatever_is_in_memory
 ) -> None:
     monkeypatch.setattr(proxy.hub, "RING_BYTES", ring)
     monkeypatch.setattr(proxy.hub, "WRITE_BYTES", 200)
-    journal = MemoryJournal()
+    journal = TemporaryJournal()
     await journal.open()
     log = entries()
     row = await journal.create_session(

@@ -11,7 +11,6 @@ import pytest
 
 from proxy.errors import JournalError
 from proxy.journal.base import Chunk, Journal, SessionRow, Write
-from proxy.journal.memory import MemoryJournal
 from proxy.journal.sqlite import SqliteJournal
 from tests.support.waiting import SOON_S
 
@@ -82,13 +81,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
-@pytest.fixture(params=["sqlite", "sqlite-indexed", "memory"])
+@pytest.fixture(params=["late", "indexed"])
 async def journal(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Journal]:
-    """Each journal in turn; `sqlite-indexed` has its index written after every row."""
-    made: Journal
-    if request.param == "memory":
-        made = MemoryJournal()
-    elif request.param == "sqlite":
+    """A journal whose index is written late, and one whose index is written after every row."""
+    if request.param == "late":
         made = SqliteJournal(path)
     else:
         made = SqliteJournal(path, index_rows=1, window_ms=0)

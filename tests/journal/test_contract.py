@@ -636,37 +636,6 @@ async def test_a_backend_s_names_are_found_those_of_gone_sessions_and_public_ids
     assert await journal.is_named("other", "s2")
 
 
-async def test_legs_without_a_name_are_given_one_each_its_own(journal: Journal) -> None:
-    async def begun(id: str, owner: str, name: str | None, native_id: str | None = None) -> int:
-        aliases = [("handle", f"h-{id}"), *([] if name is None else [("task", name)])]
-        row = await create(journal, id, owner=owner, aliases=aliases, native_id=native_id)
-        return row.key
-
-    keys = [
-        await begun("gone", "a", "x"),
-        await begun("first", "b", "x"),
-        await begun("second", "c", "x"),
-        await begun("named", "d", "y", "y"),
-        await begun("late", "e", "y"),
-        await begun("plain", "f", None),
-    ]
-    await journal.delete(keys[0], at=5)
-    assert sorted(await journal.name_legs("lab", "task")) == [
-        ("gone", "x"),
-        ("late", "y"),
-        ("second", "x"),
-    ]
-    assert [(await journal.legs(key))[0].native_id for key in keys] == [
-        *("gone", "x", "second", "y", "late", "plain")
-    ]
-    assert await journal.name_legs("lab", "task") == []
-    other = await begun("other", "g", "z")
-    assert await journal.name_legs("elsewhere", "task") == []
-    assert (await journal.legs(other))[0].native_id is None
-    assert await journal.name_legs("lab", None) == []
-    assert (await journal.legs(other))[0].native_id == "other"
-
-
 async def test_what_backends_are_is_kept_of_those_with_sessions(journal: Journal) -> None:
     lab, other = (
         BackendRow("lab", "engine", "http://127.0.0.1:1"),

@@ -6,11 +6,10 @@ import asyncio
 import random
 from pathlib import Path
 
-import apsw
 import pytest
 
 from proxy.errors import CursorExpired, SequenceConflict, SessionClosed
-from proxy.journal import _database, _writer
+from proxy.journal import _writer
 from proxy.journal.base import CodecRow, CommandRow, Journal, SessionRow, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.retention import Limits, choose
@@ -247,35 +246,6 @@ async def test_a_crash_in_a_round_of_indexing_counts_nothing_twice(
         await journal._job(step)
     assert execute(path, "SELECT count(*) FROM event_index") == [(16,)]
     await journal.aclose()
-
-
-async def test_a_journal_of_the_first_version_is_counted_and_made_able_to_shrink(
-    path: Path,
-) -> None:
-    old = apsw.Connection(str(path))
-    old.execute(_database._migrations()[0])
-    old.pragma("application_id", _database.APPLICATION_ID)
-    old.pragma("user_version", 1)
-    old.execute(
-        "INSERT INTO sessions (id, owner, route, dialect, created_at, secret, updated_at)"
-        " VALUES ('s1', 'web', 'research', 'eve', 1, x'00', 1)"
-    )
-    old.execute("INSERT INTO legs (session, number, backend) VALUES (1, 0, 'lab')")
-    for seq in (1, 2):
-        old.execute("INSERT INTO events VALUES (?, 1, ?, 1, 0, NULL, ?)", (seq, seq, line(seq)))
-    old.execute("INSERT INTO event_index VALUES (1, 1, 1)")
-    old.execute("UPDATE meta SET value = 1")
-    old.close()
-
-    journal = SqliteJournal(path)
-    await journal.open()
-    assert (await journal.session("s1")).bytes == len(lines(1, 2))
-    assert joined(await journal.read(1)) == [line(1), line(2)]
-    await journal.aclose()
-    await journal.open()
-    assert await journal.sizes() == {"lab": len(lines(1, 2))}
-    await journal.aclose()
-    assert execute(path, "PRAGMA auto_vacuum") == [(2,)]
 
 
 async def test_space_is_given_back_while_others_write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import shutil
@@ -31,8 +32,7 @@ from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
 from proxy.journal.base import LONGER, BackendRow, CodecRow, Journal, Write
-from proxy.journal.memory import MemoryJournal
-from proxy.journal.sqlite import SqliteJournal
+from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -69,10 +69,28 @@ def test_a_sqlite_url_names_a_path(url: str, expected: str) -> None:
     assert journal._path == Path(expected).resolve()
 
 
-def test_the_memory_url_takes_the_same_settings() -> None:
+async def test_the_memory_url_names_a_file_that_is_not_synced_and_goes_with_the_journal() -> None:
     journal = open_journal("memory:", read_only=False, window_ms=2, frames=False, frame_limit=5)
 
-    assert isinstance(journal, MemoryJournal)
+    assert isinstance(journal, TemporaryJournal)
+    await journal.open()
+    assert journal._writer is not None
+    assert journal._writer._connection.pragma("synchronous") == 0
+    await create(journal)
+    path = journal._path
+    assert path.is_file()
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    await journal.aclose()
+    assert not path.parent.exists()
+
+
+def test_a_temporary_journal_that_is_never_opened_leaves_no_file() -> None:
+    journal = TemporaryJournal()
+    path = journal._path
+    assert path.parent.is_dir()
+    del journal
+    gc.collect()
+    assert not path.parent.exists()
 
 
 @pytest.mark.parametrize(
@@ -165,9 +183,43 @@ async def test_a_journal_of_a_newer_version_is_refused(path: Path, read_only: bo
     with pytest.raises(JournalCorrupt, match=r"schema 99.*upgrade"):
         await SqliteJournal(path, read_only=read_only).open()
 
-    execute(path, f"PRAGMA user_version = {len(_database._migrations())}")
+    execute(path, "PRAGMA user_version = 1")
     await journal.open()
     await journal.aclose()
+
+
+async def test_a_journal_of_an_older_version_is_brought_up_to_date_in_one_step_or_not_at_all(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    await journal.aclose()
+    assert execute(path, "PRAGMA user_version") == [(1,)]
+    assert execute(path, "PRAGMA auto_vacuum") == [(2,)]
+    schema = _database._migrations()
+    step = "ALTER TABLE sessions ADD COLUMN mood TEXT; UPDATE sessions SET mood = 'calm';"
+
+    # What goes wrong in the middle of a step leaves the file as it was.
+    monkeypatch.setattr(_database, "_migrations", lambda: [*schema, f"{step} SELECT nothing;"])
+    with pytest.raises(JournalUnavailable, match="nothing"):
+        await journal.open()
+    assert execute(path, "PRAGMA user_version") == [(1,)]
+    assert "mood" not in str(execute(path, "PRAGMA table_info(sessions)"))
+
+    monkeypatch.setattr(_database, "_migrations", lambda: [*schema, step])
+    with pytest.raises(JournalUnavailable, match="has schema 1; start the server once"):
+        await SqliteJournal(path, read_only=True).open()
+    await journal.open()
+    assert joined(await journal.read(session.key)) == [line(1)]
+    await journal.aclose()
+    assert execute(path, "PRAGMA user_version") == [(2,)]
+    assert execute(path, "SELECT mood FROM sessions") == [("calm",)]
+
+    # And what it is now is refused by the version before.
+    monkeypatch.setattr(_database, "_migrations", lambda: schema)
+    with pytest.raises(JournalCorrupt, match=r"schema 2.*upgrade"):
+        await journal.open()
 
 
 @pytest.mark.parametrize("connect", [_database.connect_writer, _database.connect_reader])
@@ -604,7 +656,6 @@ async def test_a_start_with_the_same_backends_needs_no_room_on_the_disk(path: Pa
     wal = path.with_name(path.name + "-wal")
     assert wal.stat().st_size == 0
     await journal.keep_backends([BackendRow("lab", "eve", "http://127.0.0.1:1")])
-    assert await journal.name_legs("lab", "task") == []
     assert wal.stat().st_size == 0
     await journal.keep_backends([BackendRow("lab", "eve", "http://127.0.0.1:2")])
     assert wal.stat().st_size > 0
@@ -730,7 +781,7 @@ async def test_sessions_of_which_only_names_are_stored_do_not_fill_the_memory(
 
 APPENDER = """
 import asyncio, os, sys
-from proxy.journal.sqlite import SqliteJournal
+from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 from proxy.journal.base import Write
 
 async def main():

@@ -109,8 +109,10 @@ async def interrupted(
     if crashed:
         await running.restart()
         client.host = running.base
-        # Refused by the one that stops, or by the server behind it.
-        with contextlib.suppress(aiohttp.ClientError, Refused, DragomanError):
+        # Refused by the one that stops, or by the server behind it; or the session that it asked
+        # for was being loaded.
+        errors = (aiohttp.ClientError, Refused, DragomanError, asyncio.CancelledError)
+        with contextlib.suppress(*errors):
             await actor
         await reader
         await act(running, session, message)

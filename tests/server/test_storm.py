@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
-from proxy.journal.memory import MemoryJournal
-from proxy.journal.sqlite import SqliteJournal
+from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 from proxy.session import Session
 from proxy.sessions import ATTACH_PAGE, WORK_AT_ONCE
 from tests.support import engine_client
@@ -190,13 +189,13 @@ async def test_a_start_does_not_wait_for_its_sessions(
     for session in held:
         await session.read_turn()
     may = asyncio.Event()
-    legs = MemoryJournal.legs
+    legs = TemporaryJournal.legs
 
-    async def slow(journal: MemoryJournal, session: int) -> Any:
+    async def slow(journal: TemporaryJournal, session: int) -> Any:
         await may.wait()
         return await legs(journal, session)
 
-    monkeypatch.setattr(MemoryJournal, "legs", slow)
+    monkeypatch.setattr(TemporaryJournal, "legs", slow)
     await running.restart()
     async with running.http.get(f"http://{HOST}:{running.port}/readyz") as response:
         assert response.status == 200

@@ -11,12 +11,22 @@ from adapters import events as ev
 from proxy.errors import JournalError
 from proxy.hub import entries_of
 from proxy.journal.base import Journal, Write
-from proxy.journal.memory import MemoryJournal
+from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 
 __all__ = ["CrashJournal", "UntoldJournal", "sqlite", "stored_entries"]
 
 
-class CrashJournal(MemoryJournal):
+class Outliving(TemporaryJournal):
+    """A journal whose file outlives the application: it is there when it is opened again."""
+
+    def __init__(self) -> None:
+        super().__init__(window_ms=0)
+
+    async def aclose(self) -> None:
+        await SqliteJournal.aclose(self)
+
+
+class CrashJournal(Outliving):
     """A journal that outlives the application, and stops storing where a test wants it to.
 
     `crash_at(k)` lets the next k writes through and loses all that follow. Without `confirmed` the
@@ -55,7 +65,7 @@ class CrashJournal(MemoryJournal):
         super().submit(write)
 
 
-class UntoldJournal(MemoryJournal):
+class UntoldJournal(Outliving):
     """A journal that stores at once and says so only when a test lets it: others can read what its
     writer does not know to be stored yet."""
 

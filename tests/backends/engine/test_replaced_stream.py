@@ -18,7 +18,7 @@ from adapters import events as ev
 from adapters.engine.client import state
 from proxy.clock import Clock, Ids
 from proxy.hub import entries_of
-from proxy.journal.memory import MemoryJournal
+from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
 from proxy.sessions import Sessions
 from proxy.settings import BackendSettings, Settings
@@ -98,7 +98,7 @@ async def test_what_is_said_late_of_a_turn_is_no_part_of_the_next_one(
     app = web.Application()
     app.router.add_post("/execute", engine.execute)
     app.router.add_get("/execute/replay", engine.replay)
-    journal, tasks = MemoryJournal(), Tasks("replaced")
+    journal, tasks = TemporaryJournal(), Tasks("replaced")
     await journal.open()
 
     def said(text: str) -> cmd.SendMessage:

@@ -10,7 +10,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
 from proxy.errors import ConfigError
@@ -48,15 +47,6 @@ async def said(face: Face, key: str | None = None, route: str = BACKEND, task: s
 def names(face: Face) -> list[str]:
     """The names of the tasks that the Engine got, in the order of its turns."""
     return [request["task_id"] for request in face.requests("execute")]
-
-
-def forget_names(folder: Path) -> None:
-    """Bring a journal back to what the versions before wrote, which stored no name."""
-    with apsw.Connection(sqlite(folder).removeprefix("sqlite:///")) as connection:
-        connection.execute("DROP INDEX legs_by_name")
-        connection.execute("DROP TABLE backends")
-        connection.execute("UPDATE legs SET native_id = NULL")
-        connection.pragma("user_version", 4)
 
 
 @pytest.mark.parametrize("table", [{}, OF_WEB])
@@ -157,52 +147,6 @@ async def test_a_task_that_is_kept_no_longer_goes_on_under_the_name_that_it_had(
     await face.reconfigure(keys=[KeySettings(name="local", sha256=digest), key_of("app")])
     assert (await said(face, "k-web")).endswith("(turn 2)")
     assert len(set(names(face))) == 1
-
-
-@pytest.mark.parametrize("keys", [None, KEYS[:1], KEYS])
-async def test_sessions_of_earlier_versions_keep_the_names_that_those_would_have_used(
-    serve: Serve, tmp_path: Path, keys: list[KeySettings] | None
-) -> None:
-    owner = "local" if keys is None else "web"
-    key = None if keys is None else "k-web"
-    settings = {} if keys is None else {"keys": keys}
-    passes = keys is None or len(keys) == 1
-    table = {"settings": {"task_ids_of": owner}} if passes else {}
-    face = await serve("sqlite", settings=settings, table=table)
-    assert (await said(face, key)).endswith("(turn 1)")
-    session = await face.sessions.get("t", owner=owner, route=BACKEND)
-    await face.crash()
-    forget_names(tmp_path)
-    face.backends[BACKEND] = Backend("engine", {}, {})
-    await face.start()
-    assert names(face) == ["t" if passes else session.id]
-    # Whoever gets a key from now on, it is the same conversation.
-    local = KeySettings(name=owner, sha256=key_of("web").sha256)
-    await face.reconfigure(keys=[local, key_of("app"), key_of("third")])
-    assert (await said(face, "k-web")).endswith("(turn 2)")
-    # What begins now is known by its id.
-    await said(face, "k-web", task="new")
-    assert names(face)[-1].startswith("dgs_")
-
-
-async def test_sessions_of_earlier_versions_that_shared_a_task_share_it_no_longer(
-    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    keys = [key_of("web", ("one",)), key_of("app", ("two",))]
-    face = await serve("sqlite", settings={"keys": keys, "routes": ROUTES})
-    await said(face, "k-web", "one")
-    await said(face, "k-app", "two")
-    second = await face.sessions.get("t", owner="app", route="two")
-    await face.crash()
-    forget_names(tmp_path)
-    with caplog.at_level(logging.WARNING):
-        await face.start()
-    assert f"session `{second.id}` shared the task `t`" in caplog.text
-    legs = [
-        (await face.sessions.journal.legs(row.key))[0].native_id
-        for row in await face.sessions.journal.sessions()
-    ]
-    assert legs == [second.id, "t"]
 
 
 async def test_a_session_stays_with_its_backend_whatever_becomes_of_its_route(

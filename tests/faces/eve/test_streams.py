@@ -25,7 +25,7 @@ from proxy.faces import reading
 from proxy.faces.visit import Visit
 from proxy.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import SessionRow, Write
-from proxy.journal.memory import MemoryJournal
+from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
 from proxy.session.reading import Reading
 from proxy.sessions import Sessions
@@ -440,22 +440,22 @@ async def test_a_session_that_has_left_memory_takes_no_more_of_what_its_backend_
 ) -> None:
     # A piece may be on its way in the event loop when the session is closed.
     taken: list[Session] = []
-    take, kept = Reading._take, MemoryJournal.add_frames
+    take, kept = Reading._take, TemporaryJournal.add_frames
 
     def late(reading: Reading, call: Call, frames: Frames) -> None:
         if not session.closed:
             session.close()
         take(reading, call, frames)
 
-    def keep(journal: MemoryJournal, *arguments: Any) -> None:
+    def keep(journal: TemporaryJournal, *arguments: Any) -> None:
         taken.append(session)
         kept(journal, *arguments)
 
-    running = await run(MemoryJournal())
+    running = await run(TemporaryJournal())
     session = await running.live((await running.eve().create("hello")).session_id)
     await settled(session)
     monkeypatch.setattr(Reading, "_take", late)
-    monkeypatch.setattr(MemoryJournal, "add_frames", keep)
+    monkeypatch.setattr(TemporaryJournal, "add_frames", keep)
     await session.submit(
         [cmd.SendMessage(content=(ev.Text(text="again"),), policy="queue")], by="k", face="eve"
     )
@@ -540,11 +540,11 @@ async def test_an_answer_that_cannot_be_stored_does_not_reach_the_engine(run: Ru
     assert [body["answer"] for body in running.requests("respond")] == ["no"]
 
 
-class LateJournal(MemoryJournal):
+class LateJournal(TemporaryJournal):
     """A journal whose disk takes its time with the end of a turn."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(window_ms=0)
         self.held: list[Write] = []
 
     def submit(self, write: Write) -> None:
