@@ -23,13 +23,10 @@ from proxy.rows import BackendRow
 from proxy.settings import BackendSettings, RouteSettings, Settings
 from proxy.upstream.client import Upstream
 
-__all__ = ["ENGINE", "TASK", "Backends"]
+__all__ = ["ENGINE", "Backends"]
 
 ENGINE = "engine"
 """The dialect whose sessions are named by who asks for them, and not by the backend."""
-
-TASK = "task"
-"""The kind of alias that a frontend chose: an Engine `task_id`."""
 
 STRANGERS_BYTES = 2**20
 """Bytes of a backend's answer to a route that is open to everybody: a page that says that a sign-in

@@ -13,7 +13,7 @@ from typing import Any
 
 from adapters.errors import DragomanError, ErrorCode
 from proxy import metrics
-from proxy.backends import TASK, Backends
+from proxy.backends import Backends
 from proxy.clock import Clock, Ids
 from proxy.errors import (
     CursorExpired,
@@ -23,13 +23,12 @@ from proxy.errors import (
     SessionNotFound,
 )
 from proxy.journal.base import Journal
-from proxy.rows import LegRow, SessionRow
+from proxy.rows import AliasKind, LegRow, SessionRow
 from proxy.session import Session
 from proxy.settings import BackendSettings
 from proxy.tasks import Tasks
 
 __all__ = [
-    "HANDLE",
     "QUIET_SECONDS",
     "RELOAD_SECONDS",
     "RETRY_MOST_SECONDS",
@@ -46,9 +45,6 @@ RELOAD_SECONDS = 1.0
 RETRY_MOST_SECONDS = 30.0
 """The longest wait between two attempts at what the journal refuses."""
 
-HANDLE = "handle"
-"""The kind of alias under which faces find a session by a name of their own, such as half a
-token."""
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +182,7 @@ class Live:
         return self.hold(session)
 
     async def _named(self, name: str, owner: str, route: str) -> str | None:
-        for kind in (TASK, HANDLE):
+        for kind in (AliasKind.TASK, AliasKind.HANDLE):
             found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
             if found is not None:
                 return found

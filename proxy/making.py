@@ -12,12 +12,12 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.about import check_metadata
 from adapters.errors import DragomanError
-from proxy.backends import ENGINE, TASK, Backends
+from proxy.backends import ENGINE, Backends
 from proxy.clock import Clock, Ids
 from proxy.journal.base import Journal
-from proxy.live import HANDLE, Live
-from proxy.repeats import IDEMPOTENT, REQUEST, Submission, identity
-from proxy.rows import LegRow, NewSession, SessionRow
+from proxy.live import Live
+from proxy.repeats import REQUEST, Submission, identity
+from proxy.rows import AliasKind, LegRow, NewSession, SessionRow
 from proxy.session import Session, codec_of
 from proxy.settings import BackendSettings
 
@@ -100,7 +100,7 @@ class Making:
             codec,
             _names(row, wanted),
             None if succeeds is None else succeeds.key,
-            [] if submission is None else [(REQUEST, submission.body)],
+            [] if submission is None else [(AliasKind.REQUEST, submission.body)],
         )
         session = self._live.make(row, LegRow(row.key, 0, backend.name, native_id), backend)
         # Who finds it on disk before we hear that it is there waits for this one: two of it would
@@ -154,7 +154,9 @@ class Making:
                 gone.
         """
         kind, name = (
-            (REQUEST, submission.body) if submission.key is None else (IDEMPOTENT, submission.key)
+            (AliasKind.REQUEST, submission.body)
+            if submission.key is None
+            else (AliasKind.IDEMPOTENT, submission.key)
         )
         found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
         if found is None:
@@ -191,7 +193,7 @@ class Making:
         A frontend's own name only where the configuration says whose pass, and where no session
         ever had it, another route's or another owner's: two would share one conversation.
         """
-        wanted = next((name for kind, name in names if kind == TASK), None)
+        wanted = next((name for kind, name in names if kind == AliasKind.TASK), None)
         given = (backend.name, wanted or row.id)
         if wanted is None or backend.settings.task_ids_of != row.owner or given in self._given:
             return row.id
@@ -210,9 +212,9 @@ class Making:
 def _names(row: SessionRow, wanted: Wanted) -> list[tuple[str, str]]:
     """Return the first names of a session."""
     # Also a session of another dialect is found by the tokens that the eve face shows of it.
-    names = [*wanted.aliases, (HANDLE, handle_of(row.secret))]
+    names = [*wanted.aliases, (AliasKind.HANDLE, handle_of(row.secret))]
     if wanted.submission is not None and wanted.submission.key is not None:
-        names.append((IDEMPOTENT, wanted.submission.key))
+        names.append((AliasKind.IDEMPOTENT, wanted.submission.key))
     return names
 
 

@@ -12,29 +12,20 @@ it makes; so a repeat is recognised also after a restart.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 import hashlib
-import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from multidict import MultiMapping
 
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
+from proxy.rows import AliasKind
 
 REQUEST = "request"
 """The key in an accepted input's `details`, and in a new session's `options`: what identifies the
-request that they are of. As a kind of alias: by what a session that a request made is found."""
-
-IDEMPOTENT = "idempotent"
-"""The kind of alias under which a create with an `Idempotency-Key` is found again."""
-
-LOST, REPEATED = "lost", "repeated"
-"""The kinds of alias that say of a request: its reply was not written to its end, and it was sent
-again after that."""
+request that they are of."""
 
 LOST_MS = 5 * 60_000
 """How long a request whose reply broke off may come again without saying so: a person who has seen
@@ -97,6 +88,11 @@ class Submission:
         self._accepted: Accepted | None = None
         self._tell: Callable[[Accepted, bool], None] | None = None
         self._lost = False
+
+    @property
+    def same(self) -> str:
+        """What an equal request has as well."""
+        return self.key or self.body
 
     @property
     def leaving(self) -> bool:
@@ -210,7 +206,7 @@ class Requests:
     def lose(self, names: Collection[tuple[str, str]]) -> None:
         """Hear which replies broke off before the session was loaded, from its aliases."""
         for known in self._known.values():
-            if (LOST, known.id) in names and (REPEATED, known.id) not in names:
+            if (AliasKind.LOST, known.id) in names and (AliasKind.REPEATED, known.id) not in names:
                 known.lost_at = known.at
 
     def dump(self) -> list[list[Any]]:
@@ -220,26 +216,6 @@ class Requests:
     def restore(self, value: list[list[Any]]) -> None:
         """Take up what a snapshot kept."""
         self._known = {made[0]: Accepted(*made) for made in value}
-
-
-class InOrder:
-    """Lets equal requests wait for each other: two with one key must be one, and one that comes
-    again while its first is still being accepted must find that."""
-
-    def __init__(self) -> None:
-        self._locks: weakref.WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = (
-            weakref.WeakValueDictionary()
-        )
-
-    @contextlib.asynccontextmanager
-    async def turn(self, owner: str, route: str, submission: Submission) -> AsyncIterator[None]:
-        """Wait until no equal request of this owner and route is being accepted."""
-        name = (owner, route, submission.key or submission.body)
-        lock = self._locks.get(name)
-        if lock is None:
-            lock = self._locks[name] = asyncio.Lock()
-        async with lock:
-            yield
 
 
 def identity(submission: Submission, request_id: str, *, sealed: bool) -> Mapping[str, str | int]:

@@ -7,8 +7,30 @@ text.
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 from typing import Literal
+
+
+class AliasKind(enum.StrEnum):
+    """The kinds of alias by which a session is found, or that say something of its requests."""
+
+    TASK = "task"
+    """A name that its frontend chose: an Engine `task_id`."""
+    HANDLE = "handle"
+    """A name of a face's own, such as half a token."""
+    THREAD = "thread"
+    """The id of a child thread."""
+    OPERATION = "operation"
+    """A create with `Opening.once`."""
+    IDEMPOTENT = "idempotent"
+    """A create with an `Idempotency-Key`."""
+    REQUEST = "request"
+    """A create without one: a hash of the request."""
+    LOST = "lost"
+    """A request whose reply was not written to its end."""
+    REPEATED = "repeated"
+    """A request that was sent again after that."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,23 +15,24 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
 from adapters.registry import faces
-from proxy.backends import TASK, Backends
+from proxy.backends import Backends
 from proxy.bodies import Bodies
 from proxy.clock import Clock, Ids
 from proxy.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
 from proxy.hub import entries_by_steps
 from proxy.journal.base import Journal
 from proxy.keeping import Keeping
-from proxy.live import HANDLE, QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
+from proxy.live import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
+from proxy.locks import KeyedLock
 from proxy.making import Making, Wanted
-from proxy.repeats import InOrder, Submission
+from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.rows import SessionRow
 from proxy.session import RESET_SECONDS, Session
 from proxy.settings import BackendSettings, Settings
 from proxy.tasks import Tasks
 
-__all__ = ["ATTACH_PAGE", "HANDLE", "QUIET_SECONDS", "TASK", "WORK_AT_ONCE", "Sessions"]
+__all__ = ["ATTACH_PAGE", "QUIET_SECONDS", "WORK_AT_ONCE", "Sessions"]
 
 WORK_AT_ONCE = 6
 """Sessions that are loaded, and readers that are given a piece of history, at the same time: each
@@ -69,7 +70,9 @@ class Sessions:
         self.journal = journal
         self.clock = clock
         self.ids = ids
-        self.in_order = InOrder()
+        # Of equal requests, by owner and route: two must be one, and one that comes again while
+        # its first is still being accepted must find that.
+        self.in_order = KeyedLock()
         self.bodies = Bodies(settings.server)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
         self.backends = Backends(settings, http, ids)

@@ -10,13 +10,13 @@ from multidict import CIMultiDict
 
 from adapters import events as ev
 from adapters.errors import DragomanError
+from proxy.locks import KeyedLock
 from proxy.repeats import (
     KEY_MS,
     LOST_MS,
     REQUESTS_KEPT,
     RETRY_MS,
     Accepted,
-    InOrder,
     Requests,
     Submission,
     identity,
@@ -145,14 +145,14 @@ def test_a_reply_that_was_written_is_whole_if_its_client_is_there(there: bool) -
 
 
 async def test_only_equal_requests_of_one_owner_on_one_route_wait_for_each_other() -> None:
-    in_order = InOrder()
+    in_order = KeyedLock()
     entered: list[str] = []
 
     async def enter(name: str, owner: str, route: str, request: Submission) -> None:
-        async with in_order.turn(owner, route, request):
+        async with in_order.lock(owner, route, request.same):
             entered.append(name)
 
-    async with in_order.turn("ann", "r", asked()), asyncio.TaskGroup() as others:
+    async with in_order.lock("ann", "r", asked().same), asyncio.TaskGroup() as others:
         equal = asyncio.create_task(enter("equal", "ann", "r", asked()))
         others.create_task(enter("owner", "bob", "r", asked()))
         others.create_task(enter("route", "ann", "s", asked()))

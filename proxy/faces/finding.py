@@ -14,8 +14,8 @@ from proxy.faces.visit import Found, Visit
 from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
 from proxy.routes.entry import owned
-from proxy.session import THREAD, Session
-from proxy.sessions import TASK
+from proxy.rows import AliasKind
+from proxy.session import Session
 
 LOOKED_AT = 10_000
 """Sessions of one key and route that are looked at for the most recent one and for open
@@ -78,7 +78,7 @@ async def _chosen(visit: Visit, name: str) -> Session:
     except SessionExpired:
         # A session's own id stays with it; to what succeeds it that id is a chosen name.
         successor = await visit.sessions.journal.resolve(
-            owner=visit.owner, route=visit.name, kind=TASK, name=name
+            owner=visit.owner, route=visit.name, kind=AliasKind.TASK, name=name
         )
         if successor is None:
             raise
@@ -93,7 +93,7 @@ async def _child(visit: Visit, child: Child) -> Found:
             return Found(session, child.name)
     else:
         parent = await visit.sessions.journal.resolve(
-            owner=visit.owner, route=visit.name, kind=THREAD, name=child.name
+            owner=visit.owner, route=visit.name, kind=AliasKind.THREAD, name=child.name
         )
         if parent is not None:
             return Found(await _owned(visit, parent), child.name)

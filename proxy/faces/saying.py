@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +18,8 @@ from proxy.hub import entries_by_steps
 from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
 from proxy.routes.entry import kept, read, read_submission, to_web
-from proxy.sessions import TASK
+from proxy.rows import AliasKind
 from proxy.streams import send_head, write_stream
-
-OPERATION = "operation"
-"""The kind of alias under which a create with `Opening.once` is found again."""
 
 
 async def say(visit: Visit) -> web.StreamResponse:
@@ -80,7 +76,7 @@ async def _taken(
     """Take a request, after every equal one that came before it."""
     if submission is None:
         return await _take(visit, act, None)
-    async with visit.sessions.in_order.turn(visit.owner, visit.name, submission):
+    async with visit.sessions.in_order.lock(visit.owner, visit.name, submission.same):
         return await _take(visit, act, submission)
 
 
@@ -147,7 +143,9 @@ async def _created(
 async def _first(visit: Visit, opening: Opening, once: str) -> tuple[Found, Done]:
     """Return the session that was made for the same name before."""
     sessions, owner, route = visit.sessions, visit.owner, visit.name
-    first = await sessions.journal.resolve(owner=owner, route=route, kind=OPERATION, name=once)
+    first = await sessions.journal.resolve(
+        owner=owner, route=route, kind=AliasKind.OPERATION, name=once
+    )
     if first is None:
         raise SequenceConflict(f"The name `{once[:80]}` is taken.")
     session = await sessions.get(first, owner=owner, route=route)
@@ -170,11 +168,7 @@ async def _found_or_made(
         earlier = await sessions.made_by(submission, owner=owner, route=route)
         if earlier is not None and earlier[1]:
             return Found(earlier[0]), Done(earlier[1])
-    key = (owner, route, name)
-    lock = visit.at.locks.get(key)
-    if lock is None:
-        lock = visit.at.locks[key] = asyncio.Lock()
-    async with lock:
+    async with visit.at.locks.lock(owner, route, name):
         succeeds = None
         try:
             return await find(visit, Chosen(name)), None
@@ -210,9 +204,9 @@ async def _make(
     chosen: str | None = None,
     succeeds: SessionRow | None = None,
 ) -> tuple[Found, Done]:
-    aliases = [(TASK, chosen)] if chosen is not None else []
+    aliases = [(AliasKind.TASK, chosen)] if chosen is not None else []
     if opening.once is not None:
-        aliases.append((OPERATION, opening.once))
+        aliases.append((AliasKind.OPERATION, opening.once))
     session, ids = await visit.sessions.create_with(
         opening.commands,
         by=visit.owner,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import weakref
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from proxy.hub import Feed, entry_of
 from proxy.journal.base import SessionRow
 from proxy.keys import SESSIONS, SETTINGS
 from proxy.live import check_there
+from proxy.locks import KeyedLock
 from proxy.routes.entry import entered, open_route, route_of
 from proxy.session import Session, told
 from proxy.sessions import Sessions
@@ -48,9 +47,7 @@ class ServedFace:
             self.served = face.serve(settings.face(dialect), bool(settings.keys))
         self.started_at = app[SESSIONS].clock.monotonic()
         self.to_the_end = _READS if face.reads_while_stopping else ()
-        self.locks: weakref.WeakValueDictionary[tuple[str, str, str], asyncio.Lock] = (
-            weakref.WeakValueDictionary()
-        )
+        self.locks = KeyedLock()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

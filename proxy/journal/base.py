@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 
 from proxy.errors import JournalError
-from proxy.repeats import LOST, REPEATED, REQUEST
 from proxy.rows import (
+    AliasKind,
     BackendRow,
     Chunk,
     CodecRow,
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-OF_WORDS = (REQUEST, LOST, REPEATED)
+OF_WORDS = (AliasKind.REQUEST, AliasKind.LOST, AliasKind.REPEATED)
 """The kinds of alias that tell something of what was said, a hash of it, and go with a session.
 Names that somebody gave it stay, so that nobody finds them free."""
 

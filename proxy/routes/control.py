@@ -44,11 +44,11 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
-from proxy.repeats import IDEMPOTENT, LOST, REPEATED, REQUEST, Submission
+from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, kept, read, read_submission, takes
+from proxy.rows import AliasKind
 from proxy.session import Session
-from proxy.sessions import HANDLE
 from proxy.streams import write
 
 VERSION = 1
@@ -495,7 +495,15 @@ def _queued(row: CommandRow) -> QueuedOut:
     )
 
 
-_INTERNAL = frozenset({HANDLE, REQUEST, IDEMPOTENT, LOST, REPEATED})
+_INTERNAL = frozenset(
+    {
+        AliasKind.HANDLE,
+        AliasKind.REQUEST,
+        AliasKind.IDEMPOTENT,
+        AliasKind.LOST,
+        AliasKind.REPEATED,
+    }
+)
 """Kinds of alias that are no names for anybody."""
 
 
@@ -654,7 +662,9 @@ async def _answer(
     given: AnswerIn,
     submission: Submission,
 ) -> str:
-    async with request.app[SESSIONS].in_order.turn(principal.name, session.row.route, submission):
+    async with request.app[SESSIONS].in_order.lock(
+        principal.name, session.row.route, submission.same
+    ):
         ids = session.repeated(submission)
         if ids is None:
             command = _answer_of(session, request_id, given)

@@ -5,14 +5,12 @@
 
 from proxy.session.feeds import codec_of
 from proxy.session.intake import RESET_SECONDS
-from proxy.session.record import THREAD
 from proxy.session.session import Session
 from proxy.session.snapshots import SNAPSHOT_ENTRIES, told
 
 __all__ = [
     "RESET_SECONDS",
     "SNAPSHOT_ENTRIES",
-    "THREAD",
     "Session",
     "codec_of",
     "told",

@@ -24,7 +24,7 @@ from proxy.clock import Clock
 from proxy.errors import JournalError
 from proxy.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
-from proxy.rows import CommandRow, LegRow, NewSession, SessionRow, Snapshot
+from proxy.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, Snapshot
 from proxy.sealed import SecretScrubber
 from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
@@ -32,10 +32,8 @@ from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
 from proxy.session.work import STATE_MOST, Upward, Work, too_much_open
 
-__all__ = ["THREAD", "Record"]
+__all__ = ["Record"]
 
-THREAD = "thread"
-"""The kind of alias under which a child thread's session is found."""
 
 _log = logging.getLogger(__name__)
 
@@ -405,4 +403,8 @@ def _new_names(entries: Iterable[ev.Entry]) -> list[tuple[str, str]]:
     """Return the aliases that entries bring: every child thread is found by its own name, of which
     a backend may have given the same to a child of another session; the newest has it."""
     events = [entry.event for entry in entries]
-    return [(THREAD, event.thread_id) for event in events if isinstance(event, ev.ThreadStarted)]
+    return [
+        (AliasKind.THREAD, event.thread_id)
+        for event in events
+        if isinstance(event, ev.ThreadStarted)
+    ]

@@ -9,7 +9,8 @@ from typing import Any
 from adapters import commands as cmd
 from proxy.clock import Clock
 from proxy.journal.base import Journal, Write
-from proxy.repeats import LOST, REPEATED, REQUEST, Accepted, Submission, identity
+from proxy.repeats import REQUEST, Accepted, Submission, identity
+from proxy.rows import AliasKind
 from proxy.session.record import Record
 
 __all__ = ["Replies", "noted"]
@@ -49,7 +50,7 @@ class Replies:
             return None
         if known.lost_at is not None:
             known.lost_at = None
-            self._name(REPEATED, known)
+            self._name(AliasKind.REPEATED, known)
         known.retry = max(known.retry, submission.retry)
         submission.accept(known, self._replied)
         return known.ids
@@ -64,8 +65,8 @@ class Replies:
         """Hear whether the reply to a request was written to its end."""
         if not whole:
             request.lost_at = self._clock.now()
-            self._name(LOST, request)
+            self._name(AliasKind.LOST, request)
 
-    def _name(self, kind: str, request: Accepted) -> None:
+    def _name(self, kind: AliasKind, request: Accepted) -> None:
         name = (kind, request.id)
         self._journal.submit(Write(self._key, aliases=[name], at=self._record.at))
