@@ -12,20 +12,18 @@ LIGHT = 16 * 1024
 """Bytes that are not counted before they are parsed: they have 5,000 values at most."""
 
 
-def is_light(data: bytes) -> bool:
-    """Say of JSON, before it is parsed, that it has `FRAME_VALUES` values at most.
+def is_light(data: bytes, most: int = FRAME_VALUES) -> bool:
+    """Say of JSON, before it is parsed, that it has `most` values at most.
 
     It is counted at the speed of C, and its length does not matter: a file in base64 is one value.
     """
     # A comma or a bracket comes with a name and a value at most.
-    if len(data) <= LIGHT or 3 * _marks(data) <= FRAME_VALUES:
+    if len(data) <= LIGHT or 3 * _marks(data) <= most:
         return True
     # In a string they mean nothing: a long table in a text has as many.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = bare.count(b'"') // 2
-    return strings <= FRAME_VALUES and (
-        strings + _marks(b"".join(bare.split(b'"')[::2])) <= FRAME_VALUES
-    )
+    return strings <= most and (strings + _marks(b"".join(bare.split(b'"')[::2])) <= most)
 
 
 def _marks(data: bytes) -> int:

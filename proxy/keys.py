@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from proxy.auth import Key
-from proxy.bodies import Hold
 from proxy.repeats import Submission
 from proxy.sessions import Sessions
 from proxy.settings import Settings
@@ -20,6 +19,3 @@ LISTENER_ROUTE = web.AppKey("listener_route", str)
 
 SUBMISSION = web.RequestKey("submission", Submission)
 """What identifies a request that gives commands, whose repeats are to be recognised."""
-
-HELD = web.RequestKey("held", Hold)
-"""What a request's body takes of the budget of all bodies."""

@@ -191,7 +191,6 @@ class Sessions:
     async def aclose(self) -> None:
         """Close all sessions; what is under way is taken up at the next start."""
         self.live.close()
-        self.bodies.close()
 
     # Making and finding.
 

@@ -204,13 +204,13 @@ class ServerSettings(Table):
     # eve page, section 7.4: a reader with a lease expects a blank line every 10 s.
     heartbeat_seconds: Annotated[float, Field(gt=0, le=10)] = 10.0
     write_timeout_seconds: Seconds = 30.0
-    # Two eve uploads of 25 MiB (eve page, section 4.2) as base64 fit.
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 72 * 2**20
+    # An eve upload of 25 MiB (eve page, section 4.2) is 33.3 MiB as base64.
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 36 * 2**20
     allowed_origins: tuple[Origin, ...] = ()
-    # Two of the largest at once: text and files of a body take two to three times its size.
-    max_bodies_bytes: Annotated[int, Field(ge=0)] = 144 * 2**20
-    body_timeout_seconds: Seconds = 20.0
-    content_encodings: tuple[Literal["gzip", "deflate"], ...] = ()
+    # Seven of the largest at once.
+    max_bodies_bytes: Annotated[int, Field(ge=0)] = 256 * 2**20
+    # The largest body comes in time over 5 Mbit/s.
+    body_timeout_seconds: Seconds = 60.0
 
     @property
     def address(self) -> Address:

@@ -48,10 +48,10 @@ async def pass_on(visit: Visit) -> web.StreamResponse:
     if backend.dialect != visit.at.dialect or path is None:
         raise act.nothing()
     headers = CIMultiDict({k: v for k, v in request.headers.items() if k.lower() in act.headers})
-    body = await read_bytes(request, stranger=True)
-    sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
-    # Until it is written: who does not read an answer keeps it in memory.
+    # From its body until it is written: a client that does not read an answer keeps it in memory.
     with sessions.backends.in_public(backend) as upstream:
+        body = await read_bytes(request)
+        sent = Request(request.method, path, MultiDict(request.query), headers, body or None)
         try:
             answer = await upstream.call(Call("callback", sent))
         except UpstreamError as error:

@@ -17,7 +17,7 @@ from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import entries_by_steps
 from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
-from proxy.routes.entry import kept, read, read_submission, to_web
+from proxy.routes.entry import read, read_submission, to_web
 from proxy.rows import AliasKind
 from proxy.streams import send_head, write_stream
 
@@ -31,8 +31,8 @@ async def say(visit: Visit) -> web.StreamResponse:
     if act.needs is not None:
         visit.enter(act.needs(visit.incoming, visit.said))
     if not isinstance(act.answer, TurnBody):
-        return await kept(visit.request, _answered(visit, act, submission))
-    found, done = await kept(visit.request, _taken(visit, act, submission))
+        return await visit.sessions.keep(_answered(visit, act, submission))
+    found, done = await visit.sessions.keep(_taken(visit, act, submission))
     # The stream is long, and what it began with may be large.
     visit.said = None
     assert submission is not None, (

@@ -33,7 +33,7 @@ from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
 from proxy.faces.saying import say
 from proxy.faces.visit import ServedFace, Visit
 from proxy.keys import SESSIONS
-from proxy.routes.entry import Handler, check_head, release, takes, to_web
+from proxy.routes.entry import Handler, check_head, takes, to_web
 
 SIZES: Mapping[Size, int | None] = {
     "small": SMALL,
@@ -116,8 +116,6 @@ def _handler(at: ServedFace, route: Route) -> Handler:
             _log.exception("%s: request failed, error id `%s`", at.dialect, error_id)
             internal = DragomanError("", code=ErrorCode.INTERNAL)
             return to_web(refuse(_failure(visit, internal, error_id)))
-        finally:
-            release(request)
 
     return handler
 

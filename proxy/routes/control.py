@@ -46,7 +46,7 @@ from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
-from proxy.routes.entry import admitted, kept, read, read_submission, takes
+from proxy.routes.entry import admitted, read, read_submission, takes
 from proxy.rows import AliasKind
 from proxy.session import Session
 from proxy.streams import write
@@ -647,7 +647,7 @@ async def answer(request: web.Request) -> web.StreamResponse:
     request_id = request.match_info["request"]
     given, submission = await read_submission(request, _answer_in)
     work = _answer(request, principal, session, request_id, given, submission)
-    return _json(AcceptedOut(command_id=await kept(request, work)), 202)
+    return _json(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
 
 
 def _answer_in(body: bytes) -> AnswerIn:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
 
 from aiohttp import web
 
 from adapters.base import Response
 from adapters.errors import DragomanError, ErrorCode
 from proxy.auth import Action, Principal, authenticate, authorize
-from proxy.bodies import SMALL, Hold, parsed
+from proxy.bodies import SMALL, parsed
 from proxy.errors import SessionNotFound
-from proxy.keys import HELD, KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
+from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import check
 from proxy.repeats import Submission
 from proxy.session import Session
@@ -23,13 +23,11 @@ __all__ = [
     "admitted",
     "check_head",
     "entered",
-    "kept",
     "open_route",
     "owned",
     "read",
     "read_bytes",
     "read_submission",
-    "release",
     "route_of",
     "takes",
     "to_web",
@@ -103,18 +101,14 @@ def _limit(request: web.Request) -> int:
 
 
 async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let a handler answer, if the head is text and what it says of the body is taken; give back in
-    the end what the body had of the budget.
+    """Let a handler answer, if the head is text and what it says of the body is taken.
 
     Raises:
         DragomanError: see `check_head`.
         Exception: what the handler raises.
     """
     check_head(request)
-    try:
-        return await handler(request)
-    finally:
-        release(request)
+    return await handler(request)
 
 
 def check_head(request: web.Request) -> None:
@@ -128,37 +122,26 @@ def check_head(request: web.Request) -> None:
     request.app[SESSIONS].bodies.check(request.headers, request.content_length, _limit(request))
 
 
-def release(request: web.Request) -> None:
-    """Give back what a request's body had of the budget."""
-    if (hold := request.pop(HELD, None)) is not None:
-        hold.release()
-
-
 async def read(request: web.Request, parse: Callable[[bytes], T]) -> T:
     """Return what a request's body says.
 
     Raises:
         DragomanError: the body is not taken, or `parse` refuses it.
     """
-    return await _worked(request, lambda body: parsed(body, parse))
+    return await _taken(request, lambda body: parsed(body, parse))
 
 
-async def _worked(request: web.Request, do: Callable[[bytes], T]) -> T:
-    held = [await read_bytes(request)]
-    # Taken out where the work is done: to free 72 MiB takes 6 ms as well.
-    work = request.app[SESSIONS].bodies.work
-    return await work(len(held[0]), lambda: do(held.pop()))
-
-
-async def read_bytes(request: web.Request, *, stranger: bool = False) -> bytes:
-    """Return a request's body; a `stranger` has shown no key.
+async def read_bytes(request: web.Request) -> bytes:
+    """Return a request's body.
 
     Raises:
         DragomanError: it is not taken.
     """
-    bodies = request.app[SESSIONS].bodies
-    hold = request[HELD] = Hold(bodies.strangers if stranger else bodies.budget)
-    return await bodies.read(request, _limit(request), hold)
+    return await _taken(request, lambda body: body)
+
+
+async def _taken(request: web.Request, parse: Callable[[bytes], T]) -> T:
+    return await request.app[SESSIONS].bodies.take(request, _limit(request), parse)
 
 
 async def read_submission(
@@ -183,28 +166,9 @@ async def read_submission(
         submission = Submission(request.method, request.path, request.headers, body, reachable)
         return parsed(body, parse), submission
 
-    wanted, submission = await _worked(request, both)
+    wanted, submission = await _taken(request, both)
     request[SUBMISSION] = submission
     return wanted, submission
-
-
-async def kept(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
-    """Do work that goes on when the client leaves, and what the request's body has of the budget
-    stays taken as long.
-
-    Raises:
-        DragomanError: whatever the work raises.
-    """
-    hold = request.pop(HELD, None)
-
-    async def whole() -> T:
-        try:
-            return await work
-        finally:
-            if hold is not None:
-                hold.release()
-
-    return await request.app[SESSIONS].keep(whole())
 
 
 async def owned(
