@@ -47,8 +47,8 @@ LARGE_RING_BYTES = 8 * 1024 * 1024
 bytes: each reader writes them when it has its turn, and to make them again would take longer."""
 
 WARM_ENTRIES = 16
-"""Entries of a new session that are encoded though nobody reads yet: whoever made it reads next,
-and then needs nothing from the journal."""
+"""Entries that are encoded though nobody reads: at the start of a session, and after its last
+reader. The answer to the next message names a cursor, which then needs nothing from the journal."""
 
 SNAPSHOT_ENTRIES = 56
 """Entries between two snapshots of an encoder: what a reader with an older cursor decodes and
@@ -108,6 +108,7 @@ class Feed:
         "_make_encoder",
         "_marked",
         "_prepare",
+        "_read_seq",
         "_ring",
         "_ring_bytes",
         "_ring_start",
@@ -139,6 +140,8 @@ class Feed:
         self._head = head
         self.encoder = make_encoder()
         self._seq = 0
+        # The newest entry that somebody wanted.
+        self._read_seq = 0
         self._ring: list[Frame] = []
         self._ring_bytes = 0
         self._ring_start = 0
@@ -180,7 +183,9 @@ class Feed:
                 for reader in self.readers:
                     reader.wake()
             return
-        if not self.readers and self._seq >= WARM_ENTRIES:
+        if self.readers:
+            self._read_seq = entries[-1].seq
+        elif self._seq >= self._read_seq + WARM_ENTRIES:
             return
         if len(entries) > PUBLISH_ENTRIES:
             for reader in self.readers:
@@ -303,6 +308,7 @@ class Feed:
             if self._seq < self._head():
                 async with self._slots:
                     await self._read_up()
+            self._read_seq = self._seq
 
     async def _read_up(self) -> None:
         if not self._seq and self._head() > SNAPSHOT_ENTRIES:

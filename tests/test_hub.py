@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from adapters.base import Encoder, Frame
 from adapters.events import MAIN, Entry, Native
 from proxy import hub, streams
-from proxy.hub import Feed, Reader, entries_of
+from proxy.hub import WARM_ENTRIES, Feed, Reader, entries_of
 from proxy.journal.base import Chunk, Snapshot
 from proxy.streams import StreamPlan, write_stream
 from tests.support.waiting import SOON_S
@@ -573,6 +573,17 @@ async def test_without_readers_nothing_is_encoded(log: Log, readers: Readers) ->
     await rest()
     log.say(Step())
     assert wire.cursors == [18, 19, 20]
+
+
+async def test_the_cursor_after_the_last_reader_needs_nothing_from_the_journal(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.say(*[Step(1)] * 2 * WARM_ENTRIES)
+    await log.feed.catch_up()
+    monkeypatch.setattr(log.journal, "scan", None)
+    log.say(Step(1))
+    await log.feed.catch_up()
+    assert log.feed.next_cursor == len(log.frames)
 
 
 async def test_entries_that_give_no_frame_are_passed_over(log: Log, readers: Readers) -> None:
