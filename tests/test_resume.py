@@ -519,5 +519,5 @@ async def test_sessions_that_begin_together_take_their_first_snapshots_one_after
 
 def test_a_codec_is_fixed_with_all_that_shapes_its_frames() -> None:
     fixed = codec_of("eve", "b", {"form": "all", "token_rotation": False})
-    assert fixed == CodecRow("eve", 2, b'{"agent":"b","form":"all","token_rotation":false}')
+    assert fixed == CodecRow("eve", 1, b'{"agent":"b","form":"all","token_rotation":false}')
     assert FACES == ("eve", "engine", "herm")

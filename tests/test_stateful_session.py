@@ -1131,7 +1131,7 @@ class SessionMachine(RuleBasedStateMachine):
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 
 SessionMachine.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS
+    max_examples=40, stateful_step_count=50, deadline=None, suppress_health_check=_CHECKS
 )
 
 test_sessions_are_what_the_model_is = SessionMachine.TestCase

@@ -110,8 +110,8 @@ async def interrupted(
         await running.restart()
         client.host = running.base
         # Refused by the one that stops, or by the server behind it; or the session that it asked
-        # for was being loaded.
-        errors = (aiohttp.ClientError, Refused, DragomanError, asyncio.CancelledError)
+        # for was being loaded, or about to be.
+        errors = (aiohttp.ClientError, Refused, DragomanError, RuntimeError, asyncio.CancelledError)
         with contextlib.suppress(*errors):
             await actor
         await reader
