@@ -28,7 +28,6 @@ __all__ = [
     "MOST_NAME",
     "JsonError",
     "JsonValue",
-    "Known",
     "compact",
     "count_of",
     "format_json",
@@ -82,15 +81,6 @@ class JsonError(ValueError):
         super().__init__(reason if offset is None else f"byte {offset}: {reason}")
         self.reason = reason
         self.offset = offset
-
-
-class Known(bytes):
-    """What `proxy.upstream.weigh` still names."""
-
-    @staticmethod
-    def of(data: bytes) -> bytes:
-        """Return a document as it is."""
-        return data
 
 
 def parse_json(data: bytes | str) -> JsonValue:
