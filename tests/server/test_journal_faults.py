@@ -292,6 +292,8 @@ async def indexed(running: Running) -> None:
     writer = journal_of(running)._writer
     assert writer is not None
     writer._index_rows = 0
+    # It looks after its next job.
+    await journal_of(running)._job(lambda _: None)
     await until(lambda: not any(tail.rows or tail.positions for tail in writer.tails.values()))
 
 
