@@ -233,7 +233,7 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
 async def test_a_stop_is_over_in_time_whatever_hangs(run: Run, tmp_path: Path, before: str) -> None:
     running = await run(engine={"faults": Faults({**UNTOLD, ("respond", 1): Silence(done=True)})})
     hanging = f"import asyncio, time\n{before}"
-    async with served(tmp_path, running, shutdown_seconds=2.0, before=hanging) as server:
+    async with served(tmp_path, running, shutdown_seconds=0.5, before=hanging) as server:
         session, log = await stopped_while_answering(running, server, status=1)
         assert "did not stop within" in log
         # As after a crash: nothing that was acknowledged is lost, and the command has its answer.
