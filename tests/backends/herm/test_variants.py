@@ -143,10 +143,10 @@ async def test_a_lost_backend_fails_the_turn_after_its_patience(
 ) -> None:
     plan: dict[tuple[str, int], Fault] = {("stream", n): Status(503) for n in range(2, 600)}
     plan["stream", 1] = Cut(after_event=3)
-    house = await serve(herm={"faults": Faults(plan), "pace": 60.0}, speed=400.0)
+    house = await serve(herm={"faults": Faults(plan), "pace": 1.0}, speed=4000.0)
     client = house.client()
     session = (await client.create())["id"]
-    turn = await client.turn(session, "script: slow 20")
+    turn = await client.turn(session, "script: slow 4000")
     assert turn.stop_reason["type"] == "error"
 
 
