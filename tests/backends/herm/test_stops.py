@@ -81,8 +81,8 @@ async def test_a_reset_does_not_wait_for_a_message_that_the_herm_refuses_for_now
     serve: Serve, first: str
 ) -> None:
     busy = Status(409, body=b'{"error":{"code":"turn_running","message":"A turn runs."}}')
-    faults = Faults({("post", number): busy for number in range(2, 40)})
-    house = await serve(herm={"faults": faults})
+    faults = Faults({("post", number): busy for number in range(2, 4000)})
+    house = await serve(herm={"faults": faults}, speed=20.0)
     session = await house.eve().create("hello")
     await session.read_turn()
     await session.send("again")
