@@ -22,7 +22,7 @@ from tests.support.waiting import SOON_S, until
 
 pytestmark = pytest.mark.parametrize("generation", GENERATIONS)
 
-LATE = 0.2
+LATE = 0.05
 """Seconds that a scripted server takes for what a real one takes 0.05 to 0.3 s for."""
 
 MOMENTS = ("at once", "made", "said", "begun")
@@ -47,7 +47,7 @@ def slow(when: str) -> dict[str, Any]:
     """Return a backend that is slow where a stop is to come in between."""
     route = {"at once": "create", "said": "message"}.get(when, "none")
     faults = Faults({(route, 1): SlowHead(LATE)})
-    return {"faults": faults, "begin_s": 2 * LATE, "pace": 0.05}
+    return {"faults": faults, "begin_s": 2 * LATE, "pace": 0.02}
 
 
 @pytest.mark.parametrize("when", MOMENTS)
