@@ -353,7 +353,7 @@ async def test_a_create_whose_message_was_refused_makes_another_session(
 @pytest.mark.parametrize("face", FACES)
 async def test_a_crash_between_what_was_accepted_and_its_reply(serve: Serve, face: str) -> None:
     journal = CrashJournal()
-    house = await serve(journal)
+    house = await serve(journal, speed=20.0)
     talk = Talk(house, face)
     await talk.begin()
     # The message is stored, and nobody hears of it.
