@@ -163,6 +163,7 @@ def is_seen(
     return row in seen
 
 
+@functools.cache
 def head(row: str) -> str:
     return re.split(r"[=(\[]", row)[0].rstrip(".")
 
