@@ -34,8 +34,8 @@ __all__ = [
 HOST = "127.0.0.1"
 # How long a boundary may take that comes: only a server that hangs takes longer.
 BOUNDARY_S = 120.0
-# How long a stream that has nothing to say is listened to.
-QUIET_S = 5.0
+# How long a stream that is open says nothing until it counts as silent.
+QUIET_S = 2.0
 
 # eve 0.80.1 accepts an answer to a child's request that comes within milliseconds of the request,
 # and loses it; on a busy machine they are more.
@@ -264,19 +264,30 @@ class Side:
         url = f"{self._url}/eve/v1/session/{self._session}/stream"
         query = {"startIndex": str(self._index)}
         try:
-            async with asyncio.timeout(QUIET_S if quiet else BOUNDARY_S):
+            async with asyncio.timeout(BOUNDARY_S) as limit:
                 async with self._http.get(url, params=query) as response:
                     headers = {
                         name: response.headers.get(name, "")
                         for name in ("content-type", "cache-control", "x-eve-stream-version")
                     }
                     self.seen.append(f"GET {response.status} {headers}")
+                    if quiet:
+                        limit.reschedule(self._quiet_at())
                     async for line in response.content:
-                        if line.strip() and self._take(json.loads(line), until):
+                        if not line.strip():
+                            continue
+                        if self._take(json.loads(line), until):
                             return
+                        if quiet:
+                            limit.reschedule(self._quiet_at())
                 self.seen.append("the body ends")
         except TimeoutError:
             self.seen.append("nothing more comes")
+
+    @staticmethod
+    def _quiet_at() -> float:
+        """Return when the stream counts as silent if it says nothing from now on."""
+        return asyncio.get_running_loop().time() + QUIET_S
 
     def _take(self, record: dict[str, Any], until: str | None) -> bool:
         """Note a record; returns whether it ends the read."""
