@@ -1,4 +1,4 @@
-"""Make the proof, or a part of it: `python -m tests.proof [--fraction 0.05]`.
+"""Make the proof, or a part of it: `python -m tests.proof [--fraction 0.02]`.
 
 Works in slices of at most `--minutes`, each with a seed of its own, and adds each to the results
 file. Without an end of the time in sight it goes on where the file ends until the goals are met;

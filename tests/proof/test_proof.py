@@ -198,14 +198,14 @@ def test_attacks_come_first_and_each_way_to_misbehave_is_seen_in_any_fraction() 
         (way, dialect) for way in (*WAYS, *RUDE) for dialect in ("herm", "eve", "engine")
     }
     assert len(set(plan)) == len(plan) == (len(WAYS) * len(SCRIPT_NAMES) + len(RUDE)) * 3
-    options = parse(["--fraction", "0.05"])
-    done = [made("attack", requests=49_000)]
-    assert next_slice(options, []) == ("attack", 50_000, 450.0)
+    options = parse(["--fraction", "0.02"])
+    done = [made("attack", requests=19_000)]
+    assert next_slice(options, []) == ("attack", 20_000, 450.0)
     assert next_slice(options, done) == ("attack", 1000, 450.0)
     done.append(made("attack", requests=1000))
     assert next_slice(options, done) == ("hostile", once, 450.0)
     done.append(made("hostile", conversations=once))
-    assert next_slice(options, done) == ("kills", 100, 450.0)
+    assert next_slice(options, done) == ("kills", 40, 450.0)
 
 
 @pytest.mark.parametrize("name", results.ATTACKED)
