@@ -130,7 +130,9 @@ class Backends:
         if upstream is None:
             credential = backend.credential
             auth = {} if credential is None else {credential.header: credential.value}
-            upstream = self._upstreams[backend.name] = Upstream(self._http, backend.url, auth)
+            upstream = self._upstreams[backend.name] = Upstream(
+                self._http, backend.url, auth, frame_bytes=backend.max_frame_bytes
+            )
         return upstream
 
     @contextlib.contextmanager

@@ -11,6 +11,7 @@ from multidict import MultiMapping
 
 from adapters.errors import DragomanError, ErrorCode
 from adapters.events import Blob, File
+from adapters.faces import Size
 from adapters.limits import is_light
 from proxy.settings import ServerSettings
 
@@ -21,12 +22,8 @@ large ones use up `server.max_bodies_bytes`."""
 ANSWER = 2**20
 """What an answer in words, or a callback of a sign-in, may take."""
 
-TEXT = 2**20
-"""What a message without its files may take; also the size up to which a body is parsed in the
-event loop. A Herm takes 2,000,000 characters (Herm page, section 3.1); no model reads as much."""
-
-FILES: int | None = None
-"""A message with files in it may take what `server.max_body_bytes` allows."""
+AT_ONCE = 2**20
+"""The size up to which a body is parsed in the event loop."""
 
 VALUES = 20_000
 """Strings, numbers, arrays and objects in a body. The largest known, a program's state in eve's
@@ -45,11 +42,12 @@ class Bodies:
         self._settings = settings
         self.under_way = 0
 
-    def limit(self, route: int | None) -> int:
-        """Return the most bytes that a body may have on a route with that limit."""
+    def limit(self, size: Size) -> int:
+        """Return the most bytes that a body may have on a route that takes bodies of a size."""
         settings = self._settings
         most = min(settings.max_body_bytes, max(settings.max_bodies_bytes, SMALL))
-        return most if route is None else min(route, most)
+        sizes = {"small": SMALL, "answer": ANSWER, "text": settings.max_text_bytes}
+        return min(sizes.get(size, most), most)
 
     def check(self, headers: MultiMapping[str], length: int | None, limit: int) -> None:
         """Check what a head says of its body, before anything of that is read.
@@ -78,11 +76,26 @@ class Bodies:
         body = bytearray()
         try:
             await self._read(request, limit, body)
-            if len(body) > TEXT:
+            if len(body) > AT_ONCE:
                 return await asyncio.to_thread(parse, bytes(body))
             return parse(bytes(body))
         finally:
             self.under_way -= len(body)
+
+    def parsed(self, body: bytes, parse: Callable[[bytes], T]) -> T:
+        """Return what a JSON body says, if it is large by its files only.
+
+        Raises:
+            DragomanError: it has too many values or too much text, or `parse` refuses it.
+        """
+        if not is_light(body, VALUES):
+            text = f"The body has more than {VALUES} values."
+            raise DragomanError(text, code=ErrorCode.TOO_LARGE)
+        said, most = parse(body), self._settings.max_text_bytes
+        if len(body) > most and len(body) - _file_bytes(said) > most:
+            text = f"Without its files the body is larger than {most} bytes."
+            raise DragomanError(text, code=ErrorCode.TOO_LARGE)
+        return said
 
     async def _read(self, request: web.Request, limit: int, body: bytearray) -> None:
         try:
@@ -106,21 +119,6 @@ class Bodies:
             raise DragomanError(
                 "The body is not framed as its head says.", code=ErrorCode.INVALID_REQUEST
             ) from None
-
-
-def parsed(body: bytes, parse: Callable[[bytes], T]) -> T:
-    """Return what a JSON body says, if it is large by its files only.
-
-    Raises:
-        DragomanError: it has too many values or too much text, or `parse` refuses it.
-    """
-    if not is_light(body, VALUES):
-        raise DragomanError(f"The body has more than {VALUES} values.", code=ErrorCode.TOO_LARGE)
-    said = parse(body)
-    if len(body) > TEXT and len(body) - _file_bytes(said) > TEXT:
-        text = f"Without its files the body is larger than {TEXT} bytes."
-        raise DragomanError(text, code=ErrorCode.TOO_LARGE)
-    return said
 
 
 def _file_bytes(said: object) -> int:

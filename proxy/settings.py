@@ -206,6 +206,8 @@ class ServerSettings(Table):
     write_timeout_seconds: Seconds = 30.0
     # An eve upload of 25 MiB (eve page, section 4.2) is 33.3 MiB as base64.
     max_body_bytes: Annotated[int, Field(ge=1024)] = 36 * 2**20
+    # Half of what a Herm takes (Herm page, section 3.1); no model reads as much.
+    max_text_bytes: Annotated[int, Field(ge=1024)] = 2**20
     allowed_origins: tuple[Origin, ...] = ()
     # Seven of the largest at once.
     max_bodies_bytes: Annotated[int, Field(ge=0)] = 256 * 2**20
@@ -313,6 +315,7 @@ class BackendSettings(Table):
     auth: AuthSettings | None = None
     create: CreateSettings = CreateSettings()
     adopt: Annotated[str, AfterValidator(_adopt)] = "never"
+    max_frame_bytes: Annotated[int, Field(ge=1024)] = 36 * 2**20
     settings: DialectSettings = DialectSettings()
 
     _credential: Credential | None = PrivateAttr(default=None)

@@ -10,13 +10,14 @@ import io
 import json
 import logging
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import web
 
+from adapters.faces import Size
 from adapters.registry import faces
 from proxy import bodies
 from proxy.routes.entry import TAKES
@@ -184,8 +185,8 @@ async def test_every_route_that_reads_a_body_declares_how_large_it_may_be(
     async with proxied(listeners=tuple(listeners)) as dragoman:
         (served,) = dragoman.listeners or [Served(dragoman.url, dragoman.routes)]
         assert undeclared(list(served.routes)) == []
-        declared = {getattr(route.handler, TAKES, None) for route in served.routes}
-        assert declared <= {bodies.SMALL, bodies.ANSWER, bodies.TEXT, bodies.FILES}
+        declared = {getattr(route.handler, TAKES, "small") for route in served.routes}
+        assert declared <= set(get_args(Size))
 
 
 def listener(dialect: str) -> ListenerSettings:
@@ -287,6 +288,10 @@ async def test_files_may_be_large_and_words_may_not() -> None:
             status, body = await dragoman.request("POST", LARGE, data=data)
             assert status == 413
             assert "Without its files" in said("eve", status, body)
+    async with proxied(server={"max_text_bytes": 8 * MIB}) as dragoman:
+        data = io.BytesIO(json.dumps({"message": text}).encode())
+        status, _ = await dragoman.request("POST", LARGE, data=data)
+        assert status == 202
 
 
 @pytest.mark.parametrize(

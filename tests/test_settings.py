@@ -226,8 +226,8 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
         ),
         (
             ONE_BACKEND + "zzz = 1",
-            "backends[0].zzz: unknown key; known: adopt, auth, create, dialect, name, "
-            "settings, url",
+            "backends[0].zzz: unknown key; known: adopt, auth, create, dialect, "
+            "max_frame_bytes, name, settings, url",
         ),
         (
             ONE_BACKEND.replace('"eve"', '"eev"'),

@@ -27,21 +27,12 @@ from adapters.faces import (
     Tell,
     Waiting,
 )
-from proxy.bodies import ANSWER, FILES, SMALL, TEXT
 from proxy.faces.passing import pass_on
 from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
 from proxy.faces.saying import say
 from proxy.faces.visit import ServedFace, Visit
 from proxy.keys import SESSIONS
 from proxy.routes.entry import Handler, check_head, takes, to_web
-
-SIZES: Mapping[Size, int | None] = {
-    "small": SMALL,
-    "answer": ANSWER,
-    "text": TEXT,
-    "files": FILES,
-}
-"""How many bytes a body may have, by the word for it."""
 
 _DOES: Mapping[type, Callable[[Visit], Awaitable[web.StreamResponse]]] = {
     Tell: tell,
@@ -124,10 +115,10 @@ def _failure(visit: Visit, error: DragomanError, error_id: str | None = None) ->
     return Failure(error, visit.incoming, visit.route, visit.entered, visit.said, error_id)
 
 
-def _size(route: Route) -> int | None:
+def _size(route: Route) -> Size:
     """Return how large the bodies of a route may be; of one that reads none, what may be sent to
     no purpose."""
     act = route.does
     if isinstance(act, Say) and act.body is not None:
-        return SIZES[act.body.takes]
-    return ANSWER if isinstance(act, PassOn) else SMALL
+        return act.body.takes
+    return "answer" if isinstance(act, PassOn) else "small"

@@ -39,7 +39,6 @@ from adapters.registry import DIALECTS
 from adapters.state import LogState
 from proxy import __version__
 from proxy.auth import Action, Principal, authenticate, authorize, may_use
-from proxy.bodies import ANSWER, SMALL
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
@@ -551,7 +550,7 @@ async def delete_session(request: web.Request) -> web.StreamResponse:
     return _json(DeletedOut(id=session.id if row is None else row.id))
 
 
-@takes(SMALL)
+@takes("small")
 async def prune(request: web.Request) -> web.StreamResponse:
     """Erase the key's sessions that the given limits do not keep, the oldest first.
 
@@ -639,7 +638,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
     return _json(InteractionsOut(interactions=out))
 
 
-@takes(ANSWER)
+@takes("answer")
 async def answer(request: web.Request) -> web.StreamResponse:
     """Answer an open interaction; 202 means stored, what comes of it is in the events."""
     principal, session = await _session(request, Action.ANSWER)

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from adapters.base import Response
 from adapters.errors import DragomanError, ErrorCode
+from adapters.faces import Size
 from proxy.auth import Action, Principal, authenticate, authorize
-from proxy.bodies import SMALL, parsed
 from proxy.errors import SessionNotFound
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import check
@@ -35,7 +35,7 @@ __all__ = [
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-TAKES = "takes_bytes"
+TAKES = "takes"
 """The attribute of a handler that says how large the bodies of its requests may be."""
 
 T = TypeVar("T")
@@ -82,12 +82,11 @@ def open_route(request: web.Request) -> None:
     authorize(principal, None, Action.READ, route, settings)
 
 
-def takes(limit: int | None) -> Callable[[Handler], Handler]:
-    """Declare how many bytes the body of a handler's requests may have; None stands for
-    `server.max_body_bytes`."""
+def takes(size: Size) -> Callable[[Handler], Handler]:
+    """Declare how large the bodies of a handler's requests may be."""
 
     def declare(handler: Handler) -> Handler:
-        handler.__dict__[TAKES] = limit
+        handler.__dict__[TAKES] = size
         return handler
 
     return declare
@@ -97,7 +96,7 @@ def _limit(request: web.Request) -> int:
     """Return the limit of a request's body; of a handler that reads none, what it may send to no
     purpose."""
     handler = request.match_info.handler
-    return request.app[SESSIONS].bodies.limit(getattr(handler, TAKES, SMALL))
+    return request.app[SESSIONS].bodies.limit(getattr(handler, TAKES, "small"))
 
 
 async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -128,7 +127,8 @@ async def read(request: web.Request, parse: Callable[[bytes], T]) -> T:
     Raises:
         DragomanError: the body is not taken, or `parse` refuses it.
     """
-    return await _taken(request, lambda body: parsed(body, parse))
+    bodies = request.app[SESSIONS].bodies
+    return await _taken(request, lambda body: bodies.parsed(body, parse))
 
 
 async def read_bytes(request: web.Request) -> bytes:
@@ -156,7 +156,7 @@ async def read_submission(
 
     # The request will know what asks this: were it known here too, both would stay in memory with
     # their connection until a collection of garbage finds them, 28 objects for each command.
-    connection = request.protocol
+    connection, bodies = request.protocol, request.app[SESSIONS].bodies
 
     def reachable() -> bool:
         transport = connection.transport
@@ -164,7 +164,7 @@ async def read_submission(
 
     def both(body: bytes) -> tuple[T, Submission]:
         submission = Submission(request.method, request.path, request.headers, body, reachable)
-        return parsed(body, parse), submission
+        return bodies.parsed(body, parse), submission
 
     wanted, submission = await _taken(request, both)
     request[SUBMISSION] = submission

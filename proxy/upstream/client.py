@@ -47,6 +47,9 @@ BODY_LIMIT = 4 * 1024 * 1024
 """Bytes of an answer that is no stream; the largest known is eve's `info`, about 100 kB. A page of
 a Herm's list has 100 events, and their texts 20,000 characters each. It is parsed in one step."""
 
+FRAME_BYTES = 36 * 1024 * 1024
+"""Bytes of a frame: an eve may show a file of 25 MiB in one, as base64."""
+
 WHY_LIMIT = 300
 """Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
 
@@ -134,6 +137,7 @@ class Upstream:
         answer_seconds: float = ANSWER_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
         body_limit: int = BODY_LIMIT,
+        frame_bytes: int = FRAME_BYTES,
     ) -> None:
         self._session = session
         self._base = str(URL(url)).rstrip("/")
@@ -142,6 +146,7 @@ class Upstream:
         self._answer = answer_seconds
         self._silence = silence_seconds
         self._limit = body_limit
+        self._frame_bytes = frame_bytes
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
 
     def _url(self, call: Call) -> URL:
@@ -278,7 +283,11 @@ class Upstream:
         with contextlib.closing(response):
             head = Response(response.status, CIMultiDict(response.headers))
             if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
-                parser = SseParser() if framing == "sse" else NdjsonParser()
+                parser: SseParser | NdjsonParser
+                if framing == "sse":
+                    parser = SseParser(max_frame_bytes=self._frame_bytes)
+                else:
+                    parser = NdjsonParser(max_line_bytes=self._frame_bytes)
                 with _breaking(response):
                     yield Stream(head, response.content, parser)
             else:

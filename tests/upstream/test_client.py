@@ -531,6 +531,18 @@ async def test_a_stream_whose_chunks_make_no_sense_is_broken(
         await read(upstream, get("/execute/replay"))
 
 
+@pytest.mark.parametrize(("framing", "kind"), [("sse", SSE), ("ndjson", NDJSON)])
+async def test_a_frame_that_is_longer_than_the_limit_is_skipped(
+    http: aiohttp.ClientSession, origin: Origin, framing: str, kind: str
+) -> None:
+    lines = [b'{"a":"%b"}' % (b"x" * size) for size in (10, 1000, 10)]
+    marks = (b"data: ", b"\n\n") if framing == "sse" else (b"", b"\n")
+    origin.answers = [head("200 OK", kind) + b"".join(line.join(marks) for line in lines)]
+    upstream = Upstream(http, origin.url, {}, frame_bytes=100)
+    frames, _ = await read(upstream, get("/execute/replay"), framing)
+    assert [isinstance(frame, FrameTooLarge) for frame in frames] == [False, True, False]
+
+
 async def test_an_answer_with_too_many_values_is_refused_before_it_is_parsed(
     upstream: Upstream, origin: Origin
 ) -> None:
