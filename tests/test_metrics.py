@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import subprocess
@@ -30,7 +31,7 @@ from tests.support.dragoman import starts
 from tests.support.keys import key_of
 from tests.support.proxied import proxied
 from tests.support.running import Run, Running
-from tests.support.waiting import settled
+from tests.support.waiting import SOON_S, settled
 from tests.test_hub import Log, Step, log
 
 __all__ = ["journal", "log", "path", "run"]
@@ -375,6 +376,10 @@ async def test_snapshots_of_no_use_are_counted(
         live = await dragoman.session(name)
         bad = Snapshot(snapshots.STATE, SNAPSHOT_SHAPE, 0, live.last_seq, b"{}")
         dragoman.sessions.journal.add_snapshot(live.row.key, bad)
+        kept = dragoman.sessions.journal.snapshot
+        async with asyncio.timeout(SOON_S):
+            while await kept(live.row.key, snapshots.STATE, SNAPSHOT_SHAPE) != bad:
+                pass
         dragoman.sessions.live.forget(name)
         assert (await dragoman.session(name)).last_seq == live.last_seq
     assert found() == [1, 1]

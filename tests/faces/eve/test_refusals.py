@@ -47,7 +47,7 @@ CREATES: list[tuple[Any, int, str]] = [
     (b"\xff\xfe", 400, "Invalid JSON body."),
     (b'{"message":"a"} x', 400, "Invalid JSON body."),
     (b'{"message":NaN}', 400, "Invalid JSON body."),
-    (b"[" * 100_000, 400, "Invalid JSON body."),
+    (b"[" * 10_000, 400, "Invalid JSON body."),
     ([], 400, "Expected a JSON object."),
     ("hello", 400, "Expected a JSON object."),
     (None, 400, "Expected a JSON object."),

@@ -30,7 +30,7 @@ from tests.support.herm_client import (
 )
 from tests.support.keys import key_of
 from tests.support.serving import HOST
-from tests.support.waiting import settled, until
+from tests.support.waiting import SOON_S, settled, until
 
 ALLOW = {"type": "user.tool_confirmation", "result": "allow"}
 DENY = {"type": "user.tool_confirmation", "result": "deny"}
@@ -456,7 +456,10 @@ async def test_what_a_session_was_told_is_known_also_when_its_log_has_grown_long
     await settled(live)
     about, after = await told(house.sessions.journal, live.row)
     assert after == 0
-    about, after = await told(house.sessions.journal, await house.sessions.journal.session(session))
+    row = await house.sessions.journal.session(session)
+    async with asyncio.timeout(SOON_S):
+        while not after:
+            about, after = await told(house.sessions.journal, row)
     assert about.metadata == {"ticket": "A-17", "x": 1}
     assert after > SNAPSHOT_ENTRIES // 2
     assert (await client.get(session))["metadata"] == {"ticket": "A-17", "x": 1}
