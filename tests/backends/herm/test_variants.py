@@ -19,7 +19,7 @@ from tests.support.herm_client import (
 )
 from tests.support.journals import CrashJournal
 from tests.support.patience import shorten
-from tests.support.waiting import until
+from tests.support.waiting import settled, until
 
 ALLOW = {"type": "user.tool_confirmation", "result": "allow"}
 
@@ -182,7 +182,7 @@ async def test_a_crash_at_any_write_leaves_one_message_and_a_whole_log(
         await until(lambda live=live: bool(live.state.interactions))  # type: ignore[misc]
         (open_,) = live.open_interactions()
         await client.post(session, {**ALLOW, "tool_use_id": open_.call_id})
-        await until(lambda live=live: not live.state.busy)  # type: ignore[misc]
+        await settled(live)
         listed = await client.list(session)
         texts = "".join(
             block["text"]
