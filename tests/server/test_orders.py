@@ -24,7 +24,7 @@ from tests.support.eve_client import EveClient, EveSession, Style
 from tests.support.herm_client import HermClient, Refused
 from tests.support.houses import eves
 from tests.support.roads import Roads
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, stored, until
 
 BACKENDS = ("herm", "t", "s1", "s2", "engine")
 STOPPED = ("herm", "t", "s1", "s2")
@@ -159,7 +159,7 @@ async def test_a_turn_that_is_over_before_its_stop_comes_does_not_pass_it_on(
     await until(lambda: live.state.thread(ev.MAIN).text is not None)
     gate = roads.hold(stops)
     assert await session.cancel() == "accepted"
-    await until(lambda: not live.state.busy)
+    await until(lambda: stored(live) and not live.state.busy)
     await session.send("hello")
     assert len(live.queued()) == 1
     gate.open()
@@ -177,7 +177,7 @@ async def test_what_would_steer_a_turn_that_is_stopped_is_said_after_it(
     await until(lambda: live.state.thread(ev.MAIN).text is not None)
     roads.hold_frames()
     assert await session.cancel() == "accepted"
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     await session.send("hello")
     assert len(live.queued()) == 1
     roads.open_frames()
@@ -192,7 +192,7 @@ async def test_what_would_withdraw_what_a_stopped_turn_asked_is_said_after_it(
     live = await house.live(session.session_id)
     roads.hold_frames()
     assert await session.cancel() == "accepted"
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     await session.send("hello")
     assert len(live.queued()) == 1
     roads.open_frames()
@@ -259,12 +259,12 @@ async def test_an_answer_goes_all_the_same_when_a_stop_shows_nothing_for_long(
     (request,) = live.open_interactions()
     roads.hold_frames()
     assert await session.cancel() == "accepted"
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     gate = roads.hold(lambda call: call.name == "answer")
     await session.respond(request.request_id, "approve")
     await gate.reached.wait()
     roads.open_frames()
-    await until(lambda: not live.state.busy)
+    await until(lambda: stored(live) and not live.state.busy)
     gate.open()
     await settled(live)
     # This eve takes it for words of the user.

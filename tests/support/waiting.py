@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from proxy.session import Session
 
-__all__ = ["SOON_S", "idle", "moves", "settled", "until"]
+__all__ = ["SOON_S", "asks", "idle", "moves", "settled", "stored", "until"]
 
 SOON_S = 120.0
 """After so long something that must come soon counts as missing, on the slowest machine too."""
@@ -20,11 +20,20 @@ async def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:
             await asyncio.sleep(0.002)
 
 
+def stored(session: Session) -> bool:
+    """Whether all that a session knows is stored, and shown: before that no client can know it."""
+    return session.last_seq == session.state.seq
+
+
+def asks(session: Session) -> bool:
+    """Whether a session shows that it waits for an answer."""
+    return stored(session) and bool(session.state.interactions)
+
+
 def idle(session: Session) -> bool:
     """Whether nothing of a session is under way, readers aside."""
     state = session.state
-    stored = session.last_seq == state.seq
-    return stored and not (state.busy or state.inputs or state.unreceived)
+    return stored(session) and not (state.busy or state.inputs or state.unreceived)
 
 
 def moves(session: Session) -> bool:

@@ -20,7 +20,7 @@ from tests.support.herm_client import HermClient
 from tests.support.houses import GENERATIONS, Eves
 from tests.support.journals import CrashJournal
 from tests.support.patience import shorten
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, stored, until
 
 each_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
@@ -153,7 +153,7 @@ async def test_both_are_asked_again_when_the_backend_refuses_their_answers(
     given = answers(turn, 0, 1)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     assert [open_.claimed_by for open_ in live.state.interactions.values()] == [None, None]
     pauses = await log(house, session, ev.TurnPaused)
     assert [len(pause.request_ids) for pause in pauses] == [2, 2]
@@ -194,7 +194,7 @@ async def test_answers_that_never_arrived_are_asked_for_again(
     given = answers(turn, 0, 1)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     outcomes = [e.outcome for e in await log(house, session, ev.InputSettled)]
     assert outcomes == ["taken", "unknown", "unknown"]
     await session.read_turn()

@@ -18,7 +18,7 @@ from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession, Refused
 from tests.support.herm_client import HermClient
 from tests.support.houses import GENERATIONS, Eves
-from tests.support.waiting import SOON_S, until
+from tests.support.waiting import SOON_S, stored, until
 
 pytestmark = pytest.mark.parametrize("generation", GENERATIONS)
 
@@ -76,7 +76,7 @@ async def test_a_stop_of_a_herm_frontend_holds_however_early_it_comes(
     await moment(house, generation, when)
     await client.post(session, {"type": "user.interrupt"})
     live = await house.live(session)
-    await until(lambda: not (live.state.inputs or live.state.busy))
+    await until(lambda: stored(live) and not (live.state.inputs or live.state.busy))
     events = await house.log(session)
     assert [e.outcome for e in events if isinstance(e, ev.TurnEnded)] == ["interrupted"]
 

@@ -23,7 +23,7 @@ from tests.support.herm_client import HermClient
 from tests.support.houses import GENERATIONS, Eves
 from tests.support.journals import CrashJournal
 from tests.support.patience import shorten
-from tests.support.waiting import idle, settled, until
+from tests.support.waiting import idle, settled, stored, until
 
 each_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
@@ -304,7 +304,7 @@ async def test_a_refusal_of_both_is_told_once_and_the_requests_are_open_again(
     session, requests = await asked(house, generation, "approve2")
     await session.respond_all(answers(requests, 0, 1), message="hello")
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     assert [open_.claimed_by for open_ in live.state.interactions.values()] == [None, None]
     turn = await session.read_turn()
     again = ["input.resolved", "input.requested"] * 2

@@ -21,7 +21,7 @@ from tests.support.herm_client import Envelope, HermTurn, Refused
 from tests.support.houses import HermAndEngine
 from tests.support.journals import CrashJournal
 from tests.support.patience import shorten
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, stored, until
 
 BOTH = "Done, 4.1 GB freed.Understood, I left /etc/hosts alone."
 
@@ -134,7 +134,7 @@ async def test_both_are_asked_again_when_they_are_refused(serve: Serve) -> None:
     session, given = await asked(house)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     assert [open_.claimed_by for open_ in live.state.interactions.values()] == [None, None]
     await session.read_turn()
     await session.respond_all(given)
@@ -149,7 +149,7 @@ async def test_the_second_of_two_lone_answers_is_asked_for_again_when_it_is_refu
     session, given = await asked(house)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     pauses = await log(house, session.session_id, ev.TurnPaused)
     assert [len(pause.request_ids) for pause in pauses] == [2, 1]
     await session.read_turn()
@@ -167,7 +167,7 @@ async def test_the_list_tells_what_became_of_answers_whose_reply_is_lost(
     session, given = await asked(house)
     await session.respond_all(given)
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     outcomes = [e.outcome for e in await log(house, session.session_id, ev.InputSettled)]
     assert outcomes == (["taken"] * 3 if done else ["taken", "refused", "refused"])
     if not done:

@@ -11,7 +11,7 @@ from proxy.scripted.faults import Faults, Silence, Status
 from tests.backends.herm.conftest import Serve
 from tests.support.houses import HermAndEngine
 from tests.support.patience import shorten
-from tests.support.waiting import SOON_S, until
+from tests.support.waiting import SOON_S, asks, stored, until
 
 
 def message(words: str, policy: Any) -> cmd.SendMessage:
@@ -52,7 +52,7 @@ async def test_messages_that_withdraw_a_request_follow_one_another(
     session = (await house.client().create())["id"]
     live = await house.live(session)
     await live.submit([message("script: approve", "queue")], by="ann", face="eve")
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     for words in ("One", "Two", "Three"):
         await live.submit([message(words, "withdraw")], by="ann", face="eve")
     await until(lambda: live.idle)
@@ -86,14 +86,14 @@ async def test_what_waits_only_behind_a_message_goes_when_that_is_withdrawn(
     session = (await house.client().create())["id"]
     live = await house.live(session)
     await live.submit([message("script: approve", "queue")], by="ann", face="eve")
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     # The first never arrives; as long as that is open, the others wait behind it.
     ids = [
         *await live.submit([message("One", "withdraw")], by="ann", face="eve"),
         *await live.submit([message("Two", "queue")], by="ann", face="eve"),
         *await live.submit([message("Three", "withdraw")], by="ann", face="eve"),
     ]
-    await until(lambda: ids[0] not in live.state.inputs)
+    await until(lambda: stored(live) and ids[0] not in live.state.inputs)
     assert [row.command_id for row in live.queued()] == ids[1:]
     await live.withdraw(ids[1], by="ann")
     await until(lambda: live.idle)

@@ -20,7 +20,7 @@ from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Expect, Refused
 from tests.support.houses import HermAndEngine
 from tests.support.journals import sqlite
-from tests.support.waiting import settled, until
+from tests.support.waiting import asks, settled, stored, until
 
 SECRETS = ["correct-horse-battery", 'pa"ss\\wörd/ 1%', "line one of it\nline two of it\n"]
 UNKIND = [
@@ -34,7 +34,7 @@ def spelled(secret: str) -> list[str]:
     return [secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]]
 
 
-def stored(folder: Path) -> str:
+def on_disk(folder: Path) -> str:
     """All that is in the files of a journal, the compressed too."""
     files = b"".join(file.read_bytes() for file in folder.iterdir())
     with apsw.Connection(sqlite(folder).removeprefix("sqlite:///")) as connection:
@@ -89,7 +89,7 @@ async def test_what_a_backend_says_again_of_a_sealed_value_is_nowhere(
     seen = await told(house, session) + caplog.text + repr(turn)
     assert "[redacted]" in seen
     await house.stop()
-    files = stored(tmp_path)
+    files = on_disk(tmp_path)
     for spelling in spelled(secret):
         assert spelling not in seen
         assert spelling.encode().decode("latin-1") not in files
@@ -105,7 +105,7 @@ async def test_a_value_is_held_until_its_turn_is_over_and_no_longer(
     session = (await client.create())["id"]
     await client.say(session, "script: secret")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     assert not live._record.held
     request = next(iter(live.state.interactions))
     answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
@@ -121,7 +121,7 @@ async def test_a_session_that_is_put_away_holds_no_value(serve: Serve) -> None:
     session = (await client.create())["id"]
     await client.say(session, "script: secret")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     request = next(iter(live.state.interactions))
     answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
     await client.post(session, answer)
@@ -140,7 +140,7 @@ async def test_a_refusal_that_quotes_a_sealed_value_is_told_without_it(
     session = (await client.create())["id"]
     await client.say(session, "script: sudo")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     request = next(iter(live.state.interactions))
     answer = {"type": "user.sudo_result", "request_id": request, "password": "correct-horse"}
     await client.post(session, answer)
@@ -158,7 +158,7 @@ async def test_the_echo_of_a_value_that_went_to_the_backend_directly_is_not_kept
     session = (await client.create())["id"]
     await client.say(session, "script: secret")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     there = live.codec.native_id
     assert there is not None
     (request,) = house.herm.talks[there].pending
@@ -180,7 +180,7 @@ async def test_a_sealed_answer_that_cannot_be_carried_is_forgotten_and_may_be_gi
     session = (await client.create())["id"]
     await client.say(session, "script: sudo")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     request = next(iter(live.state.interactions))
     answer = {"type": "user.sudo_result", "request_id": request, "password": "correct-horse"}
 
@@ -205,7 +205,7 @@ async def test_a_value_with_too_much_to_look_for_is_refused_and_its_request_stay
     session = (await client.create())["id"]
     await client.say(session, "script: sudo")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     request = next(iter(live.state.interactions))
     answer = {"type": "user.sudo_result", "request_id": request}
     many = "\n".join(["/" * 40] * 150 + [f"{n:09}" for n in range(200)])
@@ -219,4 +219,4 @@ async def test_a_value_with_too_much_to_look_for_is_refused_and_its_request_stay
 
 
 def _idle(live: Session) -> bool:
-    return not live._outbox.claims and not live.state.inputs
+    return stored(live) and not live._outbox.claims and not live.state.inputs

@@ -14,7 +14,7 @@ from proxy.scripted.herm import Variant
 from tests.backends.herm.conftest import Serve
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.houses import HermAndEngine
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, stored, until
 
 each_backend = pytest.mark.parametrize("backend", ["herm", "engine"])
 
@@ -119,7 +119,7 @@ async def test_both_are_told_once_when_the_answer_is_refused(serve: Serve, backe
     session, requests = await asked(house, backend, "approve refused")
     await session.respond_all(answers(requests, 0), message="hello")
     live = await house.live(session.session_id)
-    await until(lambda: not live.state.inputs)
+    await until(lambda: stored(live) and not live.state.inputs)
     turn = await session.read_turn()
     assert turn.types[-3:] == ["step.failed", "turn.completed", "session.waiting"]
     assert steps(turn) == ["hello"]

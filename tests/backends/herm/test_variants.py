@@ -19,7 +19,7 @@ from tests.support.herm_client import (
 )
 from tests.support.journals import CrashJournal
 from tests.support.patience import shorten
-from tests.support.waiting import settled, until
+from tests.support.waiting import asks, settled, stored, until
 
 ALLOW = {"type": "user.tool_confirmation", "result": "allow"}
 
@@ -130,7 +130,7 @@ async def test_a_post_without_an_answer_is_looked_up_and_never_repeated(
     session = (await client.create())["id"]
     await client.say(session, "script: tool")
     live = await house.live(session)
-    await until(lambda: not (live.state.inputs or live.state.busy))
+    await until(lambda: stored(live) and not (live.state.inputs or live.state.busy))
     shown = [seen for seen in await client.list(session) if seen["type"] == "user.message"]
     assert [seen["status"] for seen in shown] == ["complete" if done else "failed"]
     assert len(house.posts()) == 1
@@ -170,7 +170,7 @@ async def test_a_crash_at_any_write_leaves_one_message_and_a_whole_log(
             accepted = False
         client = house.client()
         live = await house.live(session)
-        await until(lambda live=live: not live.state.inputs)  # type: ignore[misc]
+        await until(lambda live=live: stored(live) and not live.state.inputs)  # type: ignore[misc]
         said = [body for body in house.posts() if b"user.message" in body]
         assert len(said) <= 1, f"after {writes} writes"
         if not said:
@@ -179,7 +179,7 @@ async def test_a_crash_at_any_write_leaves_one_message_and_a_whole_log(
                 for e in await house.log(session)
             )
             continue
-        await until(lambda live=live: bool(live.state.interactions))  # type: ignore[misc]
+        await until(lambda live=live: asks(live))  # type: ignore[misc]
         (open_,) = live.open_interactions()
         await client.post(session, {**ALLOW, "tool_use_id": open_.call_id})
         await settled(live)

@@ -14,7 +14,7 @@ from adapters.jsonvalue import parse_json
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.eve_client import EveClient, EveSession, Form
-from tests.support.waiting import settled, until
+from tests.support.waiting import settled, stored, until
 
 FORMS: tuple[Form, ...] = ("all", "tokens", "newest")
 
@@ -81,7 +81,7 @@ async def test_a_refusal_that_comes_twice_is_asked_for_a_third_time() -> None:
         (third,) = (await session.read_turn()).requests
         assert third["requestId"] == f"{request['requestId']}~3"
         live = await house.live(session.session_id)
-        await until(lambda: not live.state.inputs)
+        await until(lambda: stored(live) and not live.state.inputs)
         await session.respond(third["requestId"], "approve")
         assert (await session.read_turn()).requests == []
 

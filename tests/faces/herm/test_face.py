@@ -30,7 +30,7 @@ from tests.support.herm_client import (
 )
 from tests.support.keys import key_of
 from tests.support.serving import HOST
-from tests.support.waiting import SOON_S, settled, until
+from tests.support.waiting import SOON_S, asks, settled, until
 
 ALLOW = {"type": "user.tool_confirmation", "result": "allow"}
 DENY = {"type": "user.tool_confirmation", "result": "deny"}
@@ -418,7 +418,7 @@ async def test_a_second_answer_is_refused_while_a_sealed_one_is_on_its_way(
     session = (await client.create("herm"))["id"]
     await client.say(session, "script: secret")
     live = await house.live(session)
-    await until(lambda: bool(live.state.interactions))
+    await until(lambda: asks(live))
     answer = AnswerInteraction(request_id=next(iter(live.state.interactions)), sealed=Sealed("pw"))
     await live.submit([answer], by="ann", face="herm")
     await until(lambda: len(house.posts()) == 2)
