@@ -13,11 +13,13 @@ the slowest disk. Shorter than this costs CPU."""
 
 
 def set_up() -> None:
-    """Let threads take over sooner, let the collector pass over what is there before the first
-    request, and allow as many open files as the system does."""
+    """Let threads take over sooner, let the collector look less often and never at what is there
+    before the first request, and allow as many open files as the system does."""
     sys.setswitchinterval(TAKEOVER_SECONDS)
     gc.collect()
     gc.freeze()
+    # Events make no cycles: with CPython's own 700 the looking takes 5 % of a busy loop's time.
+    gc.set_threshold(20_000, 20, 20)
     raise_limit()
 
 

@@ -66,7 +66,7 @@ from proxy.sessions import QUIET_SECONDS, Sessions
 from proxy.settings import BackendSettings, Settings
 from proxy.streams import StreamPlan, write_stream
 from proxy.tasks import Tasks
-from proxy.upstream.client import Load
+from proxy.upstream.client import Load, Take
 from tests.test_hub import Wire
 from tests.wire import served
 
@@ -288,14 +288,15 @@ class PlainStream:
     head: Response = dataclasses.field(default_factory=lambda: Response(200))
     tail: bytes = b""
 
-    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
+    async def read(self, take: Take) -> None:
         talk = self.talk
         while True:
             more = talk.more
             while self.at < len(talk.frames):
                 piece = range(self.at, min(self.at + talk.piece, len(talk.frames)))
                 self.at = piece.stop
-                yield [b"%d" % number for number in piece]
+                if (busy := take([b"%d" % number for number in piece])) is not None:
+                    await busy
                 await asyncio.sleep(0)
             if talk.cut:
                 talk.cut = False

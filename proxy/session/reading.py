@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from adapters import events as ev
 from adapters.base import Call, ClientCodec, CloseReason, Response
@@ -13,7 +14,7 @@ from adapters.body import Body
 from adapters.errors import DragomanError
 from adapters.framing import FrameTooFull, FrameTooLarge
 from adapters.framing.sse import SseFrame
-from adapters.limits import is_light
+from adapters.limits import LIGHT, is_light
 from proxy.clock import Clock
 from proxy.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.journal.base import Journal
@@ -274,18 +275,25 @@ class Reading:
     # Frames.
 
     async def _read(self, call: Call, stream: Stream) -> None:
-        async for frames in stream:
-            self._take(call, frames[:SLICE_FRAMES])
-            for start in range(SLICE_FRAMES, len(frames), SLICE_FRAMES):
-                await asyncio.sleep(0)
-                self._take(call, frames[start : start + SLICE_FRAMES])
-            if self._journal.backlog > BACKLOG_BYTES:
-                await self._disk()
+        def take(frames: Frames) -> Coroutine[Any, Any, None] | None:
+            if len(frames) > SLICE_FRAMES or self._journal.backlog > BACKLOG_BYTES:
+                return self._take_slowly(call, frames)
+            self._take(call, frames)
+            return None
+
+        await stream.read(take)
         if stream.tail:
             now, held = self._record.time(), self._record.held
             reason = "the body ended in the middle of a frame"
             tail = held.data(stream.tail) if held else stream.tail
             self._record.hear(self._codec.garbage(call, tail, reason, now))
+
+    async def _take_slowly(self, call: Call, frames: Frames) -> None:
+        """Take many frames, or some while the disk is behind: others have their turn between."""
+        for start in range(0, len(frames), SLICE_FRAMES):
+            self._take(call, frames[start : start + SLICE_FRAMES])
+            await asyncio.sleep(0)
+        await self._disk()
 
     async def _disk(self) -> None:
         """Wait while the disk is far behind: what comes faster than it writes would fill memory."""
@@ -306,7 +314,7 @@ class Reading:
         for frame in frames:
             if not isinstance(frame, FrameTooLarge):
                 data = frame.data if isinstance(frame, SseFrame) else frame
-                if not is_light(data):
+                if len(data) > LIGHT and not is_light(data):
                     frame = FrameTooFull(data, "too many values")
             if isinstance(frame, FrameTooLarge):
                 raw += codec.garbage(call, frame.offending, str(frame), now)

@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import errno
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import aiohttp
 from multidict import CIMultiDict
@@ -42,6 +42,9 @@ SILENCE_SECONDS = 60.0
 """A stream without a byte for this long is dead: four of the heartbeats of about 15 s (engine page,
 section 17).
 """
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether a stream is silent for too long."""
 
 BODY_LIMIT = 4 * 1024 * 1024
 """Bytes of an answer that is no stream; the largest known is eve's `info`, about 100 kB. A page of
@@ -79,52 +82,85 @@ async def no_files() -> Mapping[str, bytes]:
 Frames = Sequence[SseFrame | bytes | FrameTooLarge]
 
 
+Take = Callable[[Frames], Coroutine[Any, Any, None] | None]
+"""Takes the frames of a piece of a stream, which may be none. What it returns is awaited before
+more is read."""
+
+
 class Stream:
-    """An open stream: its head, and an iterator over the frames of each piece of its body, which
-    may be none. `tail` is the half frame that the end of the body left over.
-    """
+    """An open stream: its head, and after its end the half frame `tail` that was left over."""
 
     def __init__(
-        self, head: Response, content: aiohttp.StreamReader, parser: SseParser | NdjsonParser
+        self,
+        head: Response,
+        response: aiohttp.ClientResponse,
+        parser: SseParser | NdjsonParser,
+        silence: float,
     ) -> None:
         self.head = head
         self.tail = b""
-        self._content = content
+        self._response = response
         self._parser = parser
-        self._over = False
+        self._silence = silence
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Frames:
-        """Return the frames that the next piece of the body completes, as soon as it is here.
+    async def read(self, take: Take) -> None:
+        """Give `take` the frames of each piece of the body, as soon as it is here, to its end.
 
         Raises:
             UpstreamUnavailable: the connection broke.
             UpstreamTimeout: nothing came for as long as a stream may be silent.
         """
-        if self._over:
-            raise StopAsyncIteration
+        content, parser, loop = self._response.content, self._parser, asyncio.get_running_loop()
+        connection = self._response.connection
+        protocol = None if connection is None else connection.protocol
+        since: float | None = None
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            timer = loop.call_later(period, look)
+            if since is None or content.is_eof() or content.exception() is not None:
+                return
+            if loop.time() - since >= self._silence:
+                content.set_exception(TimeoutError())
+            elif protocol is not None and not protocol.connected:
+                # aiohttp 3.14 does not say so where chunks make no sense.
+                text = "the connection was closed in the body"
+                content.set_exception(aiohttp.ClientPayloadError(text))
+
+        # One timer for each piece would cost more than to decode an event.
+        period = min(LOOK_SECONDS, self._silence)
+        timer = loop.call_later(period, look)
         try:
-            data = await self._content.readany()
-        except TimeoutError as error:
-            raise UpstreamTimeout("The backend was silent in the middle of a stream.") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamUnavailable(f"The stream broke: {_why(error)}", sent=True) from error
-        if data:
-            return self._parser.feed(data)
-        self._over = True
-        if isinstance(self._parser, NdjsonParser):
-            return self._parser.close()
-        self.tail = self._parser.close()
-        raise StopAsyncIteration
+            while True:
+                since = loop.time()
+                try:
+                    data = await content.readany()
+                except TimeoutError as error:
+                    text = "The backend was silent in the middle of a stream."
+                    raise UpstreamTimeout(text) from error
+                except (aiohttp.ClientError, OSError) as error:
+                    raise UpstreamUnavailable(
+                        f"The stream broke: {_why(error)}", sent=True
+                    ) from error
+                since = None
+                if not data:
+                    break
+                if (busy := take(parser.feed(data))) is not None:
+                    await busy
+        finally:
+            timer.cancel()
+        if not isinstance(parser, NdjsonParser):
+            self.tail = parser.close()
+        elif (last := parser.close()) and (busy := take(last)) is not None:
+            await busy
 
 
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
     Times are in seconds: until a connection is taken, until the head and again until the end of an
-    answer that is no stream, and between two pieces of a body.
+    answer that is no stream, and between two pieces of a stream.
     """
 
     def __init__(
@@ -159,30 +195,27 @@ class Upstream:
             )
         return URL(self._base + call.request.path, encoded=True).with_query(call.request.query)
 
-    async def _open(
-        self, call: Call, load: Load, silence: float | None = None
-    ) -> aiohttp.ClientResponse:
+    async def _open(self, call: Call, load: Load) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
         body = call.request.body
         if not isinstance(body, NamingFiles):
-            return await self._asked(call, headers, _data(body), silence)
+            return await self._asked(call, headers, _data(body))
         async with self._carrying:
             files = await load()
             # Else it would go out in chunks, which not every server takes.
             headers["Content-Length"] = str(body.size(files))
-            return await self._asked(call, headers, _pieces(body, files), silence)
+            return await self._asked(call, headers, _pieces(body, files))
 
     async def _asked(
         self,
         call: Call,
         headers: CIMultiDict[str],
         data: bytes | io.BytesIO | AsyncIterator[bytes] | None,
-        silence: float | None,
     ) -> aiohttp.ClientResponse:
         headers.update(self._auth)
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
-        timeout = aiohttp.ClientTimeout(sock_connect=self._connect, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(sock_connect=self._connect)
         try:
             async with asyncio.timeout(self._answer):
                 response = await self._session.request(
@@ -279,7 +312,7 @@ class Upstream:
         Raises:
             UpstreamError: there is no answer.
         """
-        response = await self._open(call, load, self._silence)
+        response = await self._open(call, load)
         with contextlib.closing(response):
             head = Response(response.status, CIMultiDict(response.headers))
             if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
@@ -288,42 +321,9 @@ class Upstream:
                     parser = SseParser(max_frame_bytes=self._frame_bytes)
                 else:
                     parser = NdjsonParser(max_line_bytes=self._frame_bytes)
-                with _breaking(response):
-                    yield Stream(head, response.content, parser)
+                yield Stream(head, response, parser, self._silence)
             else:
                 yield await self._whole(response)
-
-
-@contextlib.contextmanager
-def _breaking(response: aiohttp.ClientResponse) -> Iterator[None]:
-    """Break the body when its connection is closed. aiohttp 3.14 does not where chunks make no
-    sense: it closes the connection, and the reader of the body waits for ever."""
-    connection, content = response.connection, response.content
-    protocol = None if connection is None else connection.protocol
-    closed = None if protocol is None else protocol.closed
-
-    def end(closed: asyncio.Future[None]) -> None:
-        _retrieve(closed)
-        if content.exception() is None and not content.is_eof():
-            content.set_exception(aiohttp.ClientPayloadError("the connection was closed in it"))
-
-    if closed is None:
-        yield
-        return
-    closed.add_done_callback(end)
-    try:
-        yield
-    finally:
-        closed.remove_done_callback(end)
-        # Once is enough, however many bodies a connection brings.
-        closed.remove_done_callback(_retrieve)
-        closed.add_done_callback(_retrieve)
-
-
-def _retrieve(closed: asyncio.Future[None]) -> None:
-    """Look at why a connection was closed: asyncio logs it as an error where nobody does."""
-    if not closed.cancelled():
-        closed.exception()
 
 
 def _type_of(head: Response) -> str:

@@ -22,13 +22,11 @@ import pytest
 
 from adapters import events as ev
 from adapters.errors import DragomanError
-from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame
 from proxy.errors import JournalUnavailable
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
-from proxy.upstream.client import Frames, Stream
+from proxy.upstream.client import Frames, Stream, Take
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused
@@ -50,15 +48,17 @@ def said(records: Sequence[Record]) -> list[str]:
 @pytest.fixture
 def frame_by_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand each frame of the Engine over by itself, so that each is a write of its own."""
-    whole, rest = Stream.__anext__, dict[Stream, list[SseFrame | bytes | FrameTooLarge]]()
+    whole = Stream.read
 
-    async def one_by_one(stream: Stream) -> Frames:
-        waiting = rest.setdefault(stream, [])
-        if not waiting:
-            waiting += await whole(stream)
-        return [waiting.pop(0)] if waiting else []
+    async def one_by_one(stream: Stream, take: Take) -> None:
+        async def each(frames: Frames) -> None:
+            for frame in frames:
+                if (busy := take([frame])) is not None:
+                    await busy
 
-    monkeypatch.setattr(Stream, "__anext__", one_by_one)
+        await whole(stream, each)
+
+    monkeypatch.setattr(Stream, "read", one_by_one)
 
 
 async def act(running: Running, session: EveSession, message: str) -> None:

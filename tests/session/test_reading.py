@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 from adapters.base import Call, Request
 from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
+from proxy.upstream.client import Take
 
 CALL = Call("stream", Request("GET", "/"), stream=True)
 
@@ -31,8 +31,9 @@ class Frames:
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = frames
 
-    async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-        yield self._frames
+    async def read(self, take: Take) -> None:
+        if (busy := take(self._frames)) is not None:
+            await busy
 
 
 class Codec:

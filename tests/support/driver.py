@@ -140,8 +140,7 @@ class Driver(Played):
             # What waited for the stream.
             for step in self.codec.take_calls():
                 await self._run(step)
-            async for frames in answer:
-                await self._read_frames(call, frames)
+            await answer.read(lambda frames: self._read_frames(call, frames))
             assert answer.tail == b""
         self._read = True
         self.take(self.codec.closed(call, CloseReason.ENDED, self._tick()))

@@ -52,16 +52,14 @@ class Roads:
         self._frames.set()
         ask, write = Upstream._open, serving.Body.frames
 
-        async def slow_open(
-            upstream: Upstream, call: Call, load: Load, silence: float | None = None
-        ) -> aiohttp.ClientResponse:
+        async def slow_open(upstream: Upstream, call: Call, load: Load) -> aiohttp.ClientResponse:
             gate = next((gate for gate in self._gates if gate.wanted(call)), None)
             if gate is not None:
                 self._gates.remove(gate)
             await self._delay()
             if gate is not None and not gate.answer:
                 await gate.wait()
-            response = await ask(upstream, call, load, silence)
+            response = await ask(upstream, call, load)
             await self._delay()
             if gate is not None and gate.answer:
                 await gate.wait()

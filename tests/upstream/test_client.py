@@ -25,7 +25,7 @@ from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.sealed import SecretScrubber
-from proxy.upstream.client import MOST_CARRYING, WHY_LIMIT, Stream, Upstream
+from proxy.upstream.client import MOST_CARRYING, WHY_LIMIT, Frames, Stream, Upstream
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import SOON_S, until
 
@@ -78,8 +78,7 @@ async def read(upstream: Upstream, call: Call, framing: str = "sse") -> tuple[li
 
 
 async def collect(stream: Stream, frames: list[object]) -> None:
-    async for some in stream:
-        frames.extend(some)
+    await stream.read(frames.extend)
 
 
 async def test_what_a_library_quotes_of_a_backend_is_one_short_line(
@@ -289,12 +288,14 @@ async def test_frames_come_as_they_arrive_however_the_bytes_are_cut(
         assert isinstance(answer, Stream)
         assert answer.head.status == 200
 
-        async for frames in answer:
+        def take(frames: Frames) -> None:
             assert not any(isinstance(frame, FrameTooLarge) for frame in frames)
             seen.extend(frame for frame in frames if isinstance(frame, SseFrame))
             if seen:
                 # The origin writes the rest only now: the first frame did not wait for it.
                 go_on.set()
+
+        await answer.read(take)
     assert [(frame.event, frame.data) for frame in seen] == [("a", b"1"), ("b", b"2")]
 
 
