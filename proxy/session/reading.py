@@ -312,12 +312,13 @@ class Reading:
         kept: list[bytes] = []
         first = number = codec.frames
         for frame in frames:
-            if not isinstance(frame, FrameTooLarge):
-                data = frame.data if isinstance(frame, SseFrame) else frame
-                if len(data) > LIGHT and not is_light(data):
-                    frame = FrameTooFull(data, "too many values")
             if isinstance(frame, FrameTooLarge):
                 raw += codec.garbage(call, frame.offending, str(frame), now)
+                continue
+            data = frame.data if isinstance(frame, SseFrame) else frame
+            if len(data) > LIGHT and not is_light(data):
+                full = FrameTooFull(data, "too many values")
+                raw += codec.garbage(call, full.offending, str(full), now)
                 continue
             raw += codec.feed(call, frame, now)
             if number != (number := codec.frames):
