@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -409,10 +409,6 @@ class Crashing(SqliteJournal):
             return question(connection)
         finally:
             self._readers.put(connection)
-
-    @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        yield
 
     def _store(self, write: Write) -> None:
         is_open = self._is_open

@@ -33,11 +33,6 @@ class NdjsonParser:
         self._size = 0
         self._skipping = False
 
-    @property
-    def unfinished(self) -> int:
-        """The bytes of a line that has not ended yet."""
-        return self._size
-
     def feed(self, data: bytes) -> list[bytes | FrameTooLarge]:
         """Return the lines that `data`, the next bytes of the body, completes, less line ends."""
         if self._skipping:

@@ -82,11 +82,6 @@ class SseParser:
         self._comments = 0
 
     @property
-    def unfinished(self) -> int:
-        """Return how many bytes are held of a frame that has not ended."""
-        return self._size
-
-    @property
     def last_event_id(self) -> str | None:
         """The id to resume from; also set by frames without data, which are not returned."""
         return self._last_event_id
