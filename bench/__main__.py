@@ -115,7 +115,7 @@ async def _round(
         running: dict[str, Target] = {}
         for name in sorted(wanted):
             target = await stack.enter_async_context(
-                _started(results, name, lab.origin.base, dragoman, core, place)
+                _started(name, lab.origin.base, dragoman, core, place)
             )
             target.process.hold()
             running[name] = target
@@ -132,8 +132,11 @@ async def _round(
             own = place / f"{name}-{target_name}"
             own.mkdir()
             origin = lab.origin.base
-            async with _started(results, target_name, origin, dragoman, core, own) as target:
+            async with _started(target_name, origin, dragoman, core, own) as target:
                 await _measure(results, number, lab, name, part, target)
+                if target_name != BARE:
+                    text = await asyncio.to_thread(told.ask, target.process.base)
+                    results.add_lag(target_name, told.lag_of(text))
 
 
 async def _measure(
@@ -156,7 +159,6 @@ async def _measure(
 
 @contextlib.asynccontextmanager
 async def _started(
-    results: Results,
     name: str,
     origin: str,
     dragoman: list[str],
@@ -167,10 +169,6 @@ async def _started(
     try:
         await target.process.ready()
         yield target
-        if name != BARE:
-            target.process.run_on()
-            text = await asyncio.to_thread(told.ask, target.process.base)
-            results.add_lag(name, told.lag_of(text))
     finally:
         target.process.end()
 

@@ -96,7 +96,7 @@ def meaning(results: Results) -> str:
         "* **Many readers.** One more reader of a session costs "
         f"{found('fanout.cpu_us'):.0f} µs for each event.",
         f"* **Much that is quiet.** An open stream of which nothing comes takes {idle:.0f} kB: "
-        f"10,000 of them take {idle / 100:,.0f} MB.",
+        f"10,000 of them take {idle * 10:,.0f} MB.",
     ]
     return "\n".join(line for line in lines if "nan" not in line) or "Not measured in this run."
 
@@ -162,8 +162,8 @@ checked to arrive once and in order.
 * **First event**: one turn at a time, from the request to its first delta. For Dragoman that is the
   creation of a session, a journaled input, a request to the backend and the opening of a stream.
 * **Fan-out**: one session with 200 events per second, 100 readers of it.
-* **Lag**: how late a timer of the event loop was at most, within the last 15 to 30 seconds of each
-  process.
+* **Lag**: how late a timer of the event loop was at most in the idle part, where all streams are
+  opened at once. The processes of the other parts are stopped in between, which a timer counts.
 * **Idle**: 2,000 sessions with one open stream and one open backend connection each; growth of
   proportional memory in a fresh process.
 
@@ -205,7 +205,8 @@ def _exactness(results: Results) -> str:
 def _lag(results: Results) -> list[str]:
     """Say how long the event loop kept everybody waiting, where that was asked."""
     return [
-        f"Longest lag of the event loop, {label}: {results.lag[target]:.1f} ms."
+        f"Longest lag of the event loop while idle streams are opened, {label}: "
+        f"{results.lag[target]:.1f} ms."
         for target, label in ((DURABLE, "stored"), (MEMORY, "`memory:`"))
         if target in results.lag
     ]

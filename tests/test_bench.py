@@ -192,6 +192,6 @@ def test_a_run_tells_the_longest_lag() -> None:
     results = Results(MACHINE, rounds=1)
     for lag in (3.0, 300.0, 7.0):
         results.add_lag(DURABLE, lag)
-    line = "Longest lag of the event loop, stored: 300.0 ms."
+    line = "Longest lag of the event loop while idle streams are opened, stored: 300.0 ms."
     for shown in (summary(results), page(results)):
         assert line in shown
