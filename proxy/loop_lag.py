@@ -18,7 +18,6 @@ class LoopLag:
 
     def __init__(self) -> None:
         self._before = self._now = 0.0
-        self._looks = 0
 
     @property
     def longest(self) -> float:
@@ -27,15 +26,16 @@ class LoopLag:
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """Begin to look; return what ends that."""
-        self.__init__()  # type: ignore[misc]
+        self._before = self._now = 0.0
+        looks = 0
         timer: asyncio.TimerHandle
 
         def look(due: float) -> None:
-            nonlocal timer
+            nonlocal looks, timer
             now = loop.time()
             self._now = max(self._now, now - due)
-            self._looks += 1
-            if not self._looks % WINDOW:
+            looks += 1
+            if not looks % WINDOW:
                 self._before, self._now = self._now, 0.0
             timer = loop.call_at(now + PERIOD, look, now + PERIOD)
 

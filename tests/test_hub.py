@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, cast
@@ -20,7 +21,14 @@ from hypothesis import strategies as st
 from adapters.base import Encoder, Frame
 from adapters.events import MAIN, Entry, Native
 from proxy import hub, streams
-from proxy.hub import WARM_ENTRIES, Feed, Reader, entries_of
+from proxy.hub import (
+    STEP_ENTRIES,
+    WARM_ENTRIES,
+    Feed,
+    Reader,
+    entries_by_steps,
+    entries_of,
+)
 from proxy.journal.base import Chunk, Snapshot
 from proxy.streams import StreamPlan, write_stream
 from tests.support.waiting import SOON_S
@@ -776,6 +784,25 @@ def test_entries_of_a_chunk_are_those_of_its_lines() -> None:
     rows = [entry(n, Step(n)) for n in (1, 2)]
     body = b"".join(row.encode_row() + b"\n" for row in rows)
     assert entries_of(body, "s") == rows
+
+
+async def test_others_have_their_turn_while_many_entries_are_read() -> None:
+    rows = [entry(n, Step(n)) for n in range(1, 5 * STEP_ENTRIES)]
+    body = b"".join(row.encode_row() + b"\n" for row in rows)
+    seen = [0]
+    read: list[Entry] = []
+
+    async def others() -> None:
+        while len(read) < len(rows):
+            seen.append(len(read))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(others())
+    async for one in entries_by_steps(body, "s"):
+        read.append(one)  # noqa: PERF401 - others look at it meanwhile
+    await looking
+    assert read == rows
+    assert max(b - a for a, b in itertools.pairwise([*seen, len(rows)])) <= STEP_ENTRIES
     assert entries_of(b"", "s") == []
 
 

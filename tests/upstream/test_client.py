@@ -20,7 +20,7 @@ from multidict import CIMultiDict, MultiDict
 from adapters.base import Call, Request, Response
 from adapters.body import body_of, file_in_base64
 from adapters.commands import Sealed
-from adapters.errors import ErrorCode
+from adapters.errors import OFFENDING_LIMIT, ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
@@ -552,6 +552,15 @@ async def test_an_answer_with_too_many_values_is_refused_before_it_is_parsed(
     with pytest.raises(UpstreamUnavailable, match="too many values") as failed:
         await upstream.call(post())
     assert failed.value.sent
+
+
+async def test_a_refusal_with_too_many_values_is_told_by_its_status_and_its_begin(
+    upstream: Upstream, origin: Origin
+) -> None:
+    bomb = b"[" + b"[]," * 300_000 + b"[]]"
+    origin.answers = [head("409 Conflict", f"Content-Length: {len(bomb)}") + bomb]
+    response = await upstream.call(post())
+    assert (response.status, response.body) == (409, bomb[:OFFENDING_LIMIT])
 
 
 async def test_a_silent_stream_is_a_timeout(http: aiohttp.ClientSession, origin: Origin) -> None:
