@@ -411,7 +411,8 @@ class LogState:
         `apply` would do the same. Return False where it is something else, and take nothing."""
         values = event.__dict__
         thread = self.threads.get(values["thread_id"])
-        if thread is None or (turn := thread.turn) is None or self.ended is not None:
+        # Where the session has ended no turn is open.
+        if thread is None or (turn := thread.turn) is None:
             return False
         block = thread.text if event.TYPE == "text.delta" else thread.reasoning
         if (

@@ -254,10 +254,16 @@ class Feed:
             size += len(frame.data)
             if frame.end == "session":
                 self.ended = True
-        old = 0
-        newest = max(len(frames), RING_FRAMES)
+        self._ring_bytes = size
+        if size > RING_BYTES:
+            self._trim(max(len(frames), RING_FRAMES))
+
+    def _trim(self, newest: int) -> None:
+        """Forget the oldest frames, down to three quarters of the ring; of the `newest` only those
+        beyond its larger bound."""
+        ring, size, old = self._ring, self._ring_bytes, 0
         while old < len(ring) - 1 and (
-            size > LARGE_RING_BYTES or (size > RING_BYTES and old < len(ring) - newest)
+            size > LARGE_RING_BYTES or (size > RING_BYTES * 3 // 4 and old < len(ring) - newest)
         ):
             size -= len(ring[old].data)
             # Cursors may have gaps: what lies between is nobody's.

@@ -52,20 +52,18 @@ _all: weakref.WeakSet[SecretScrubber] = weakref.WeakSet()
 
 
 class SecretScrubber:
-    """The sealed values of one session, by the commands that carry them."""
+    """The sealed values of one session, by the commands that carry them; `active` while there is
+    any."""
 
-    __slots__ = ("__weakref__", "_spellings", "_tails", "_values")
+    __slots__ = ("__weakref__", "_spellings", "_tails", "_values", "active")
 
     def __init__(self) -> None:
+        self.active = False
         self._values: dict[str, Sealed] = {}
         # The longest first.
         self._spellings: list[str] = []
         # The ends of deltas that may be the beginning of a value, by thread and block.
         self._tails: dict[tuple[str, str], _Delta] = {}
-
-    def __bool__(self) -> bool:
-        """Say whether there is any value."""
-        return bool(self._values)
 
     def check_room(self, values: Iterable[Sealed]) -> None:
         """Check that these values may be added.
@@ -83,6 +81,7 @@ class SecretScrubber:
 
     def add(self, command_id: str, value: Sealed) -> None:
         """Look for the value of a command from now on."""
+        self.active = True
         self._values[command_id] = value
         self._spellings = _all_spellings(self._values.values())
         _all.add(self)
@@ -93,6 +92,7 @@ class SecretScrubber:
 
     def clear(self) -> None:
         """Forget all values."""
+        self.active = False
         self._values.clear()
         self._spellings = []
         self._tails.clear()

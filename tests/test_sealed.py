@@ -124,7 +124,7 @@ def test_values_are_known_until_they_are_cleared_to_the_log_too() -> None:
     assert not secrets.is_in({"c9"})
     log.warning("it is %s", "swordfish9")
     secrets.clear()
-    assert not secrets
+    assert not secrets.active
     log.warning("it was %s", "swordfish9")
     first, second = map(json.loads, stream.getvalue().splitlines())
     assert (first["message"], second["message"]) == ("it is [redacted]", "it was swordfish9")

@@ -132,7 +132,7 @@ class Reading:
 
     def respond(self, call: Call, response: Response) -> None:
         """Hear the whole answer of a call."""
-        if self._record.held:
+        if self._record.held.active:
             response = self._record.held.response(response)
         record = self._record
         record.hear(self._codec.respond(call, response, record.time()), answer=True)
@@ -285,7 +285,7 @@ class Reading:
         if stream.tail:
             now, held = self._record.time(), self._record.held
             reason = "the body ended in the middle of a frame"
-            tail = held.data(stream.tail) if held else stream.tail
+            tail = held.data(stream.tail) if held.active else stream.tail
             self._record.hear(self._codec.garbage(call, tail, reason, now))
 
     async def _take_slowly(self, call: Call, frames: Frames) -> None:
@@ -304,7 +304,8 @@ class Reading:
         """Decode some frames, without sealed values, and hand on what they mean as one write."""
         if self._work.closed:
             return
-        if held := self._record.held:
+        held = self._record.held
+        if held.active:
             frames = [held.frame(frame) for frame in frames]
         codec, record = self._codec, self._record
         at, now = self._clock.now(), record.time()

@@ -217,7 +217,7 @@ class Record:
     def hear(self, raw: Sequence[ev.Event], at: int | None = None, *, answer: bool = False) -> None:
         """Take what the backend said, as its codec means it. What an `answer` changes is stored in
         any case: a stream tells it all again after a restart, an answer does not."""
-        if self.held:
+        if self.held.active:
             raw = self.held.events(raw)
         if self._work.closed or not (raw or answer):
             return
@@ -376,7 +376,7 @@ class Record:
                 self._journal.add_snapshot(self._row.key, snapshot)
                 if feeds.behind:
                     self._work.start(feeds.keep_up(), "keep snapshots up")
-            if self.state.ended == "deleted" and self.stored:
+            if entries[-1].event.TYPE == "session.ended" and self.state.ended == "deleted":
                 self._upward.erased()
 
     def _new_native_id(self) -> str | None:
@@ -393,7 +393,7 @@ class Record:
     def let_go(self) -> None:
         """Forget sealed values when the turn is over that they were for, and their fate is
         known."""
-        if not self.held or self._outbox.claims or self.state.busy:
+        if not self.held.active or self._outbox.claims or self.state.busy:
             return
         if not self.held.is_in(self.state.inputs):
             self.held.clear()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adapters.base import Call, Request
+from proxy.sealed import SecretScrubber
 from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
 from proxy.upstream.client import Take
 
@@ -59,7 +60,7 @@ def listening(codec: Codec, *, closed: bool = False, **parts: Any) -> Reading:
     given: dict[str, Any] = {
         "journal": SimpleNamespace(backlog=0),
         "clock": SimpleNamespace(now=lambda: 1),
-        "record": SimpleNamespace(held=None, time=lambda: 1, hear=lambda raw: None),
+        "record": SimpleNamespace(held=SecretScrubber(), time=lambda: 1, hear=lambda raw: None),
         "work": SimpleNamespace(closed=closed),
         **parts,
     }

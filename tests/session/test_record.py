@@ -34,4 +34,4 @@ def test_a_value_is_let_go_when_its_turn_is_over_and_its_fate_known(
         state=SimpleNamespace(busy=busy, inputs=inputs),
     )
     Record.let_go(record)
-    assert bool(values) is held
+    assert values.active is held

@@ -106,13 +106,13 @@ async def test_a_value_is_held_until_its_turn_is_over_and_no_longer(
     await client.say(session, "script: secret")
     live = await house.live(session)
     await until(lambda: asks(live))
-    assert not live._record.held
+    assert not live._record.held.active
     request = next(iter(live.state.interactions))
     answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
     await client.post(session, answer)
-    assert live._record.held
+    assert live._record.held.active
     await settled(live)
-    assert not live._record.held
+    assert not live._record.held.active
 
 
 async def test_a_session_that_is_put_away_holds_no_value(serve: Serve) -> None:
@@ -193,7 +193,7 @@ async def test_a_sealed_answer_that_cannot_be_carried_is_forgotten_and_may_be_gi
         await until(lambda: _idle(live))
     await client.post(session, answer)
     await settled(live)
-    assert not live._record.held
+    assert not live._record.held.active
     assert live.state.resolved[request] == "answered"
 
 
@@ -212,7 +212,7 @@ async def test_a_value_with_too_much_to_look_for_is_refused_and_its_request_stay
     with pytest.raises(Refused, match="24576 bytes") as caught:
         await client.post(session, {**answer, "password": many})
     assert caught.value.status == 413
-    assert not live._record.held
+    assert not live._record.held.active
     await client.post(session, {**answer, "password": "correct-horse"})
     await settled(live)
     assert live.state.resolved[request] == "answered"
