@@ -19,7 +19,7 @@ def set_up() -> None:
     gc.collect()
     gc.freeze()
     # Events make no cycles: with CPython's own 700 the looking takes 5 % of a busy loop's time.
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
     raise_limit()
 
 
