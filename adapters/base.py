@@ -249,6 +249,13 @@ class ClientCodec(Stored, abc.ABC):
     def tick(self, now: int) -> list[Event]:
         """Take the time; called at `wake_at` or later."""
 
+    def look(self, now: int) -> bool:
+        """Ask the backend how the turn stands, of which its streams tell nothing: the calls come
+        with `take_calls`. Return whether the streams are to be broken, and so opened anew where
+        they were read.
+        """
+        return True
+
     def webhook(self, request_id: str) -> str | None:
         """Return the OAuth callback URL of an open sign-in, or None.
 

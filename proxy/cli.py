@@ -751,6 +751,26 @@ def sessions_withdraw(server: _Server, session: str, inputs: tuple[str, ...]) ->
         _print_json({"withdrawn": list(inputs)})
 
 
+@sessions.command("settle")
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@_of_a_server
+def sessions_settle(server: _Server, names: tuple[str, ...]) -> None:
+    """Bring sessions to rest that are stuck, whatever their backends say.
+
+    The turn ends as failed, and what it has asked is withdrawn. The backend is not told: interrupt
+    a turn that still runs there.
+    """
+    answers: list[JsonObject] = []
+    for name in names:
+        given = server.ask("POST", path_of(_session_path(name), "settle"))
+        answers.append(given)
+        if not server.as_json:
+            status = "settled" if given.get("settled") else "at rest already"
+            _print_rows(("session", "status"), [[given.get("id"), status]])
+    if server.as_json:
+        _print_json({"settled": [a.get("id") for a in answers if a.get("settled")]})
+
+
 @sessions.command("prune")
 @click.option(
     "--older-than", type=_AGE, metavar="AGE", help="Erase what had no event for so long: `30d`."

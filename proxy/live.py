@@ -255,6 +255,7 @@ class Live:
             deleted=self.deleted,
             keep_frames=self._keep_frames,
             patience=None if patience is None else round(patience * 1000),
+            quiet=round(backend.settings.quiet_seconds * 1000),
             face_settings=self._faces,
             slots=self._slots,
         )

@@ -298,6 +298,7 @@ class DialectSettings(Table):
     """
 
     patience_seconds: Annotated[float, Field(gt=0)] | None = None
+    quiet_seconds: Annotated[float, Field(gt=0)] = 60.0
     interrupt: Literal["impossible", "deny"] | None = None
     task_ids_of: str | None = None
 

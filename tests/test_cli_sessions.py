@@ -282,3 +282,14 @@ async def test_queued_messages_are_shown_and_withdrawn(running: Proxied, tmp_pat
     again = await dragoman("sessions", "withdraw", name, command, url=running.url)
     assert again.exit_code == 1
     assert "waits here" in again.stderr
+
+
+async def test_a_session_that_is_stuck_is_settled(running: Proxied) -> None:
+    name = await running.say("script: approve")
+    await running.asked(name)
+    done = await dragoman("sessions", "settle", name, url=running.url)
+    assert (done.exit_code, done.stdout) == (0, f"{name}\tsettled\n")
+    again = await dragoman("sessions", "settle", name, url=running.url)
+    assert (again.exit_code, again.stdout) == (0, f"{name}\tat rest already\n")
+    as_json = await dragoman("sessions", "settle", name, "--json", url=running.url)
+    assert json.loads(as_json.stdout) == {"version": 1, "settled": []}

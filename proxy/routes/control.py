@@ -240,6 +240,14 @@ class WithdrawnOut(Body):
     status: Literal["withdrawn"] = "withdrawn"
 
 
+class SettledOut(Body):
+    """The session is at rest; `settled` says whether anything was open."""
+
+    version: int = VERSION
+    id: str
+    settled: bool
+
+
 class DeletedOut(Body):
     """The session is deleted; what was stored of it is erased at once."""
 
@@ -700,6 +708,14 @@ async def withdraw(request: web.Request) -> web.StreamResponse:
     return _json(WithdrawnOut(command_id=command_id))
 
 
+async def settle(request: web.Request) -> web.StreamResponse:
+    """Bring a session to rest whatever its backend says: the way out of one that is stuck."""
+    principal, session = await _session(request, Action.WRITE)
+    _check_running(request)
+    settled = await request.app[SESSIONS].keep(session.settle(by=principal.name))
+    return _json(SettledOut(id=session.id, settled=settled))
+
+
 def _body(model: type[B], body: bytes) -> B:
     """Read a body. Nothing of it is quoted: it may hold a secret."""
     try:
@@ -812,7 +828,8 @@ async def _write_events(
             async for entries in _stored(sessions.journal, session, after):
                 await body.write(b"".join(map(body.line, entries)))
                 after = entries[-1].seq
-        over = session.state.ended is not None and after >= session.last_seq
+        # The end may be on its way to the disk still.
+        over = session.state.ended is not None and after >= session.state.seq
         if not follow or over or sessions.stopping:
             return
         if session.closed:
@@ -881,6 +898,7 @@ ENDPOINTS = (
         query={"after": {**_COUNT, "default": 0}, "follow": _YES},
     ),
     Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
+    Endpoint("POST", "/sessions/{session}/settle", settle, SettledOut),
     Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(

@@ -34,6 +34,7 @@ __all__ = [
     "HalfFrame",
     "LoseTurn",
     "Mutated",
+    "Omit",
     "Redirect",
     "Reorder",
     "Reset",
@@ -129,6 +130,13 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
+class Omit:
+    """The event after that many never comes on this stream; others show it."""
+
+    after_event: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Altered:
     """Every frame has other bytes in place of these: what is read again differs from before."""
 
@@ -199,6 +207,7 @@ Fault = (
     | LoseTurn
     | Duplicate
     | Reorder
+    | Omit
     | Altered
     | Mutated
     | SplitCharacters
@@ -218,6 +227,7 @@ _OF_STREAMS = (
     | LoseTurn
     | Duplicate
     | Reorder
+    | Omit
     | Altered
     | Mutated
     | SplitCharacters
@@ -239,7 +249,8 @@ SEEDED: tuple[type[Fault], ...] = (
 
 
 def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequence[bytes]:
-    """Return the frames of a write as `Duplicate`, `Reorder`, `Altered` or `Mutated` has them.
+    """Return the frames of a write as `Duplicate`, `Reorder`, `Omit`, `Altered` or `Mutated` has
+    them.
 
     Args:
         fault: the one of the stream.
@@ -257,6 +268,8 @@ def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequen
         case Duplicate(place) if sent <= place < sent + len(frames):
             at = place - sent
             return [*frames[: at + 1], *frames[at:]]
+        case Omit(place) if sent <= place < sent + len(frames):
+            return [*frames[: place - sent], *frames[place - sent + 1 :]]
         case Reorder(place) if sent <= place < sent + len(frames) - 1:
             at = place - sent
             return [*frames[:at], frames[at + 1], frames[at], *frames[at + 2 :]]
@@ -372,6 +385,7 @@ class Faults:
             LoseTurn(place),
             Duplicate(place),
             Reorder(place),
+            Omit(place),
             Altered(),
             Mutated(byte),
             SplitCharacters(),

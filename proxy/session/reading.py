@@ -11,7 +11,7 @@ from typing import Any
 from adapters import events as ev
 from adapters.base import Call, ClientCodec, CloseReason, Response
 from adapters.body import Body
-from adapters.errors import DragomanError
+from adapters.errors import DragomanError, ErrorCode
 from adapters.framing import FrameTooFull, FrameTooLarge
 from adapters.framing.sse import SseFrame
 from adapters.limits import LIGHT, is_light
@@ -21,6 +21,8 @@ from proxy.journal.base import Journal
 from proxy.rows import LegRow
 from proxy.sealed import REDACTED
 from proxy.session.record import Record
+from proxy.session.watch import UNREAD_MOST, Watch, is_unread
+from proxy.session.watcher import Watcher
 from proxy.session.work import Upward, Work
 from proxy.upstream.client import Frames, Stream, Upstream
 from proxy.upstream.reconnect import Backoff
@@ -66,6 +68,7 @@ class Reading:
         "_upward",
         "_work",
         "streams",
+        "watcher",
     )
 
     def __init__(
@@ -81,10 +84,12 @@ class Reading:
         work: Work,
         upward: Upward,
         patience: int | None,
+        quiet: int,
         keep_frames: bool,
     ) -> None:
         """Begin without a stream. `fraction` draws the jitter of waits; `patience` is the
-        configured one, in milliseconds, where there is one."""
+        configured one, where there is one, and `quiet` how long a turn may be silent until the
+        backend is asked, both in milliseconds."""
         self._leg = leg
         self._journal = journal
         self._codec = codec
@@ -99,6 +104,9 @@ class Reading:
         self._doubt_since: int | None = None
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0
+        self.watcher = Watcher(
+            Watch(quiet), codec=codec, clock=clock, record=record, work=work, upward=upward
+        )
         self.streams: dict[str, asyncio.Task[None]] = {}
 
     # Answers.
@@ -149,6 +157,11 @@ class Reading:
         """Hear that a thread's stream cannot be had again."""
         self._record.hear(self._codec.give_up(error, self._record.time(), thread_id=thread_id))
 
+    def settle(self, error: DragomanError) -> None:
+        """End what runs, and read no further what is said of it."""
+        self.give_up(error)
+        self.watcher.stop_streams()
+
     # Streams.
 
     def backoff(self) -> Backoff:
@@ -192,6 +205,8 @@ class Reading:
         assert task is not None
         self._keep(call.thread_id, task)
         broken = await self.run(call)
+        if self.watcher.broke(call.thread_id):
+            broken = None
         await self.follow(call.thread_id, because=broken)
 
     def _wanted(self, thread_id: str) -> Call | None:
@@ -220,8 +235,11 @@ class Reading:
                 return
             now = record.time()
             because = error or because
-            # A lease that ended is no fault: the dialect expects its reader back soon.
+            # A lease that ended is no fault: the dialect expects its reader back soon. Nor is a
+            # stream that was broken to ask the backend.
             leased = error is None and now - opened_at >= LEASE_MS
+            if self.watcher.broke(thread_id):
+                because, leased = None, True
             # Whether an attempt changed the codec's own notes is no news from the backend.
             news = (codec.frames, record.seq) != heard
             if leased or (news and codec.position != before):
@@ -281,7 +299,8 @@ class Reading:
             self._take(call, frames)
             return None
 
-        await stream.read(take)
+        with self.watcher.reads(call.thread_id, stream):
+            await stream.read(take)
         if stream.tail:
             now, held = self._record.time(), self._record.held
             reason = "the body ended in the middle of a frame"
@@ -312,18 +331,25 @@ class Reading:
         raw: list[ev.Event] = []
         kept: list[bytes] = []
         first = number = codec.frames
+        watch, asks, broken = self.watcher.watch, False, ""
         for frame in frames:
             if isinstance(frame, FrameTooLarge):
-                raw += codec.garbage(call, frame.offending, str(frame), now)
+                out = codec.garbage(call, frame.offending, str(frame), now)
+            elif (full := _too_full(frame)) is not None:
+                out = codec.garbage(call, full.offending, str(full), now)
+            else:
+                out = codec.feed(call, frame, now)
+                if number != (number := codec.frames):
+                    kept.append(REDACTED.encode() if codec.seals(frame) else _source(frame))
+            if not out:
                 continue
-            data = frame.data if isinstance(frame, SseFrame) else frame
-            if len(data) > LIGHT and not is_light(data):
-                full = FrameTooFull(data, "too many values")
-                raw += codec.garbage(call, full.offending, str(full), now)
-                continue
-            raw += codec.feed(call, frame, now)
-            if number != (number := codec.frames):
-                kept.append(REDACTED.encode() if codec.seals(frame) else _source(frame))
+            raw += out
+            if is_unread(why := out[0]):
+                asks = watch.skipped(now) or asks
+                if watch.unread == UNREAD_MOST:
+                    broken = f"{UNREAD_MOST} frames in a row could not be read: {why.message}"
+            else:
+                watch.heard(now)
         if self._keep_frames and kept:
             leg = self._leg
             self._journal.add_frames(leg.session, leg.number, first + 1, kept, at)
@@ -331,6 +357,11 @@ class Reading:
             record.hear(raw, at)
         elif codec.wake_at is not None:
             self.wake()
+        if broken and self.watcher.is_working:
+            self.settle(DragomanError(broken, code=ErrorCode.BACKEND_PROTOCOL))
+        elif asks and self.watcher.is_working:
+            self.watcher.look("a frame could not be read")
+            self._upward.go_on()
 
     # Time.
 
@@ -358,6 +389,14 @@ class Reading:
         """Let the time pass."""
         if self._timer is not None:
             self._timer.cancel()
+        self.watcher.close()
+
+
+def _too_full(frame: SseFrame | bytes) -> FrameTooFull | None:
+    data = frame.data if isinstance(frame, SseFrame) else frame
+    if len(data) <= LIGHT or is_light(data):
+        return None
+    return FrameTooFull(data, "too many values")
 
 
 def _source(frame: SseFrame | bytes) -> bytes:

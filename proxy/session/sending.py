@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adapters import commands as cmd
+from adapters import events as ev
 from adapters.base import Call, ClientCodec
 from adapters.errors import NotSupported
 from proxy.clock import Clock
@@ -85,10 +86,19 @@ class Sending:
         if not self._work.draining and (first := self._outbox.next_message(state)) is not None:
             self._outbox.leave(first.command_id)
             self._start(first)
+        self._reading.watcher.go_on(working=self._is_expecting())
         for call in self._codec.take_calls():
             self._work.start(self._run_step(call), call.name)
         self._reading.open_streams()
         self._reading.wake()
+
+    def _is_expecting(self) -> bool:
+        """Say whether the backend has something to tell: a turn runs, or one is owed."""
+        state = self._record.state
+        turn = state.thread(ev.MAIN).turn
+        if turn is not None and turn.paused_on is not None:
+            return state.is_answered(ev.MAIN)
+        return turn is not None or bool(self._outbox.owed)
 
     def _start(self, one: Input) -> None:
         work = self._send(one.command_id, one.command)
@@ -270,6 +280,8 @@ class Sending:
         else:
             # Many may be here at once, and each changes a state that may be large.
             self._reading.respond(call, response)
+            if any(isinstance(one, cmd.Interrupt) for one in commands.values()):
+                self._reading.watcher.hurry()
         # The answer may be a step only, which says nothing yet and asks for the next one.
         self.go_on()
 

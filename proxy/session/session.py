@@ -20,6 +20,7 @@ from typing import Any
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.base import ClientCodec
+from adapters.errors import DragomanError, ErrorCode
 from adapters.jsonvalue import parse_json
 from adapters.normalizer import Rule
 from adapters.state import LogState
@@ -38,6 +39,7 @@ from proxy.session.reading import Reading
 from proxy.session.record import Record
 from proxy.session.replies import Replies
 from proxy.session.sending import Sending
+from proxy.session.settlements import ended, unknown
 from proxy.session.snapshots import may_have_one
 from proxy.session.work import Upward, Work
 from proxy.tasks import Tasks
@@ -46,6 +48,9 @@ from proxy.upstream.client import Upstream
 __all__ = ["Session"]
 
 _log = logging.getLogger(__name__)
+
+SETTLED = "settled_by_operator"
+"""The error code of a turn that an operator has ended."""
 
 
 class Session:
@@ -89,6 +94,7 @@ class Session:
         deleted: Callable[[Session], None],
         keep_frames: bool,
         patience: int | None,
+        quiet: int,
         face_settings: Mapping[str, Mapping[str, Any]],
         slots: asyncio.Semaphore,
     ) -> None:
@@ -127,6 +133,7 @@ class Session:
             work=work,
             upward=upward,
             patience=patience,
+            quiet=quiet,
             keep_frames=keep_frames,
         )
         self._sending = Sending(
@@ -353,6 +360,28 @@ class Session:
         self._work.check_usable()
         stored = self._record.emit(events)
         await self._record.until_stored(stored)
+
+    async def settle(self, *, by: str) -> bool:
+        """Bring the session to rest whatever its backend says: the turn ends as failed, what it has
+        asked is withdrawn, and what was sent and not settled counts as unknown. Messages that wait
+        go on. Return whether anything was open; durable on return.
+
+        Raises:
+            JournalError: it could not be stored.
+        """
+        self._work.check_usable()
+        record, queued = self._record, {one.command_id for one in self._outbox.queue}
+        if not (self.state.busy or self._outbox.owed or self.state.inputs.keys() - queued):
+            return False
+        error = DragomanError(f"`{by}` brought the session to rest.", code=ErrorCode.NOT_ACTIVE)
+        info = ev.ErrorInfo(code=SETTLED, message=error.message)
+        stored = record.emit(ended(self.state, info))
+        self._reading.settle(error)
+        left = [name for name in self.state.inputs if name not in queued]
+        stored = record.emit([unknown(name, error.message) for name in left]) or stored
+        await record.until_stored(stored)
+        self._sending.go_on()
+        return True
 
     # Commands.
 

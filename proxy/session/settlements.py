@@ -7,8 +7,9 @@ from typing import Literal
 
 from adapters import events as ev
 from adapters.errors import DragomanError
+from adapters.state import LogState
 
-__all__ = ["refused", "settled", "settled_in", "taken", "unknown", "withdrawn"]
+__all__ = ["ended", "refused", "settled", "settled_in", "taken", "unknown", "withdrawn"]
 
 
 def taken(command_id: str) -> ev.InputSettled:
@@ -47,6 +48,25 @@ def settled(
         error=error,
         synthetic=True,
     )
+
+
+def ended(state: LogState, error: ev.ErrorInfo) -> list[ev.Event]:
+    """Return what ends all that is open, and why."""
+    said = ev.ErrorReported(
+        thread_id=ev.MAIN, code=error.code, message=error.message, synthetic=True
+    )
+    ends = [
+        ev.TurnEnded(
+            thread_id=name,
+            turn_id=thread.turn.turn_id,
+            outcome="failed",
+            error=error,
+            synthetic=True,
+        )
+        for name, thread in state.threads.items()
+        if thread.turn is not None
+    ]
+    return [said, *ends]
 
 
 def settled_in(events: Iterable[ev.Event]) -> set[str]:

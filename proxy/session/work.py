@@ -63,11 +63,11 @@ class Work:
     """The tasks of one session. `closed` says that it has left memory, `draining` that nothing new
     is begun, `stranded` why nothing but its log can be read."""
 
-    __slots__ = ("_name", "_tasks", "_upward", "closed", "draining", "running", "stranded")
+    __slots__ = ("_tasks", "_upward", "closed", "draining", "name", "running", "stranded")
 
     def __init__(self, name: str, tasks: Tasks, upward: Upward) -> None:
         """Begin without tasks; `name` is the session's."""
-        self._name = name
+        self.name = name
         self._tasks = tasks
         self._upward = upward
         self.running: set[asyncio.Task[None]] = set()
@@ -84,14 +84,14 @@ class Work:
         """
         if self.closed:
             # Or it is erased: who comes again is told.
-            text = f"Session `{self._name}` is being loaded anew; try again."
+            text = f"Session `{self.name}` is being loaded anew; try again."
             raise JournalUnavailable(text, details={"retry_after": RETRY_SECONDS})
         if self.stranded is not None:
             raise JournalCorrupt(self.stranded.message)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do work in a task that ends with the session."""
-        task = self._tasks.start(self._surviving(work, name), name=f"{self._name}: {name}")
+        task = self._tasks.start(self._surviving(work, name), name=f"{self.name}: {name}")
         self.running.add(task)
         task.add_done_callback(self.running.discard)
         # A task that is cancelled before its first step never comes to await its work.
@@ -101,7 +101,7 @@ class Work:
     def start_timer(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do work in a task that whoever starts it ends; a session that only waits for it is
         idle."""
-        return self._tasks.start(work, name=f"{self._name}: {name}")
+        return self._tasks.start(work, name=f"{self.name}: {name}")
 
     async def _surviving(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Do work of this session; a bug in it ends the turn in sight of everybody, not in
@@ -112,7 +112,7 @@ class Work:
             # The record has told of it already, and the session is loaded anew.
             return
         except Exception as error:  # noqa: BLE001 - the root of a task
-            _log.exception("session `%s`: `%s` failed", self._name, name)
+            _log.exception("session `%s`: `%s` failed", self.name, name)
             text = f"Dragoman failed in `{name}`: {type(error).__name__}."
             self._upward.broke(DragomanError(text, code=ErrorCode.INTERNAL))
 

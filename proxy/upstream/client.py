@@ -103,6 +103,12 @@ class Stream:
         self._parser = parser
         self._silence = silence
 
+    def stop(self) -> None:
+        """Break the stream as silence does: `read` raises `UpstreamTimeout`."""
+        content = self._response.content
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(TimeoutError())
+
     async def read(self, take: Take) -> None:
         """Give `take` the frames of each piece of the body, as soon as it is here, to its end.
 

@@ -818,3 +818,48 @@ async def test_a_message_on_its_way_is_not_withdrawn() -> None:
         status, code, message = await failed(dragoman, "DELETE", path)
     assert (status, code) == (409, "not_active")
     assert "on its way" in message
+
+
+async def test_a_session_that_is_stuck_is_brought_to_rest(dragoman: Proxied) -> None:
+    session = await dragoman.say("script: approve")
+    request = await dragoman.asked(session)
+    await dragoman.say("later", session)
+    answer = await dragoman.request("POST", f"{API}/sessions/{session}/settle")
+    assert answer == (200, {"version": 1, "id": session, "settled": True})
+    events = [entry.event for entry in await log_of(dragoman, session)]
+    (ended, *_) = [one for one in events if isinstance(one, ev.TurnEnded)]
+    assert (ended.outcome, ended.error and ended.error.code) == ("failed", "settled_by_operator")
+    said = [one for one in events if isinstance(one, ev.ErrorReported)]
+    assert said[0].message.endswith("brought the session to rest.")
+    (resolved,) = [one for one in events if isinstance(one, ev.InteractionResolved)]
+    assert (resolved.request_id, resolved.outcome) == (request.request_id, "withdrawn")
+    # What waited goes on; this Engine refuses it, as it still waits itself.
+    live = await dragoman.session(session)
+    await until(lambda: live.idle and not live.state.inputs)
+    bodies = [got.body for got in dragoman.engine.received if got.route == "execute"]
+    assert [json.loads(body)["message"] for body in bodies] == ["script: approve", "later"]
+
+
+async def test_a_message_that_nobody_answers_is_settled_too() -> None:
+    faults = Faults({("execute", 1): Silence()})
+    async with proxied(engine={"faults": faults}) as dragoman:
+        session = await dragoman.say("hello")
+        await until(lambda: bool(dragoman.engine.received))
+        status, body = await dragoman.request("POST", f"{API}/sessions/{session}/settle")
+        assert (status, body["settled"]) == (200, True)
+        settled = [
+            entry.event
+            for entry in await log_of(dragoman, session)
+            if isinstance(entry.event, ev.InputSettled)
+        ]
+        assert [one.outcome for one in settled] == ["unknown"]
+
+
+async def test_a_session_at_rest_has_nothing_to_settle(dragoman: Proxied) -> None:
+    session = await dragoman.say("hello")
+    await dragoman.until_idle(session, turns=1)
+    before = await log_of(dragoman, session)
+    status, body = await dragoman.request("POST", f"{API}/sessions/{session}/settle")
+    assert (status, body["settled"]) == (200, False)
+    assert await log_of(dragoman, session) == before
+    assert (await failed(dragoman, "POST", "/sessions/none/settle"))[:2] == (404, "not_found")

@@ -1426,3 +1426,57 @@ def test_a_long_question_is_compared_with_calls_by_its_begin() -> None:
     session, stream = running(call(0, input={"a": "first"}), call(1, input={"a": "second"}))
     session.feed(stream, [frame("hitl_request", kind="permission", question=f"{words} second")])
     assert only(session, ev.InteractionRequested).call_id == "call-0"
+
+
+# What is asked when the stream tells nothing.
+
+
+def looked(session: Session, *pending: object) -> list[ev.Event]:
+    """Have the codec ask how the turn stands, and answer with what is pending."""
+    assert session.codec.look(session.now)
+    (call,) = session.codec.take_calls()
+    assert (call.request.method, call.request.path) == ("GET", "/hitl/pending")
+    before = len(session.log)
+    respond(session, call, 200, {"pending": list(pending)})
+    return session.log[before:]
+
+
+def asked(request_id: str, *, task: str = TASK, at: str = "2026-06-09T08:00:00Z") -> object:
+    return {
+        "request_id": request_id,
+        "task_id": task,
+        "kind": "permission",
+        "question": "Overwrite?",
+        "created_at": at,
+    }
+
+
+def test_a_request_that_the_stream_did_not_show_is_asked() -> None:
+    session, call = running(text("a"))
+    events = looked(session, asked("other", task="t2"), asked("h1"))
+    assert [event.TYPE for event in events[-2:]] == ["interaction.requested", "turn.paused"]
+    (request,) = [one for one in events if isinstance(one, ev.InteractionRequested)]
+    assert (request.request_id, request.kind, request.prompt) == ("h1", "approval", "Overwrite?")
+    # The stream shows it late.
+    again = frame("hitl_request", request_id="h1", kind="permission", question="Overwrite?")
+    assert looked(session, asked("h1")) == []
+    assert session.codec.feed(call, again, session.now) == []
+
+
+def test_a_request_that_is_pending_no_more_is_over() -> None:
+    request = frame("hitl_request", request_id="h1", kind="permission", question="Overwrite?")
+    session, _ = running(request)
+    assert looked(session, asked("h1", at="2026-06-09T07:00:00Z")) == []
+    events = looked(session)
+    assert [event.TYPE for event in events] == ["interaction.resolved", "turn.resumed"]
+
+
+def test_what_was_asked_before_the_newest_frame_is_not_asked_again() -> None:
+    late = frame("thinking_delta", text="x", timestamp="2026-06-09T08:00:01Z")
+    session, _ = running(late)
+    assert looked(session, asked("h1"), asked("h2", at="soon"), {"task_id": TASK}, 7) == []
+
+
+def test_nothing_is_asked_where_no_turn_runs() -> None:
+    session = run(text("a"), COMPLETED)
+    assert looked(session, asked("h1")) == []

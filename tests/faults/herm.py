@@ -115,7 +115,7 @@ FAULTS = Faulty(
     answers=answers,
     approval="allow",
     recovered=RECOVERED,
-    seen=functools.partial(told, without=("text.delta", "reasoning.delta")),
+    seen=functools.partial(told, without=("text.delta", "reasoning.delta", "session.updated")),
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in (0, *range(2, 13))},
     broken=BROKEN,

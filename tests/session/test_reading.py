@@ -20,7 +20,7 @@ def reading(**parts: Any) -> Reading:
         ("journal", "codec", "upstream", "clock", "fraction", "record", "work", "upward")
     )
     leg: Any = None
-    given |= {"patience": None, "keep_frames": False}
+    given |= {"patience": None, "quiet": 60_000, "keep_frames": False}
     return Reading(leg, **{**given, **parts})
 
 

@@ -130,6 +130,10 @@ class EngineClient(ClientCodec):
         self._kept.touched = True
         if call.stream:
             self._reading.over(call)
+        if call.name == "look":
+            return self._follow(
+                replies.looked(self._s, self._task, response, self._reached.time, now)
+            )
         return self._follow(replies.reply(self._s, self._task, call, response, now))
 
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
@@ -179,6 +183,11 @@ class EngineClient(ClientCodec):
             self._reading.turn_begun()
         self._set_alarm()
         return out
+
+    def look(self, now: int) -> bool:
+        # The replay tells whether the turn is over; what is asked is listed too.
+        self._calls.append(posts.pending("look"))
+        return True
 
     @property
     def patience(self) -> int:  # type: ignore[override]

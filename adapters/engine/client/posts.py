@@ -198,7 +198,7 @@ def _context_text(context: object) -> str:
 # What is asked besides.
 
 
-def pending(name: str, command_id: str) -> Call:
+def pending(name: str, command_id: str | None = None) -> Call:
     """Return the question what is pending, which `name` says the reason of (section 10.3)."""
     return Call(name, Request("GET", wire.PENDING), command_id=command_id)
 

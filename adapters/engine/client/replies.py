@@ -13,10 +13,12 @@ from adapters import raw
 from adapters.base import Call, Response
 from adapters.driving.doubts import Evidence, Verdict
 from adapters.driving.part import Out
+from adapters.engine import wire
 from adapters.engine.client import asking
 from adapters.engine.client.posts import pending
-from adapters.engine.client.state import State
+from adapters.engine.client.state import Seen, State
 from adapters.errors import DragomanError
+from adapters.jsonvalue import name_of
 
 
 def refusal(response: Response) -> ev.ErrorInfo:
@@ -95,6 +97,8 @@ def no_reply(s: State, task: str, call: Call, error: DragomanError, *, sent: boo
             return Out() if sent else Out(s.ledger.settle(_command_of(call), "refused", info))
         case "answered":
             return _answered_elsewhere(s, task, None)
+        case "look":
+            return Out()
         case _ if call.command_id not in s.ledger.open:
             return Out()
         case "pending":
@@ -191,3 +195,25 @@ def _answered_elsewhere(s: State, task: str, found: list[Any] | None) -> Out:
     if found is not None and _is_open(s, task, found):
         return Out()
     return Out(asking.infer_resolved(s))
+
+
+# What is asked when the stream tells nothing.
+
+
+def looked(s: State, task: str, response: Response, after: int | None, now: int) -> Out:
+    """Take what is pending: a request may be over that the turn waits for, and one be asked that
+    the stream did not show. `after` is the newest time that the stream has told: what was asked
+    before that was shown, and is over where it is not open."""
+    found = _listed(response)
+    if found is None or s.turn is None or s.ending is not None:
+        return Out()
+    out = list(_answered_elsewhere(s, task, found).events)
+    for item in found:
+        if not isinstance(item, dict) or item.get("task_id") != task:
+            continue
+        at = wire.parse_time(item.get("created_at"))
+        if name_of(item.get("request_id")) is None or at is None or at <= (after or 0):
+            continue
+        native = ev.NativeRef(dialect=wire.DIALECT, type="hitl_request", at=item["created_at"])
+        out += asking.requested(s, Seen("hitl_request", item, native, now, 0))
+    return Out(out)

@@ -1,0 +1,129 @@
+"""Asks the backend how a turn stands, at the times that `watch` gives.
+
+The codec asks in its own way, and most break their streams, which then open anew where they were
+read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator
+
+from adapters.base import ClientCodec
+from proxy.clock import Clock
+from proxy.session.record import Record
+from proxy.session.watch import Watch
+from proxy.session.work import Upward, Work
+from proxy.upstream.client import Stream
+
+__all__ = ["Watcher"]
+
+_log = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Watches the turns of one session. `watch` is told what the streams bring."""
+
+    __slots__ = (
+        "_broken",
+        "_clock",
+        "_codec",
+        "_open",
+        "_record",
+        "_timer",
+        "_upward",
+        "_work",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        watch: Watch,
+        *,
+        codec: ClientCodec,
+        clock: Clock,
+        record: Record,
+        work: Work,
+        upward: Upward,
+    ) -> None:
+        self.watch = watch
+        self._codec = codec
+        self._clock = clock
+        self._record = record
+        self._work = work
+        self._upward = upward
+        self._timer: asyncio.Task[None] | None = None
+        # The streams that are read, and the threads of those that were broken to ask.
+        self._open: dict[str, Stream] = {}
+        self._broken: set[str] = set()
+
+    @property
+    def is_working(self) -> bool:
+        """Say whether a turn is open, or one is owed."""
+        return self.watch.watching or self._record.state.busy
+
+    @contextlib.contextmanager
+    def reads(self, thread_id: str, stream: Stream) -> Iterator[None]:
+        """Know a stream while it is read."""
+        self._open[thread_id] = stream
+        try:
+            yield
+        finally:
+            if self._open.get(thread_id) is stream:
+                del self._open[thread_id]
+
+    def broke(self, thread_id: str) -> bool:
+        """Say, once, whether a thread's stream was broken to ask: that is no fault of it."""
+        if thread_id not in self._broken:
+            return False
+        self._broken.discard(thread_id)
+        return True
+
+    def go_on(self, *, working: bool) -> None:
+        """Ask when it is time. `working` says whether the backend has something to tell."""
+        watch, now = self.watch, self._record.time()
+        if not working:
+            watch.watching = False
+            return
+        watch.begin(now)
+        if now >= watch.due:
+            self.look("nothing came")
+        if self._timer is None:
+            self._set_timer()
+
+    def hurry(self) -> None:
+        """Ask soon, if nothing comes: the turn is to be interrupted."""
+        if self.watch.watching:
+            self.watch.hurry(self._record.time())
+            self.close()
+            self._set_timer()
+
+    def look(self, why: str) -> None:
+        """Ask the backend how the turn stands."""
+        now = self._record.time()
+        self.watch.asked(now)
+        _log.info("session `%s`: %s, so its backend is asked", self._work.name, why)
+        if self._codec.look(now):
+            self._broken.update(self._open)
+            self.stop_streams()
+
+    def stop_streams(self) -> None:
+        """Break all streams that are read."""
+        for stream in list(self._open.values()):
+            stream.stop()
+
+    def _set_timer(self) -> None:
+        self._timer = self._work.start_timer(self._until(self.watch.due), "watch")
+
+    async def _until(self, due: int) -> None:
+        await self._clock.sleep(max(due - self._record.time(), 0) / 1000)
+        self._timer = None
+        self._upward.go_on()
+
+    def close(self) -> None:
+        """Let the time pass."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

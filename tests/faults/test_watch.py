@@ -1,0 +1,85 @@
+"""A turn whose end does not come on its stream: the backend is asked how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from adapters import events as ev
+from proxy.scripted.faults import Fault, Garbage, Omit, Stall
+from tests.faults.backends import BACKENDS, Kind
+from tests.faults.conversation import SAID, SCRIPT, rested
+from tests.faults.playing import Run, begin, check_survives, play
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("impatient")
+
+each = pytest.mark.parametrize("kind", BACKENDS, ids=str)
+
+UNREADABLE = {
+    "eve": b'{"type":"turn.completed","data":{"text":"\xff\n',
+    "herm": b'event: agent.message\nid: evt_x\ndata: {"id":"evt_x",\xff\n\n',
+    "engine": b'event: text_delta\ndata: {"text":"\xff\n\n',
+}
+"""A frame of each dialect that cannot be read."""
+
+
+async def frames_of(run: Run, kind: Kind) -> int:
+    """How many frames the turn of `SCRIPT` has."""
+    house, session, _ = await play(run, kind)
+    live = await house.live(session.session_id)
+    return live.codec.frames
+
+
+@each
+@pytest.mark.parametrize("last", [1, 2])
+async def test_a_turn_whose_end_was_not_shown_ends_when_the_backend_is_asked(
+    run: Run, kind: Kind, last: int
+) -> None:
+    place = await frames_of(run, kind) - last
+    conversation = await play(run, kind, {(kind.faulty.stream, 1): Omit(place)})
+    assert conversation.turn.text == SAID
+    assert conversation.turn.records[-1]["type"] == "session.waiting"
+    await check_survives(kind, conversation)
+
+
+@each
+async def test_a_turn_that_is_silent_and_runs_goes_on(run: Run, kind: Kind) -> None:
+    # Four minutes of silence: the backend is asked twice.
+    fault = Stall(5, 2.2)
+    house = await begin(run, kind, {(kind.faulty.stream, 1): fault})
+    session = await house.eve().create(SCRIPT)
+    turn = await session.read_turn()
+    assert turn.text == SAID
+    assert not turn.data("turn.failed")
+
+
+@each
+async def test_twenty_frames_that_cannot_be_read_fail_the_turn_and_say_why(
+    run: Run, kind: Kind
+) -> None:
+    many = UNREADABLE[kind.dialect] * 25
+    plan: dict[tuple[str, int], Fault] = {(kind.faulty.stream, 1): Garbage(3, many)}
+    house = await begin(run, kind, plan, pace=0.2)
+    session = await house.eve().create("script: slow 40")
+    turn = await session.read_turn()
+    (failed,) = turn.data("turn.failed")
+    assert "20 frames in a row could not be read" in failed["message"]
+    await rested(house, session)
+
+
+@each
+async def test_an_unreadable_frame_has_the_backend_asked_at_once(run: Run, kind: Kind) -> None:
+    fault = Garbage(5, UNREADABLE[kind.dialect])
+    house = await begin(run, kind, {(kind.faulty.stream, 1): fault}, speed=1.0, pace=0.05)
+    session = await house.eve().create(SCRIPT)
+    before = house.backend.faults.requests.total()
+    reading = asyncio.create_task(session.read_turn())
+    live = await house.live(session.session_id)
+    await until(lambda: live._reading.watcher.watch._asked is not None)
+    turn = await reading
+    assert turn.text == SAID
+    assert house.backend.faults.requests.total() > before
+    kinds = [type(event) for event in await house.log(session.session_id)]
+    assert ev.ErrorReported in kinds

@@ -1,0 +1,60 @@
+"""When the backend is asked how a turn stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapters import events as ev
+from adapters import raw
+from proxy.session.watch import QUIET_MOST, STOPPED_MS, UNREAD_MOST, Watch, is_unread
+
+
+@pytest.fixture
+def watch() -> Watch:
+    watch = Watch(60_000)
+    watch.begin(1_000)
+    return watch
+
+
+def test_a_turn_is_asked_about_when_it_was_silent(watch: Watch) -> None:
+    assert watch.due == 61_000
+    watch.heard(50_000)
+    assert watch.due == 110_000
+
+
+def test_each_question_in_vain_doubles_the_time_to_the_next_one(watch: Watch) -> None:
+    dues = []
+    for _ in range(6):
+        now = watch.due
+        watch.asked(now)
+        dues.append(watch.due - now)
+    assert dues == [120_000, 240_000, 480_000, QUIET_MOST, QUIET_MOST, QUIET_MOST]
+    watch.heard(now)
+    assert watch.due == now + 60_000
+
+
+def test_what_is_watched_already_does_not_begin_anew(watch: Watch) -> None:
+    watch.begin(30_000)
+    assert watch.due == 61_000
+
+
+def test_an_interrupt_is_to_show_something_soon(watch: Watch) -> None:
+    watch.hurry(2_000)
+    assert watch.due == 2_000 + STOPPED_MS
+
+
+def test_a_frame_that_cannot_be_read_is_asked_about_at_once_and_a_flood_once(watch: Watch) -> None:
+    asked = [watch.skipped(now) for now in range(1_000, 1_000 + UNREAD_MOST)]
+    assert asked == [True] + [False] * (UNREAD_MOST - 1)
+    assert watch.unread == UNREAD_MOST
+    watch.heard(2_000)
+    assert watch.unread == 0
+    assert not watch.skipped(60_999)
+    assert watch.skipped(61_000)
+
+
+def test_only_the_report_of_a_frame_counts_as_unread() -> None:
+    assert is_unread(raw.garbled("eve", "not UTF-8", b"x"))
+    other = ev.ErrorReported(thread_id=ev.MAIN, code="backend_protocol", message="m")
+    assert not is_unread(other)
+    assert not is_unread(raw.in_doubt("m"))
