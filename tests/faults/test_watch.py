@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from adapters import events as ev
-from proxy.scripted.faults import Fault, Garbage, Omit, Stall
+from proxy.scripted.faults import Fault, Faults, Garbage, Omit, Stall
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.conversation import SAID, SCRIPT, rested
 from tests.faults.playing import Run, begin, check_survives, play
+from tests.support.patience import HASTE
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("impatient")
@@ -83,3 +84,32 @@ async def test_an_unreadable_frame_has_the_backend_asked_at_once(run: Run, kind:
     assert house.backend.faults.requests.total() > before
     kinds = [type(event) for event in await house.log(session.session_id)]
     assert ev.ErrorReported in kinds
+
+
+STOPPABLE = [kind for kind in BACKENDS if kind.dialect != "engine"]
+"""An Engine has no route that stops a turn."""
+
+
+@pytest.mark.parametrize("kind", STOPPABLE, ids=str)
+async def test_an_interrupt_ends_a_turn_that_the_backend_does_not_run_any_more(
+    run: Run, kind: Kind
+) -> None:
+    place = await frames_of(run, kind) - 2
+    house = await run(
+        "memory:",
+        dialect=kind.dialect,
+        options={**kind.options, "faults": Faults({(kind.faulty.stream, 1): Omit(place)})},
+        # Nothing but the interrupt has the backend asked.
+        table={"settings": {"quiet_seconds": 86_400}},
+        settings={"eve": {"form": "all"}},
+        speed=HASTE,
+    )
+    session = await house.eve().create(SCRIPT)
+    reading = asyncio.create_task(session.read_turn())
+    await until(lambda: SAID in str(session.log))
+    live = await house.live(session.session_id)
+    if live.state.busy:
+        await session.cancel()
+    await reading
+    await rested(house, session)
+    assert not live.state.busy
