@@ -347,6 +347,7 @@ def _to_answer(event: UserEvent, found: InteractionRequested | str | None) -> An
         # Over: the session says so, with the outcome.
         return AnswerInteraction(request_id=found, skip=True)
     wanted = _TAKEN_BY.get(found.kind, "user.clarify_result")
+    # Shown as a question; what answers a secret or a password is taken too.
     either = found.kind == "unknown" and event.type in ("user.sudo_result", "user.secret_result")
     if event.type != wanted and not either:
         _refuse(f"`{event.place}` answers a request that takes `{wanted}`.")
@@ -356,9 +357,9 @@ def _to_answer(event: UserEvent, found: InteractionRequested | str | None) -> An
 def _answer(event: UserEvent, request: InteractionRequested) -> AnswerInteraction:
     request_id = request.request_id
     if request.kind in SEALED_KINDS:
-        return AnswerInteraction(
-            request_id=request_id, sealed=event.sealed, skip=event.sealed is None
-        )
+        # What is not known may be a secret: its words are sealed.
+        sealed = Sealed(event.text) if event.text else event.sealed
+        return AnswerInteraction(request_id=request_id, sealed=sealed, skip=sealed is None)
     match event.type:
         case "user.tool_confirmation":
             return AnswerInteraction(

@@ -388,7 +388,7 @@ class HermEncoder(Encoder):
             case "sudo":
                 prompt = {"prompt": event.prompt} if event.prompt else {}
                 shown["sequence"] = self._ask(event, "agent.sudo_request", prompt)
-            case "secret" | "unknown":
+            case "secret":
                 payload: dict[str, Any] = {"prompt": event.prompt}
                 details = event.details or {}
                 payload |= {k: v for k, v in details.items() if k not in ("type", "request_id")}

@@ -67,6 +67,7 @@ class Variant:
     Args:
         tool_call_id: whether tool events carry the id (sections 8.6, 8.7); without it results
             come in the order of the calls, with it the last call returns first.
+        result_first: whether a result comes before its call.
         failure: which terminal events a failed turn has, in which order (section 9.3).
         heartbeat_timestamp: whether a heartbeat carries its time (section 8.12).
         short_lifecycle: lifecycle events without `turn_id` and `timestamp` (section 8.1).
@@ -82,6 +83,7 @@ class Variant:
     """
 
     tool_call_id: bool = True
+    result_first: bool = False
     failure: Failure = "error_errored"
     heartbeat_timestamp: bool = True
     short_lifecycle: bool = False
@@ -360,6 +362,13 @@ class Stage:
             self.emit(channel, FRAMES[channel].filled(text=piece))
 
     async def _run(self, calls: Sequence[ToolCall]) -> None:
+        if self._variant.result_first:
+            for call in calls:
+                call_id = self._engine.new_id("call")
+                self._result(call_id, call)
+                self._call(call, call_id)
+            self._end_of_call()
+            return
         ids = [self._call(call) for call in calls]
         self._end_of_call()
         results = list(zip(ids, calls, strict=True))
@@ -422,8 +431,8 @@ class Stage:
         self.emit("resolved", payload)
         return answer
 
-    def _call(self, call: ToolCall) -> str:
-        call_id = self._engine.new_id("call")
+    def _call(self, call: ToolCall, call_id: str | None = None) -> str:
+        call_id = call_id or self._engine.new_id("call")
         self._close_block()
         self._open_block("tool_use")
         payload = self._identified(

@@ -16,6 +16,7 @@ from adapters.commands import COMMAND_TYPES, AnswerInteraction, SendMessage
 from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
 from adapters.engine.client import ABILITIES, APPROVAL_OPTIONS, EngineClient, refusal
 from adapters.engine.client.asking import QUOTED
+from adapters.engine.client.early import MOST_EARLY
 from adapters.engine.client.work import KEPT_BYTES
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame, SseParser
@@ -325,6 +326,42 @@ def test_a_result_without_a_call_brings_its_call() -> None:
     session = run(frame("tool_result", tool="grep", tool_call_id="c9", output="x"), COMPLETED)
     called = only(session, ev.ToolCalled)
     assert (called.call_id, called.name, called.synthetic) == ("c9", "grep", True)
+
+
+@pytest.mark.parametrize("names", [{"tool_call_id": "c9"}, {}])
+def test_a_result_before_its_call_is_joined_to_it(names: Any) -> None:
+    session, call = running(frame("tool_result", tool="grep", output="x", **names))
+    early = session.codec._s.early
+    session.codec.restore(session.codec.snapshot(), None)
+    assert session.codec._s.early == early
+    assert session.codec.wake_at is not None
+    session.feed(call, [frame("tool_call", tool="grep", input={"a": 1}, **names), text("a")])
+    called, returned = only(session, ev.ToolCalled), only(session, ev.ToolReturned)
+    assert (called.name, called.input, called.permission) == ("grep", {"a": 1}, "allow")
+    assert (returned.call_id, returned.output) == (called.call_id, "x")
+    assert not session.codec._s.calls
+    assert not session.codec._s.early
+
+
+def test_a_call_that_comes_long_after_its_result_does_not_stay_open() -> None:
+    session, call = running(frame("tool_result", tool="grep", tool_call_id="c9", output="x"))
+    session.tick()
+    assert only(session, ev.ToolReturned).output == "x"
+    session.feed(call, [frame("tool_call", tool="grep", tool_call_id="c9", input={"a": 1})])
+    assert only(session, ev.ToolCalled).synthetic
+    assert only(session, ev.Native).frame["input"] == {"a": 1}
+    session.feed(call, [COMPLETED])
+    session.close(call, CloseReason.ENDED)
+    assert [event.status for event in all_of(session, ev.ToolReturned)] == ["completed"]
+
+
+def test_results_without_calls_are_told_when_there_are_too_many_or_the_turn_ends() -> None:
+    results = [frame("tool_result", tool_call_id=f"c{n}", output=n) for n in range(MOST_EARLY + 1)]
+    session, call = running(*results)
+    assert only(session, ev.ToolReturned).output == 0
+    session.feed(call, [ERROR, ERRORED])
+    session.close(call, CloseReason.ENDED)
+    assert [event.output for event in all_of(session, ev.ToolReturned)] == [*range(MOST_EARLY + 1)]
 
 
 def test_a_dotted_tool_belongs_to_a_connector() -> None:

@@ -24,6 +24,7 @@ from adapters.herm.client.contents import MOST_BLOCKS, output_of
 from adapters.herm.client.inputs import BUSY_RETRY_MS
 from adapters.herm.client.numbers import HOLES
 from adapters.herm.client.records import KEPT, KEPT_BYTES
+from adapters.herm.client.turns import HOLD_MS
 from adapters.jsonvalue import MOST_NAME
 from adapters.normalizer import Rule
 from proxy.matrix import mapping_of
@@ -1570,3 +1571,345 @@ def test_the_texts_of_a_result_of_very_many_blocks_are_one() -> None:
     assert content[0] == ev.Text(text="x" * 700)
     assert content[2] == ev.Text(text="x" * 400)
     assert [type(block).__name__ for block in content] == ["Text", "Other", "Text", "Text"]
+
+
+# What comes late, twice, or in another form.
+
+CASES = Path(__file__).parent.parent.parent / "fixtures" / "cases"
+END_TURN = {"stop_reason": {"type": "end_turn"}}
+RESULT = {"tool_use_id": "t1", "tool": "shell", "status": "completed", "content": text("ok")}
+
+
+def waits(*ids: str) -> dict[str, Any]:
+    return {"stop_reason": {"type": "requires_action", "event_ids": list(ids)}}
+
+
+def read_case(name: str) -> Driver:
+    driver = Driver()
+    for frame in SseParser().feed((CASES / f"{name}.sse").read_bytes()):
+        assert isinstance(frame, SseFrame)
+        driver.take(driver.codec.feed(STREAM, frame, NOW))
+    return driver
+
+
+def use(driver: Driver, name: str, **members: Any) -> None:
+    driver.feed("agent.tool_use", {"id": name, "tool": "shell", "input": {}, **members})
+
+
+def pass_time(driver: Driver) -> None:
+    while driver.codec.wake_at is not None:
+        driver.take(driver.codec.tick(driver.codec.wake_at))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_late_text_has_a_turn_that_ends(restarts: bool) -> None:
+    driver = read_case("herm-late-message")
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["Hi", "One more thing."]
+    assert driver.of(ev.TurnStarted)[-1].cause == "background"
+    assert driver.state.busy
+    if restarts:
+        driver.restart()
+    assert driver.codec.wake_at == NOW + HOLD_MS
+    assert driver.codec.tick(NOW + HOLD_MS - 1) == []
+    driver.take(driver.codec.tick(NOW + HOLD_MS))
+    assert not driver.state.busy
+    assert driver.of(ev.TurnEnded)[-1].synthetic
+    assert driver.codec.wake_at is None
+
+
+def test_a_recorded_body_leaves_no_turn_of_late_text() -> None:
+    driver = Driver(HermClient({"single_stream": True}))
+    for frame in SseParser().feed((CASES / "herm-late-message.sse").read_bytes()):
+        assert isinstance(frame, SseFrame)
+        driver.take(driver.codec.feed(STREAM, frame, NOW))
+    driver.take(driver.codec.closed(STREAM, CloseReason.ENDED, NOW))
+    assert not driver.state.busy
+
+
+@pytest.mark.parametrize("type_", ["agent.message", "agent.thinking"])
+def test_each_piece_of_late_text_has_its_time(type_: str, driver: Driver) -> None:
+    driver.feed("session.status_idle", END_TURN)
+    for number in range(3):
+        frame = SseFrame(
+            type_,
+            json.dumps(driver.envelope(type_, {"delta": True, "content": text("a")})).encode(),
+        )
+        driver.take(driver.codec.feed(STREAM, frame, NOW + number * 1_500))
+        assert driver.codec.wake_at == NOW + number * 1_500 + HOLD_MS
+    pass_time(driver)
+    assert len(driver.of(ev.TurnStarted)) == 2
+    assert not driver.state.busy
+
+
+def test_an_idle_closes_a_late_turn_and_running_makes_it_a_real_one(driver: Driver) -> None:
+    driver.feed("session.status_idle", END_TURN)
+    driver.feed("agent.message", {"delta": False, "content": text("late")})
+    driver.feed("session.status_idle", END_TURN)
+    assert not driver.state.busy
+    assert driver.codec.wake_at is None
+    driver.feed("agent.message", {"delta": False, "content": text("late")})
+    driver.feed("session.status_running")
+    assert driver.codec.wake_at is None
+    assert driver.state.busy
+    driver.feed("session.status_idle", END_TURN)
+    assert len(driver.of(ev.TurnEnded)) == 3
+
+
+def test_late_text_is_not_of_the_turn_of_the_next_message(driver: Driver) -> None:
+    driver.feed("session.status_idle", END_TURN)
+    late = driver.envelope("agent.message", {"delta": False, "content": text("late")})
+    call = driver.submit("k2", said("More"))
+    driver.answer(call, 202, {"data": [driver.envelope("user.message", {"content": text("More")})]})
+    driver.feed_envelope(late)
+    assert [event.cause for event in driver.of(ev.TurnStarted)] == ["message", "background"]
+    driver.feed("session.status_running")
+    assert driver.of(ev.MessageReceived)[-1].turn_id == "turn-3"
+    assert driver.of(ev.TurnStarted)[-1].cause == "message"
+    driver.feed("session.status_idle", END_TURN)
+    assert not driver.state.busy
+
+
+def test_a_message_is_posted_beside_a_late_turn(driver: Driver) -> None:
+    driver.feed("session.status_idle", END_TURN)
+    driver.feed("agent.message", {"delta": False, "content": text("late")})
+    call = driver.submit("k2", said("More", "steer"))
+    assert posted(call)["events"][0]["type"] == "user.message"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("reason", ["end_turn", "error"])
+def test_the_end_of_a_turn_waits_for_results(reason: str, restarts: bool, driver: Driver) -> None:
+    use(driver, "t1")
+    use(driver, "t2")
+    driver.feed("session.status_idle", {"stop_reason": {"type": reason}})
+    driver.feed("agent.tool_result", RESULT)
+    assert driver.state.busy
+    if restarts:
+        driver.restart()
+    assert driver.codec.wake_at == NOW + HOLD_MS
+    driver.feed("agent.tool_result", {**RESULT, "tool_use_id": "t2"})
+    assert not driver.state.busy
+    assert [event.status for event in driver.of(ev.ToolReturned)] == ["completed"] * 2
+    ended = driver.of(ev.TurnEnded)[-1]
+    assert (ended.outcome, ended.native.type) == (
+        "completed" if reason == "end_turn" else "failed",
+        "session.status_idle",
+    )
+
+
+@pytest.mark.parametrize("next_turn", [False, True])
+def test_a_result_after_its_turn_is_a_notice(next_turn: bool, driver: Driver) -> None:
+    use(driver, "t1")
+    driver.feed("session.status_idle", END_TURN)
+    pass_time(driver)
+    assert driver.of(ev.ToolReturned)[-1].status == "interrupted"
+    driver.restart()
+    if next_turn:
+        driver.feed("session.status_running")
+    turns = len(driver.of(ev.TurnStarted))
+    driver.feed("agent.tool_result", RESULT)
+    notice = driver.log[-1]
+    assert isinstance(notice, ev.Notice)
+    assert (notice.call_id, notice.kind) == ("t1", "late_result")
+    assert notice.text == "The result of `shell` came after the end of its turn: ok"
+    assert len(driver.of(ev.TurnStarted)) == turns
+    assert driver.state.busy is next_turn
+
+
+def test_an_interrupted_turn_waits_for_nothing(driver: Driver) -> None:
+    use(driver, "t1")
+    call = driver.submit("k2", cmd.Interrupt())
+    driver.answer(call, 202)
+    driver.feed("session.status_idle", END_TURN)
+    assert driver.of(ev.TurnEnded)[-1].outcome == "interrupted"
+
+
+def test_a_running_backend_ends_the_turn_that_waited(driver: Driver) -> None:
+    use(driver, "t1")
+    driver.feed("session.status_idle", END_TURN)
+    driver.feed("session.status_running")
+    assert [event.TYPE for event in driver.log[-2:]] == ["turn.ended", "turn.started"]
+    assert driver.codec.wake_at is None
+
+
+def test_a_session_that_is_given_up_ends_as_it_was_told(driver: Driver) -> None:
+    use(driver, "t1")
+    driver.feed("session.status_idle", END_TURN)
+    driver.take(driver.codec.give_up(DragomanError("gone"), NOW))
+    assert driver.of(ev.TurnEnded)[-1].outcome == "completed"
+
+
+def test_a_pause_asks_nothing_that_was_answered() -> None:
+    driver = read_case("herm-stale-pause")
+    assert [asked.request_id for asked in driver.of(ev.InteractionRequested)] == ["t1", "t2"]
+    assert list(driver.state.interactions) == ["t2"]
+
+
+@pytest.mark.parametrize("names", ["payload", "envelope"])
+def test_a_pause_that_names_what_is_over_asks_nothing(names: str, driver: Driver) -> None:
+    shown = driver.envelope("agent.tool_use", {**APPROVAL, "id": "t1"})
+    driver.feed_envelope(shown)
+    name = "t1" if names == "payload" else shown["id"]
+    driver.feed("session.status_idle", waits(name))
+    driver.feed("session.status_idle", waits(name))
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="t1", decision="allow"))
+    driver.answer(call, 202)
+    driver.feed("session.status_idle", waits(name))
+    driver.feed("session.status_running")
+    for restarts in (False, True):
+        if restarts:
+            driver.restart()
+        driver.feed("session.status_idle", waits(name))
+        assert driver.log[-1].TYPE == "notice"
+    driver.feed("agent.tool_result", RESULT)
+    driver.feed("session.status_idle", waits(name))
+    driver.feed("session.status_idle", END_TURN)
+    driver.feed("session.status_idle", waits(name))
+    assert not driver.state.busy
+    assert len(driver.of(ev.InteractionRequested)) == 1
+
+
+def test_a_request_that_a_pause_leaves_out_is_asked_on(driver: Driver) -> None:
+    for name in ("t1", "t2"):
+        driver.feed("agent.tool_use", {**APPROVAL, "id": name})
+    driver.feed("session.status_idle", waits("t1", "t2"))
+    driver.feed("session.status_idle", waits("t2"))
+    driver.feed("session.status_idle", waits("t1", "t2"))
+    driver.feed("session.status_running")
+    assert list(driver.state.interactions) == ["t1", "t2"]
+    driver.feed("session.status_idle", waits("t2"))
+    driver.feed("session.status_running")
+    assert list(driver.state.interactions) == ["t2"]
+    driver.feed("session.status_idle", waits("t1", "t2"))
+    assert len(driver.of(ev.InteractionRequested)) == 2
+
+
+def test_a_pause_without_ids_is_reported(driver: Driver) -> None:
+    driver.feed("session.status_idle", waits())
+    assert driver.log[-1].TYPE == "notice"
+    driver.feed("session.status_idle", END_TURN)
+    driver.feed("session.status_idle", waits())
+    assert not driver.state.busy
+
+
+def test_events_that_share_an_id_are_no_repeats(driver: Driver) -> None:
+    for words in ("one", "two", "one"):
+        driver.feed("agent.message", {"content": text(words)}, id="evt_same")
+    for words in ("three", "four", "three"):
+        driver.feed("agent.message", {"content": text(words)}, id="evt_same", sequence="-")
+    texts = [event.text for event in driver.of(ev.TextCompleted)]
+    # What is the same in everything, and has no number, is a repeat.
+    assert texts == ["one", "two", "one", "three", "four"]
+
+
+def test_a_repeat_is_known_in_another_spelling(driver: Driver) -> None:
+    for number in (None, 2**70):
+        shown = driver.envelope("agent.message", {"content": text("é"), "n": number})
+        del shown["sequence"]
+        driver.feed_envelope(shown)
+        again = dict(reversed(shown.items()))
+        again["payload"] = dict(reversed(shown["payload"].items()))
+        data = json.dumps(again, ensure_ascii=False, indent=1).encode()
+        assert driver.take(driver.codec.feed(STREAM, SseFrame("", data), NOW)) == []
+        driver.restart()
+        assert driver.take(driver.codec.feed(STREAM, SseFrame("", data), NOW)) == []
+
+
+def test_inputs_that_share_an_id_are_no_repeats(driver: Driver) -> None:
+    for words in ("one", "two", "two"):
+        driver.feed("user.message", {"content": text(words)}, id="evt_same", sequence="-")
+    texts = [ev.text_of(event.content) for event in driver.of(ev.MessageReceived)]
+    assert texts == ["Hello", "one", "two"]
+
+
+def test_a_listed_event_that_shares_an_id_with_one_that_waits_is_shown(driver: Driver) -> None:
+    (stream,) = [STREAM]
+    driver.take(driver.codec.closed(stream, CloseReason.LOST, NOW))
+    driver.take(driver.codec.opened(stream, Response(200), NOW))
+    (page,) = driver.codec.take_calls()
+    shown = [
+        driver.envelope("agent.message", {"content": text(words)}, id="evt_same")
+        for words in ("one", "two")
+    ]
+    driver.feed_envelope(shown[1])
+    driver.answer(page, 200, {"data": shown})
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["one", "two"]
+
+
+def test_the_questions_of_a_batch_are_in_the_prompt() -> None:
+    driver = read_case("herm-clarify-batch")
+    (asked,) = driver.of(ev.InteractionRequested)
+    assert asked.prompt == "1. Which tracker? (GitHub, Linear)\n2. Which team?"
+    assert asked.options is None
+    assert asked.freeform
+    assert len(asked.extra["questions"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("payload", "prompt", "options"),
+    [
+        ({"question": "Which?", "choices": ["a", "", " ", None, {}]}, "Which?", [("a", "a")]),
+        ({"question": "Which?", "choices": ["", " "]}, "Which?", None),
+        (
+            {"question": "Which?", "choices": [{"label": "A", "value": "a1"}, {"label": "B"}]},
+            "Which?",
+            [("a1", "A"), ("B", "B")],
+        ),
+        (
+            {"question": "Which?", "choices": [{"label": " ", "value": 3}]},
+            "Which?",
+            [("3", "3")],
+        ),
+        (
+            {"question": "Which?", "choices": ["a"], "multi_select": True},
+            "Which?\nSeveral may be chosen.",
+            [("a", "a")],
+        ),
+        (
+            {"questions": [{"question": "Which?", "choices": [{"label": "A", "value": "a1"}]}]},
+            "Which?",
+            [("a1", "A")],
+        ),
+        (
+            {"question": "First:", "questions": ["One?", {"question": "Two?"}, 3, {}]},
+            "First:\n1. One?\n2. Two?",
+            None,
+        ),
+        (
+            {"questions": [{"choices": ["a"]}, {"question": "Two?", "multi_select": True}]},
+            "1. The agent asks a question and does not say which. (a)\n"
+            "2. Two? Several may be chosen.",
+            None,
+        ),
+        ({}, "The agent asks a question and does not say which.", None),
+        ({"questions": []}, "The agent asks a question and does not say which.", None),
+        (
+            {"question": 3, "choices": ["a"]},
+            "The agent asks a question and does not say which.",
+            [("a", "a")],
+        ),
+    ],
+)
+def test_each_form_of_a_question_can_be_read(
+    payload: Any, prompt: str, options: Any, driver: Driver
+) -> None:
+    ask(driver, "agent.clarify_request", {"request_id": "q", **payload}, "q")
+    asked = driver.of(ev.InteractionRequested)[-1]
+    assert asked.prompt == prompt
+    shown = [(option.id, option.label) for option in asked.options or ()]
+    assert (shown or None) == options
+
+
+def test_a_choice_posts_its_value(driver: Driver) -> None:
+    choices = [{"label": "A", "value": "a1"}, "B"]
+    ask(driver, "agent.clarify_request", {"request_id": "q", "choices": choices}, "q")
+    command = cmd.AnswerInteraction(request_id="q", option_ids=("a1", "B"))
+    assert posted(driver.submit("k2", command))["events"][0]["answer"] == "a1, B"
+
+
+def test_another_question_does_not_resolve_the_one_before_it(driver: Driver) -> None:
+    for name in ("q1", "q2"):
+        ask(driver, "agent.clarify_request", {"request_id": name, "question": "Which?"}, name)
+    driver.feed("session.status_idle", waits("q1", "q2"))
+    assert list(driver.state.interactions) == ["q1", "q2"]
+    assert len(driver.of(ev.InteractionRequested)) == 2

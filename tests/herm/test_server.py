@@ -262,7 +262,10 @@ def test_a_childs_ask_is_on_the_main_line_with_what_it_is_about() -> None:
             asks("secret", details={"env_var": "TOKEN"}),
             {"type": "agent.secret_request", "prompt": "Sure?", "env_var": "TOKEN"},
         ),
-        (asks("unknown"), {"type": "agent.secret_request", "prompt": "Sure?"}),
+        (
+            asks("unknown"),
+            {"type": "agent.clarify_request", "question": "Sure?", "choices": None},
+        ),
     ],
 )
 def test_each_kind_of_question_has_its_event(

@@ -10,6 +10,8 @@ __all__ = ["LEAST", "VARIANTS"]
 
 VARIANTS: Mapping[str, Variant] = {
     "no tool ids": Variant(tool_call_id=False),
+    "results first": Variant(result_first=True),
+    "results first, no tool ids": Variant(result_first=True, tool_call_id=False),
     "error only": Variant(failure="error"),
     "errored only": Variant(failure="errored"),
     "errored first": Variant(failure="errored_error"),

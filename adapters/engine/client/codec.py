@@ -14,7 +14,7 @@ from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Sup
 from adapters.driving.part import Out, soonest
 from adapters.engine import wire
 from adapters.engine.alignment import Decision, Known, Reached, mark_of, mark_of_text
-from adapters.engine.client import asking, ending, frames, posts, replies, turns
+from adapters.engine.client import asking, early, ending, frames, posts, replies, turns
 from adapters.engine.client.reading import Reading, known_of
 from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of
 from adapters.errors import DragomanError, NotSupported
@@ -201,6 +201,8 @@ class EngineClient(ClientCodec):
         decision = self._reading.tick(now)
         out = self._work_off(now, SLICE) if decision is None else self._take_sorted(decision, now)
         out += s.held.tick(now)
+        if not self._reading.rest:
+            out += early.tick(s, now)
         if s.end_due is not None and now >= s.end_due and not self._reading.rest:
             out += ending.end(s)
         self._calls += [replies.look(s, command_id) for command_id in s.doubts.due_at(now)]
@@ -209,7 +211,7 @@ class EngineClient(ClientCodec):
 
     def _set_alarm(self) -> None:
         s = self._s
-        self.wake_at = soonest(s.held.due, s.end_due, s.doubts.due, self._reading.due)
+        self.wake_at = soonest(s.held.due, early.due(s), s.end_due, s.doubts.due, self._reading.due)
 
     # The state.
 

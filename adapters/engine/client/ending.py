@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters import events as ev
-from adapters.engine.client import asking, turns
+from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Ending, Seen, State
 from adapters.engine.client.work import unknown
 from adapters.jsonvalue import name_of, rest_of
@@ -83,7 +83,7 @@ def end(s: State) -> list[ev.Event]:
     assert ending is not None
     completed = ending.outcome == "completed"
     # The calls of a turn that was completed have run.
-    out = s.held.let_go(s.calls if completed else ())
+    out = s.held.let_go(s.calls if completed else ()) + early.let_go(s)
     if completed or (s.ask is not None and s.ask.given is not None):
         out += asking.infer_resolved(s)
     if completed:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters import events as ev
-from adapters.engine.client import asking, ending, work
+from adapters.engine.client import asking, early, ending, work
 from adapters.engine.client.state import Seen, State
 
 _Handler = Callable[[State, Seen], list[ev.Event]]
@@ -55,9 +55,15 @@ def hold(s: State, events: list[ev.Event], name: str, now: int) -> list[ev.Event
     """Let events of a frame through, or keep them behind a call that is held."""
     if name in _SETTLING:
         return s.held.let_go() + events
+    returned = {event.call_id for event in events if isinstance(event, ev.ToolReturned)}
+    if name == _CALL and returned:
+        # Its result came before it.
+        out = s.held.keep(events, now)
+        for call_id in returned:
+            s.held.decide(call_id, "allow")
+        return out + s.held.go()
     if not s.held.events:
         return s.held.keep(events, now) if name == _CALL else events
-    returned = {event.call_id for event in events if isinstance(event, ev.ToolReturned)}
     if not returned.intersection(s.held.undecided):
         return s.held.keep(events, now)
     return s.held.let_go(returned) + s.held.keep(events, now)
@@ -93,5 +99,6 @@ def late(s: State, seen: Seen) -> list[ev.Event]:
                 native=seen.native,
             )
         ]
-    events = _HANDLERS[seen.name](State(turn=s.last_turn), seen)
+    beside = State(turn=s.last_turn)
+    events = _HANDLERS[seen.name](beside, seen) + early.let_go(beside)
     return [event for event in events if not isinstance(event, ev.StepStarted)]

@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.doubts import Doubt, Doubts
-from adapters.driving.held import Held
+from adapters.driving.held import HOLD_MS, Held
 from adapters.driving.ledger import Input, Ledger
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
 from adapters.engine.alignment import Reached, Trail
+from adapters.raw import Raw
 from adapters.stored import adapter_of
 
 END_HOLD_MS = 2_000
@@ -35,6 +36,21 @@ class OpenCall:
     asked: bool = False
     size: int = 0
     kept: bool = True
+
+
+@dataclasses.dataclass(slots=True)
+class Early:
+    """A result that came before its call, at a time; neither may have an id."""
+
+    event: Raw
+    call_id: str | None
+    tool: str | None
+    at: int
+
+    @property
+    def due(self) -> int:
+        """When it is told without its call."""
+        return self.at + HOLD_MS
 
 
 @dataclasses.dataclass(slots=True)
@@ -77,6 +93,9 @@ class State:
     # Calls without result, and how many had no name of their own.
     calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
     unnamed_calls: int = 0
+    # Results that wait for their calls, and the ids of those that were told without.
+    early: list[Early] = dataclasses.field(default_factory=list)
+    alone: list[str] = dataclasses.field(default_factory=list)
     unnamed_asks: int = 0
     # The parts.
     ledger: Ledger[Input] = dataclasses.field(default_factory=Ledger)
@@ -112,7 +131,7 @@ BLOCK = tuple(field.name for field in dataclasses.fields(Block))
 """The order in which a place has the block's fields."""
 
 RECORDS = (
-    *(Reached, Trail, Block, State, OpenCall, Ending),
+    *(Reached, Trail, Block, State, OpenCall, Early, Ending),
     *(Ledger, Input, Doubts, Doubt, Asks, Ask, Given, Held),
 )
 """What is stored: a change in one of them is a new version."""

@@ -39,6 +39,7 @@ def begin(
     s.turn = turn_id or f"turn-{s.turns}"
     s.step, s.steps, s.calls_in_step, s.ending = None, 0, False, None
     s.calls.clear()
+    s.early, s.alone = [], []
     s.asks.clear()
     s.block.kind, s.block.over = None, False
     message = s.ledger.message
@@ -66,6 +67,7 @@ def over(s: State) -> None:
     """Forget what was open in the turn that has ended."""
     s.last_turn, s.turn, s.step, s.ending = s.turn, None, None, None
     s.calls.clear()
+    s.early, s.alone = [], []
     s.asks.clear()
     s.block.kind, s.block.over = None, False
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters.engine import wire
-from adapters.engine.client import asking, turns
+from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Kind, OpenCall, Seen, State
 from adapters.jsonvalue import format_json, int_of, name_of, number_of, rest_of
 
@@ -87,17 +87,23 @@ def block_stop(s: State, seen: Seen) -> list[ev.Event]:
 def tool_call(s: State, seen: Seen) -> list[ev.Event]:
     """Take `tool_call` (section 8.6)."""
     payload = seen.payload
+    named = name_of(payload.get("tool_call_id"))
+    if named is not None and named in s.alone:
+        # Its result was told without it.
+        return unknown(s, seen)
     out = asking.infer_resolved(s) + turns.in_step(s, seen.native)
     s.calls_in_step = True
     out += turns.end_block(s, "tool-calls")
-    call_id = name_of(payload.get("tool_call_id"))
+    call_id = named
     if call_id is None:
         s.unnamed_calls += 1
         call_id = f"call-{s.unnamed_calls}"
     tool = name_of(payload.get("tool")) or "unknown"
     # A dotted name belongs to a connector (section 8.6).
     server = tool.partition(".")[0] if "." in tool else None
-    _open(s, call_id, OpenCall(tool, payload.get("input"), size=seen.size))
+    returned = early.take(s, named, call_id, tool)
+    if not returned:
+        _open(s, call_id, OpenCall(tool, payload.get("input"), size=seen.size))
     out.append(
         ev.ToolCalled(
             thread_id=ev.MAIN,
@@ -112,7 +118,7 @@ def tool_call(s: State, seen: Seen) -> list[ev.Event]:
             extra=rest_of(payload, _CALL),
         )
     )
-    return out
+    return out + returned
 
 
 def _open(s: State, call_id: str, call: OpenCall) -> None:
@@ -143,20 +149,20 @@ def tool_result(s: State, seen: Seen) -> list[ev.Event]:
     error = payload.get("error")
     failed = error is not None
     rejected = error == wire.PERMISSION_DENIED
-    out.append(
-        ev.ToolReturned(
-            thread_id=ev.MAIN,
-            turn_id=s.turn,
-            call_id=call_id,
-            output=payload.get("output"),
-            is_error=failed,
-            error=_tool_error(error) if failed else None,
-            status="rejected" if rejected else "failed" if failed else "completed",
-            native=seen.native,
-            extra=extra or None,
-        )
+    event = ev.ToolReturned(
+        thread_id=ev.MAIN,
+        turn_id=s.turn,
+        call_id=call_id,
+        output=payload.get("output"),
+        is_error=failed,
+        error=_tool_error(error) if failed else None,
+        status="rejected" if rejected else "failed" if failed else "completed",
+        native=seen.native,
+        extra=extra or None,
     )
-    return out
+    if call is None:
+        return out + early.keep(s, seen, event)
+    return [*out, event]
 
 
 def _returning_call(s: State, seen: Seen) -> str:

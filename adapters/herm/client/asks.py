@@ -46,10 +46,13 @@ class Asks:
     def ask(
         self, name: str, kind: ev.InteractionKind, native: ev.NativeRef, **fields: Any
     ) -> tuple[str, list[ev.Event]]:
-        """Open a request and return its id: the backend's, unless that was used before."""
+        """Open a request and return its id: the backend's, unless that was used before. `posted`
+        says what options post, where that is not their labels."""
         s = self._s
         options: Sequence[ev.Option] = fields.get("options") or ()
         labels = {option.id: option.label for option in options}
+        labels |= fields.pop("posted", {})
+        s.put_back(name, native.id)
         request_id = name
         if name in s.asked:
             request_id = f"{name}~{s.asked.count(name) + 1}"
@@ -128,6 +131,10 @@ class Asks:
     def of_call(self, call_id: str) -> str | None:
         """Return the request that is about a call."""
         return next((n for n, r in self._s.requests.items() if r.call == call_id), None)
+
+    def is_over(self, name: str) -> bool:
+        """Say whether what an id names was answered, or has returned: it is asked no more."""
+        return name in self._s.over
 
     # Answers.
 
@@ -223,7 +230,7 @@ class Asks:
         """Resolve what we answered, and what somebody else must have answered: the agent works
         again."""
         requests = self._s.requests
-        answered = [name for name, request in requests.items() if request.answer is not None]
+        answered = [name for name, one in requests.items() if one.answer is not None or one.gone]
         if not answered and len(requests) == 1:
             answered = list(requests)
         return [event for name in answered for event in self.resolve(name, native)]
@@ -237,6 +244,8 @@ class Asks:
         if request is None:
             return []
         answer = request.answer
+        if answer is not None or request.gone:
+            self._s.put_over(request.native, request.envelope)
         outcome: ev.InteractionOutcome = "unknown" if answer is None else answer.outcome
         if answer is None and denied is not None and request.kind == "approval":
             outcome = "denied" if denied else "approved"

@@ -24,12 +24,11 @@ from adapters.herm.client.envelopes import (
     STATUS,
     Waiting,
     envelopes_of,
-    id_of,
     in_order,
     is_delta,
     sequence_of,
 )
-from adapters.herm.client.numbers import Numbers
+from adapters.herm.client.numbers import Numbers, key_of_repeat
 from adapters.herm.client.records import Place, State
 from adapters.jsonvalue import parse_json
 
@@ -98,7 +97,7 @@ class Fill:
     read: bool = False
     over: bool = False
     waiting: collections.deque[Waiting] = dataclasses.field(default_factory=collections.deque)
-    ids: set[str] = dataclasses.field(default_factory=set)
+    repeats: set[str] = dataclasses.field(default_factory=set)
     known: int = 0
     told: bool = False
     lists_status: bool = False
@@ -148,7 +147,7 @@ class Fill:
             if not self.new or self.new[0][0] > number:
                 return self.waiting.popleft()
         envelope = self.take()
-        return (None if id_of(envelope) and id_of(envelope) in self.ids else 0), envelope
+        return (None if key_of_repeat(envelope) in self.repeats else 0), envelope
 
 
 class CatchingUp:
@@ -397,7 +396,7 @@ class CatchingUp:
         fill.numbers.update(self._s.inputs)
         fill.waiting.extend(in_order(self._buffer, fill.numbers))
         self.drop()
-        fill.ids = {id_ for _, envelope in fill.waiting if (id_ := id_of(envelope))}
+        fill.repeats = {key for _, seen in fill.waiting if (key := key_of_repeat(seen))}
         fill.known = max([self._at.mark, *(sequence_of(e) or 0 for _, e in fill.waiting)])
         fill.works, fill.read = True, read
         self._s.lists_inputs = self._s.lists_inputs or fill.shows_inputs

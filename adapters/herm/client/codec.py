@@ -66,6 +66,7 @@ class HermClient(ClientCodec):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._calls: list[Call] = []
+        self._single = settings.get("single_stream", False)
         self._s = s = State()
         self._at = at = Place()
         self._kept = Kept(HermClient, "the state of a Herm's session")
@@ -244,7 +245,7 @@ class HermClient(ClientCodec):
     def _looked(self, response: Response) -> list[ev.Event]:
         """Hear what the session object says: whether the turn still runs, above all."""
         out, idle = self._sessions.looked(response)
-        if idle and self._s.turn is not None and not self._s.paused:
+        if idle and self._s.works and not self._s.paused:
             # Its end is in a list that is read now, or in none.
             self._calls.append(self._catching_up.start(look=True, ends=self._s.turn))
         return out
@@ -293,7 +294,8 @@ class HermClient(ClientCodec):
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         self._live = False
         self._catching_up.drop()
-        return []
+        # Of a recorded body nothing follows.
+        return self._turns.settle() if self._single and reason is CloseReason.ENDED else []
 
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
@@ -301,7 +303,7 @@ class HermClient(ClientCodec):
         info = ev.ErrorInfo(code=SESSION_LOST, message=error.message)
         s = self._s
         self._kept.touched, s.wanted = True, False
-        out: list[ev.Event] = []
+        out = self._turns.settle()
         pending = s.pending
         waiting = self._inputs.never_posted()
         if pending is not None and not pending.again.waits and s.turn is None:
@@ -336,6 +338,8 @@ class HermClient(ClientCodec):
         if catching_up.hole_at is not None and now >= catching_up.hole_at:
             self._calls.append(catching_up.start(now, hole=True))
         out = self._reading.work_off(now) if catching_up.retry(now) else []
+        if not catching_up.waits:
+            out += self._turns.tick(now)
         due = self._s.doubts.due_at(now)
         if catching_up.fill is None and due and self._s.session is not None:
             self._calls.append(catching_up.start(now, look=True))
@@ -345,6 +349,9 @@ class HermClient(ClientCodec):
     def _set_alarm(self) -> None:
         fill = self._catching_up.fill
         times = [self._inputs.retry_at, self._catching_up.hole_at]
+        if not self._catching_up.waits:
+            # What was missed may still come.
+            times.append(self._turns.due)
         times.append(self._s.doubts.due if fill is None else fill.retry_at)
         self.wake_at = min((at for at in times if at is not None), default=None)
 
@@ -390,11 +397,12 @@ class HermClient(ClientCodec):
     def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[ev.Event]:
         assert isinstance(frame, SseFrame)
         touched, self._kept.touched = self._kept.touched, True
-        waited = self._catching_up.waits
+        waited, due = self._catching_up.waits, self._turns.due
         out = self._reading.feed(frame, now)
-        if waited or self._catching_up.waits:
+        changed = self._turns.due != due
+        if waited or self._catching_up.waits or changed:
             self._set_alarm()
-        if len(out) == 1 and out[0].TYPE in _DELTAS:
+        if len(out) == 1 and not changed and out[0].TYPE in _DELTAS:
             # A delta alone has changed nothing but the place.
             self._kept.touched = touched
         return out

@@ -47,7 +47,7 @@ class InDoubt:
     def _not_shown(self, command_id: str, *, read: bool) -> list[ev.Event]:
         s, item = self._s, self._inputs.unsettled(command_id)
         assert item is not None
-        if item.interrupts and item.message is not None and s.turn is None:
+        if item.interrupts and item.message is not None and not s.works:
             # There is nothing to withdraw any more, and the message was not posted yet.
             self._inputs.forget_sent(command_id)
             self._inputs.say_next(item.message)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
+import zlib
 from collections.abc import Collection
 from typing import Any
+
+import orjson
 
 from adapters import events as ev
 from adapters.errors import CODE_LIMIT
@@ -18,6 +22,7 @@ __all__ = [
     "Seen",
     "Waiting",
     "are_all",
+    "check_of",
     "envelopes_of",
     "id_of",
     "in_order",
@@ -43,13 +48,14 @@ Waiting = tuple[int, dict[str, Any]]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
     """One envelope on its way to what it means; `rest` are the members that an envelope does not
-    have."""
+    have, `now` is when it is read."""
 
     type: str
     envelope: dict[str, Any]
     payload: dict[str, Any]
     native: ev.NativeRef
     rest: dict[str, Any] | None
+    now: int
 
     def extra(self, known: Collection[str] = ()) -> dict[str, Any] | None:
         """Return the payload's members that the model does not know."""
@@ -77,6 +83,17 @@ def envelopes_of(body: Any) -> list[dict[str, Any]]:
 def id_of(envelope: dict[str, Any]) -> str:
     """Return an envelope's id, or nothing."""
     return name_of(envelope.get("id")) or ""
+
+
+def check_of(envelope: dict[str, Any]) -> int:
+    """Return a sum of what an envelope says: another one may have the same id."""
+    said = (envelope.get("type"), envelope.get("sequence"), envelope.get("payload"))
+    try:
+        text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        # A number of more than 64 bits, for example.
+        text = json.dumps(said, sort_keys=True).encode()
+    return zlib.crc32(text)
 
 
 def sequence_of(envelope: dict[str, Any]) -> int | None:

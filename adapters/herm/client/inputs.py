@@ -29,6 +29,7 @@ from adapters.herm.client.envelopes import (
     is_echo,
     key_of,
     sequence_of,
+    short,
     text_in,
 )
 from adapters.herm.client.numbers import Numbers
@@ -69,7 +70,7 @@ class Inputs:
         """Return the call that carries a message, now or in its turn."""
         s = self._s
         assert s.session is not None
-        busy = s.turn is not None
+        busy = s.works
         message = expected(command_id, command)
         if busy and command.policy == "steer":
             words = ev.text_of(command.content)
@@ -104,7 +105,7 @@ class Inputs:
             item = self.unsettled(command_id)
             message = None if item is None else item.message
             calls.append(self.post(payload, command_id, single=alone, message=message))
-        if s.later and s.pending is None and s.turn is None and s.session:
+        if s.later and s.pending is None and not s.works and s.session:
             s.pending = s.later.pop(0)
             s.pending.again.wait()
             s.pending.again.let_go()
@@ -264,9 +265,9 @@ class Inputs:
             return False
         s.pending = message
         message.again.wait()
-        if s.turn is None:
+        if not s.works:
             message.again.let_go()
-        return s.turn is not None
+        return s.works
 
     def _message_refused(
         self, command_id: str, response: Response, error: ev.ErrorInfo, now: int
@@ -380,11 +381,11 @@ class Inputs:
         """Hear of an input that the stream or the list shows."""
         id_, number = id_of(envelope), sequence_of(envelope)
         self._numbers.know_input(number)
-        command_id = self._s.ids.get(id_) if id_ else None
-        if command_id is not None:
-            return self._done(command_id) if envelope.get("status") == "complete" else []
         payload = {**payload, "type": type_}
         key = key_of(payload)
+        command_id = self._s.ids.get(short(f"{id_} {key}")) if id_ else None
+        if command_id is not None:
+            return self._done(command_id) if envelope.get("status") == "complete" else []
         mine = next((item for item in self._s.sent if item.key == key), None)
         if mine is not None:
             # Our input came back before we knew its id: it was taken.
@@ -396,9 +397,9 @@ class Inputs:
             if envelope.get("status") == "complete":
                 out += self._done(command_id)
             return out
-        if self._numbers.is_known_input(id_, number):
+        if self._numbers.is_known_input(id_, number, key):
             return []
-        self._numbers.know_foreign(id_, number)
+        self._numbers.know_foreign(id_, number, key)
         return self._foreign(type_, id_, payload)
 
     def _done(self, command_id: str) -> list[ev.Event]:
@@ -433,7 +434,7 @@ class Inputs:
 
     def _remember_id(self, id_: str, command_id: str, key: str) -> None:
         self.forget_sent(command_id, key)
-        self._s.ids[id_] = command_id
+        self._s.ids[short(f"{id_} {key}")] = command_id
         for old in list(self._s.ids)[:-KEPT]:
             del self._s.ids[old]
 

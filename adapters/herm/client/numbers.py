@@ -1,39 +1,44 @@
 """What of the backend's count was seen, and so what is old, new or early.
 
 For stored envelopes a `sequence` at or below the highest processed is old; for deltas, whose
-numbers may be missing, equal or of another counter (section 4.4), their id, and just after a
-reconnect their number. `sequence` rises (section 4.1), so a number that leaves a hole is early.
+numbers may be missing, equal or of another counter (section 4.4), their id and what they say, and
+just after a reconnect their number. An id alone says nothing: others may have the same one.
+`sequence` rises (section 4.1), so a number that leaves a hole is early.
 """
 
 from __future__ import annotations
 
 import collections
+import zlib
 from typing import Any
 
-from adapters.herm.client.envelopes import are_all, id_of, is_delta, sequence_of
+from adapters.herm.client.envelopes import are_all, check_of, id_of, is_delta, sequence_of
 from adapters.herm.client.records import KEPT, Place, State
 from adapters.paths import is_header_value
 
-__all__ = ["HOLES", "Numbers"]
+__all__ = ["HOLES", "Numbers", "key_of_repeat"]
 
 HOLES = 3
 """After so many holes on a stream of which the list knows nothing, the numbers have holes of their
 own, which the page allows (section 4.4), and are waited for no more."""
 
 RECENT = 4_096
-"""Envelope ids that are remembered to know repeats of what has no number."""
+"""Envelopes that are remembered to know repeats of what has no number: their ids, and sums of what
+they say."""
 
 
 class Numbers:
     """Where in the count the stream is, and the ids and numbers that say what is known besides."""
 
-    __slots__ = ("_at", "_s", "catching_up", "holes", "recent")
+    __slots__ = ("_at", "_looked", "_recent", "_s", "catching_up", "holes")
 
     def __init__(self, state: State, place: Place) -> None:
         self._s = state
         self._at = place
         # What a lost connection or a restart makes anew.
-        self.recent: collections.OrderedDict[str, None] = collections.OrderedDict()
+        # The envelope that is looked at, and what tells its repeats.
+        self._looked: tuple[dict[str, Any], str | None] | None = None
+        self._recent: collections.OrderedDict[str, None] = collections.OrderedDict()
         self.catching_up = False
         self.holes = 0
 
@@ -47,8 +52,7 @@ class Numbers:
         elsewhere."""
         if envelope["type"].startswith("user."):
             return False
-        id_ = id_of(envelope)
-        if id_ in self.recent or (id_ and id_ in self._s.unnumbered):
+        if self._is_known(self._repeat_of(envelope)):
             return True
         number = sequence_of(envelope)
         if number is None:
@@ -74,21 +78,37 @@ class Numbers:
             return False
         return not are_all(range(before + 1, number), self._s.inputs)
 
-    def is_known_input(self, id_: str, number: int | None) -> bool:
+    def _repeat_of(self, envelope: dict[str, Any]) -> str | None:
+        """Return what tells the repeats of an envelope, which is asked about more than once."""
+        looked = self._looked
+        if looked is None or looked[0] is not envelope:
+            looked = self._looked = envelope, key_of_repeat(envelope)
+        return looked[1]
+
+    def _is_known(self, repeat: str | None) -> bool:
+        return repeat is not None and (repeat in self._recent or repeat in self._s.unnumbered)
+
+    def _remember(self, repeat: str | None, *, numbered: bool) -> None:
+        """Remember what tells a repeat; in the state, where no number tells it after a restart."""
+        if repeat is None:
+            return
+        self._recent[repeat] = None
+        if len(self._recent) > RECENT:
+            self._recent.popitem(last=False)
+        if not numbered:
+            self._s.unnumbered = [*self._s.unnumbered, repeat][-KEPT:]
+
+    def is_known_input(self, id_: str, number: int | None, key: str) -> bool:
         """Say whether an input of somebody else was seen before."""
         if number is not None and number <= self._s.inputs_mark:
             return True
-        return id_ in self.recent or bool(id_ and id_ in self._s.unnumbered)
+        return self._is_known(_repeat_of_input(id_, number, key))
 
-    def know_foreign(self, id_: str, number: int | None) -> None:
-        """Remember an input of somebody else; in the state, so that it is known after a restart
-        too."""
-        if id_:
-            self.recent[id_] = None
+    def know_foreign(self, id_: str, number: int | None, key: str) -> None:
+        """Remember an input of somebody else."""
+        self._remember(_repeat_of_input(id_, number, key), numbered=number is not None)
         if number is not None:
             self._s.inputs_mark = number
-        elif id_:
-            self._s.unnumbered = [*self._s.unnumbered, id_][-KEPT:]
 
     def know_input(self, number: int | None) -> None:
         """Remember a number that an input has, until the stream is past it."""
@@ -99,16 +119,13 @@ class Numbers:
     def count(self, envelope: dict[str, Any]) -> None:
         """Take an envelope that is processed."""
         id_, number = id_of(envelope), sequence_of(envelope)
-        if id_:
-            self.recent[id_] = None
-            if len(self.recent) > RECENT:
-                self.recent.popitem(last=False)
-            # An id that a list gave is a position too; the stream's own `id:` lines are ids.
-            if is_header_value(id_):
-                self._at.last_id = id_
+        told = number is not None or is_delta(envelope)
+        self._remember(self._repeat_of(envelope), numbered=told)
+        self._looked = None
+        # An id that a list gave is a position too; the stream's own `id:` lines are ids.
+        if id_ and is_header_value(id_):
+            self._at.last_id = id_
         if number is None:
-            if id_ and not is_delta(envelope):
-                self._s.unnumbered = [*self._s.unnumbered, id_][-KEPT:]
             return
         before = self.before_new() or 0
         if self._at.listed >= before and are_all(range(before + 1, number), self._s.inputs):
@@ -120,3 +137,15 @@ class Numbers:
         else:
             self.catching_up = False
             self._at.mark = max(self._at.mark, number)
+
+
+def key_of_repeat(envelope: dict[str, Any]) -> str | None:
+    """Return what an envelope and its repeats have in common, and no other one."""
+    id_ = id_of(envelope)
+    return f"{check_of(envelope):08x} {id_}" if id_ else None
+
+
+def _repeat_of_input(id_: str, number: int | None, key: str) -> str | None:
+    """Return the same of an input, without what may be sealed in it."""
+    check = zlib.crc32(f"{number} {key}".encode("utf-8", "surrogatepass"))
+    return f"{check:08x} {id_}" if id_ else None

@@ -115,7 +115,7 @@ class Reading:
         at.frames += 1
         if catching_up.waits or catching_up.find_hole(envelope, now):
             return self._wait(envelope, len(frame.data), now)
-        out = self._take(envelope, at.frames)
+        out = self._take(envelope, at.frames, now)
         id_ = name_of(frame.id)
         if id_ is not None and is_header_value(id_):
             at.last_id = id_
@@ -127,7 +127,7 @@ class Reading:
             return self._catching_up.wait_no_more() + self.work_off(now)
         return self.go_on(now) if may_fill else []
 
-    def _take(self, envelope: dict[str, Any], frame: int) -> list[ev.Event]:
+    def _take(self, envelope: dict[str, Any], frame: int, now: int) -> list[ev.Event]:
         """Return what one envelope means, whether it was streamed or listed (`frame` 0)."""
         type_ = envelope.get("type")
         if not isinstance(type_, str):
@@ -154,7 +154,7 @@ class Reading:
         complete = envelope.get("status") == "complete"
         known = ENVELOPE_KEYS | {"status"} if complete else ENVELOPE_KEYS
         rest = rest_of(envelope, known) if envelope.get("payload") is payload else None
-        seen = Seen(type_, envelope, payload, native, rest)
+        seen = Seen(type_, envelope, payload, native, rest, now)
         handler = self._handlers.get(type_)
         if handler is None:
             return [*out, self._work.unknown(seen)]
@@ -183,7 +183,7 @@ class Reading:
             return []
         out: list[ev.Event] = []
         for frame, envelope in self._catching_up.some(fill, now):
-            out += self._take(envelope, frame)
+            out += self._take(envelope, frame, now)
         return out + self._worked_off(fill, now) if fill.over else out
 
     def _worked_off(self, fill: Fill, now: int) -> list[ev.Event]:
@@ -197,7 +197,7 @@ class Reading:
             # A list that was asked for so often is as good as so many.
             unread = Evidence.GONE if fill.attempts >= LOOKS else Evidence.UNREAD
         out = self._in_doubt.look(now, unread, fill.begun)
-        if s.turn is None or s.paused or fill.told or s.session is None:
+        if not s.works or s.paused or fill.told or s.session is None:
             return out
         if fill.ends != s.turn:
             # The list does not say what became of the turn: the session object knows whether it

@@ -12,7 +12,9 @@ from adapters.driving.doubts import Doubt, Doubts
 __all__ = [
     "KEPT",
     "KEPT_BYTES",
+    "OVER",
     "RECORDS",
+    "Ending",
     "First",
     "Foreign",
     "Given",
@@ -33,6 +35,10 @@ KEPT = 64
 KEPT_BYTES = 256 * 1024
 """What is remembered of the inputs of open calls, of texts that are held back, and of messages of
 others: as much as a model writes in one answer."""
+
+OVER = 256
+"""Ids of requests and calls that are over and are remembered, so that a pause that names them once
+more asks nothing."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,7 +110,8 @@ class Given:
 @dataclasses.dataclass(slots=True)
 class OpenRequest:
     """Something that is asked; `native` is the backend's name of it, `envelope` the id of what
-    showed it, `labels` are those of its options."""
+    showed it, `labels` say what an option posts. It is `gone` when a pause names it no more: the
+    agent's next work shows that it was answered."""
 
     native: str
     kind: ev.InteractionKind
@@ -112,12 +119,14 @@ class OpenRequest:
     envelope: str | None = None
     answer: Given | None = None
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    gone: bool = False
 
 
 @dataclasses.dataclass(slots=True)
 class OpenCall:
     """A tool's call that has not returned; `asked` and `denied` are of its permission. Its input
-    has `size` bytes, and is not `kept` where it was too long to remember."""
+    has `size` bytes, and is not `kept` where it was too long to remember. The backend does not run
+    a `custom` one, and shows no result of it."""
 
     tool: str
     input: Any = None
@@ -127,6 +136,18 @@ class OpenCall:
     denied: bool = False
     size: int = 0
     kept: bool = True
+    custom: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class Ending:
+    """How a turn ends whose calls may still return; `at` is when the backend came to rest."""
+
+    outcome: Literal["completed", "failed", "interrupted"]
+    at: int
+    error: ev.ErrorInfo | None = None
+    native: ev.NativeRef | None = None
+    extra: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -161,12 +182,18 @@ class State:
     turns: int = 0
     paused: bool = False
     interrupting: bool = False
+    # The end that waits for results, and when the newest piece of a late turn came.
+    ending: Ending | None = None
+    late_at: int | None = None
     # Deltas that are held back, by the kind of text.
     withheld: dict[str, str] = dataclasses.field(default_factory=dict)
     # Tools, what is asked, threads.
     calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
     requests: dict[str, OpenRequest] = dataclasses.field(default_factory=dict)
     asked: list[str] = dataclasses.field(default_factory=list)
+    # Ids of what was answered or has returned, and the tools of calls that turns have left.
+    over: list[str] = dataclasses.field(default_factory=list)
+    left: dict[str, str] = dataclasses.field(default_factory=dict)
     threads: list[str] = dataclasses.field(default_factory=list)
     ended_threads: list[str] = dataclasses.field(default_factory=list)
     unnamed_threads: int = 0
@@ -180,14 +207,30 @@ class State:
     ids: dict[str, str] = dataclasses.field(default_factory=dict)
     inputs_mark: int = 0
     lists_inputs: bool = False
-    # Stored envelopes without a number that can be used: their ids alone say that they are known.
+    # Stored envelopes without a number that can be used: their ids and what they say alone tell
+    # that they are known.
     unnumbered: list[str] = dataclasses.field(default_factory=list)
     # Numbers that inputs have: a stream need not show them.
     inputs: list[int] = dataclasses.field(default_factory=list)
 
+    @property
+    def works(self) -> bool:
+        """Whether a turn is open that the backend has not ended."""
+        return self.turn is not None and self.ending is None and self.late_at is None
+
+    def put_over(self, *names: str | None) -> None:
+        """Remember ids of what asks nothing any more."""
+        self.over = [*(n for n in self.over if n not in names), *filter(None, names)][-OVER:]
+
+    def put_back(self, *names: str | None) -> None:
+        """Forget that ids are over: they are used again."""
+        if any(name in self.over for name in names):
+            self.over = [name for name in self.over if name not in names]
+
 
 RECORDS = (
-    Place, State, Message, Again, Sent, Doubts, Doubt, First, Foreign, Given, OpenRequest, OpenCall
+    Place, State, Ending, Message, Again, Sent, Doubts, Doubt, First, Foreign, Given, OpenRequest,
+    OpenCall
 )  # fmt: skip
 """All that is stored of a session."""
 

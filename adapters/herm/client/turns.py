@@ -5,14 +5,22 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from adapters import events as ev
+from adapters.errors import CODE_LIMIT, cut
 from adapters.herm.client.asks import Asks
 from adapters.herm.client.envelopes import Seen, sequence_of
 from adapters.herm.client.inputs import Inputs, foreign_message
-from adapters.herm.client.records import State
+from adapters.herm.client.records import KEPT, Ending, State
 from adapters.herm.client.texts import Texts
 from adapters.jsonvalue import name_of
 
-__all__ = ["Turns"]
+__all__ = ["HOLD_MS", "Turns"]
+
+HOLD_MS = 2_000
+"""How long the end of a turn waits for results of its calls, and how long after its last piece a
+turn of late ones ends. Ours, as long as an Engine's."""
+
+MOST_NAMED = 8
+"""Ids that a notice names."""
 
 
 class Turns:
@@ -26,17 +34,49 @@ class Turns:
         self._asks = asks
         self._inputs = inputs
 
-    def work(self, native: ev.NativeRef) -> list[ev.Event]:
-        """Begin or resume the turn where the backend did not say so (section 5)."""
-        if self._s.turn is None:
-            return self.begin(native, synthetic=True)
-        return self._resume(native, synthetic=True) if self._s.paused else []
+    def work(self, seen: Seen, *, asks: bool = False) -> list[ev.Event]:
+        """Begin or resume the turn where the backend did not say so (section 5). What comes after
+        the end of a turn, and is of none that was announced, has a turn for itself: it ends by
+        itself, unless the work `asks`."""
+        s = self._s
+        out: list[ev.Event] = []
+        if not s.works and s.turn is not None and self._begins(seen, surely=True):
+            out = self.settle()
+        if s.turn is None:
+            late = self.is_late(seen)
+            out += self.begin(seen.native, synthetic=True, late=late)
+            s.late_at = seen.now if late and not asks else None
+            return out
+        if asks:
+            # Another question says nothing of those before it.
+            s.ending, s.late_at = None, None
+            return []
+        if s.late_at is not None:
+            s.late_at = seen.now
+        return self._resume(seen.native, synthetic=True) if s.paused else []
+
+    def is_late(self, seen: Seen) -> bool:
+        """Say whether work belongs to a turn that the backend has ended."""
+        s = self._s
+        return s.turns > 0 and not s.works and not self._begins(seen)
+
+    def _begins(self, seen: Seen, *, surely: bool = False) -> bool:
+        """Say whether an envelope may be of the turn of a message that waits for it: its number
+        decides, where both have one. With `surely` only the number does."""
+        pending = self._s.pending
+        if pending is None or pending.again.waits:
+            return bool(self._s.inbox)
+        number = sequence_of(seen.envelope)
+        if pending.sequence is None or number is None:
+            return not surely
+        return number >= pending.sequence
 
     def begin(
         self,
         native: ev.NativeRef | None,
         *,
         synthetic: bool = False,
+        late: bool = False,
         extra: dict[str, Any] | None = None,
     ) -> list[ev.Event]:
         """Begin a turn: of the message that waits for it, of others' messages, or by itself."""
@@ -45,6 +85,8 @@ class Turns:
         s.turn = f"turn-{s.turns}"
         s.paused, s.interrupting = False, False
         pending = s.pending if s.pending is not None and not s.pending.again.waits else None
+        if late:
+            pending = None
         out: list[ev.Event] = []
         if pending is not None:
             out += self._inputs.settle_pending()
@@ -75,8 +117,14 @@ class Turns:
 
     def running(self, seen: Seen) -> list[ev.Event]:
         """Hear that the agent works."""
-        if self._s.turn is None:
-            return self.begin(seen.native, extra=seen.extra())
+        s = self._s
+        out: list[ev.Event] = []
+        if s.ending is not None or (s.late_at is not None and self._begins(seen)):
+            out = self.settle()
+        # Without a message it is what the late pieces are of.
+        s.late_at = None
+        if s.turn is None:
+            return out + self.begin(seen.native, extra=seen.extra())
         if not self._s.paused:
             return []
         return self._resume(seen.native, extra=seen.extra())
@@ -111,11 +159,12 @@ class Turns:
         kind = reason.get("type")
         if kind == "requires_action":
             return self._waits(seen, reason)
+        s = self._s
         out: list[ev.Event] = []
-        if self._s.turn is None:
-            if not self._answers_pending(seen):
-                return []
-            out = self.begin(seen.native, synthetic=True)
+        if not s.works and self._answers_pending(seen):
+            out = [*self.settle(), *self.begin(seen.native, synthetic=True)]
+        if s.turn is None or s.ending is not None:
+            return out
         error = None
         outcome: Literal["completed", "failed", "interrupted"] = "completed"
         if kind == "error":
@@ -125,15 +174,57 @@ class Turns:
                 code="error",
                 message=message if isinstance(message, str) and message else "The turn failed.",
             )
-        if self._s.interrupting:
+        if s.interrupting:
             outcome = "interrupted"
         extra = seen.extra({"stop_reason"}) or {}
         if kind not in ("end_turn", "error") or reason.keys() - {"type", "message"}:
             # Unknown reasons are kept, and taken as idle (section 4.6).
             extra["stop_reason"] = seen.payload.get("stop_reason")
-        out += self.end(outcome, error, seen.native, extra=extra or None)
+        ending = Ending(outcome, seen.now, error, seen.native, extra or None)
+        if outcome != "interrupted" and self._returning():
+            # No run of deltas goes on after this (section 4.4).
+            s.ending, s.paused, s.late_at = ending, False, None
+            out += self._texts.close(_status(outcome), seen.native)
+        else:
+            out += self._end_as(ending)
         self._inputs.turn_over()
         return out
+
+    # Ends that wait.
+
+    @property
+    def due(self) -> int | None:
+        """When the open turn ends by itself."""
+        s = self._s
+        since = s.late_at if s.ending is None else s.ending.at
+        return None if since is None else since + HOLD_MS
+
+    def tick(self, now: int) -> list[ev.Event]:
+        """End the turn that has waited long enough."""
+        due = self.due
+        return self.settle() if due is not None and now >= due else []
+
+    def returned(self) -> list[ev.Event]:
+        """Hear that a call has returned, which the end of the turn may have waited for."""
+        return self.settle() if self._s.ending is not None and not self._returning() else []
+
+    def settle(self) -> list[ev.Event]:
+        """End the turn that the backend does not work on, if one is open."""
+        s = self._s
+        if s.turn is None or s.works:
+            return []
+        if s.ending is not None:
+            return self._end_as(s.ending)
+        return self.end("completed", None, None, synthetic=True)
+
+    def _returning(self) -> bool:
+        """Say whether a result may still come: what waits for an answer has none."""
+        asked = {request.call for request in self._s.requests.values() if request.answer is None}
+        calls = self._s.calls.items()
+        return any(call_id not in asked and not call.custom for call_id, call in calls)
+
+    def _end_as(self, ending: Ending) -> list[ev.Event]:
+        return self.end(ending.outcome, ending.error, ending.native, extra=ending.extra)
 
     def _answers_pending(self, seen: Seen) -> bool:
         """Say whether an idle without a running turn is what became of our message."""
@@ -154,7 +245,7 @@ class Turns:
     ) -> list[ev.Event]:
         """End the turn that is open."""
         s = self._s
-        out = self._texts.close("complete" if outcome == "completed" else "partial", native)
+        out = self._texts.close(_status(outcome), native)
         for name in list(s.requests):
             if outcome == "interrupted":
                 break
@@ -171,6 +262,14 @@ class Turns:
             )
         )
         s.turn, s.paused, s.interrupting = None, False, False
+        s.ending, s.late_at = None, None
+        for request in s.requests.values():
+            s.put_over(request.native, request.envelope)
+        for call_id, call in s.calls.items():
+            s.put_over(call_id, call.envelope)
+            s.left[call_id] = call.tool
+        for old in list(s.left)[:-KEPT]:
+            del s.left[old]
         s.calls, s.requests = {}, {}
         return out
 
@@ -178,30 +277,50 @@ class Turns:
         s, asks = self._s, self._asks
         ids = reason.get("event_ids")
         names = list(dict.fromkeys(filter(name_of, ids))) if isinstance(ids, list) else []
+        new = [name for name in names if asks.named(name) is None and not asks.is_over(name)]
+        if not new and not s.requests:
+            # It tells how things are, and not that something is asked: nothing of it can be
+            # answered.
+            return [self._waits_for_nothing(seen, names)]
         out: list[ev.Event] = []
         if s.turn is None:
             out += self.begin(seen.native, synthetic=True)
+        s.ending, s.late_at = None, None
         out += self._texts.close("complete", seen.native)
-        matched = []
-        for name in names:
-            request_id = asks.named(name)
-            if request_id is None:
-                request_id, asked = asks.late(name, seen.native)
-                out += asked
-            matched.append(request_id)
-        # Evidence: what is listed no longer has been answered.
-        gone = [one for one in s.requests if one not in matched] if names else []
-        for request_id in gone:
-            out += asks.resolve(request_id, seen.native)
+        for name in new:
+            out += asks.late(name, seen.native)[1]
+        matched = {asks.named(name) for name in names}
+        for request_id, request in list(s.requests.items()):
+            request.gone = bool(names) and request_id not in matched
+            if request.gone and request.answer is not None:
+                out += asks.resolve(request_id, seen.native)
         s.paused = True
         out.append(
             ev.TurnPaused(
                 thread_id=ev.MAIN,
                 turn_id=s.turn,
                 on="input",
-                request_ids=tuple(matched),
+                request_ids=tuple(s.requests),
                 native=seen.native,
                 extra=seen.extra({"stop_reason"}),
             )
         )
         return out
+
+    def _waits_for_nothing(self, seen: Seen, names: list[str]) -> ev.Event:
+        """Say that the agent waits for what was answered before, or does not say for what."""
+        named = ", ".join(f"`{cut(name, CODE_LIMIT)}`" for name in names[:MOST_NAMED])
+        what = f"of which nothing waits any more: {named}" if names else "and names no request"
+        return ev.Notice(
+            thread_id=ev.MAIN,
+            turn_id=self._s.turn,
+            level="warning",
+            kind="stale_pause",
+            text=f"The agent says that it waits for an answer, {what}.",
+            native=seen.native,
+        )
+
+
+def _status(outcome: str) -> ev.BlockStatus:
+    """Return what becomes of the texts that are open when a turn ends."""
+    return "complete" if outcome == "completed" else "partial"

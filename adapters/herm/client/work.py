@@ -11,6 +11,7 @@ from adapters.herm import wire
 from adapters.herm.client.asks import Asks
 from adapters.herm.client.contents import block_of, output_of, server_of
 from adapters.herm.client.envelopes import Seen, name_in, text_in
+from adapters.herm.client.questions import question_of
 from adapters.herm.client.records import KEPT, KEPT_BYTES, OpenCall, Place, State
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
@@ -47,15 +48,15 @@ class Work:
         self._asks = asks
         self._turns = turns
 
-    def _begun(self, seen: Seen) -> list[ev.Event]:
+    def _begun(self, seen: Seen, *, asks: bool = False) -> list[ev.Event]:
         """Return what comes before any work that is no text."""
-        return self._turns.work(seen.native) + self._texts.close("complete", seen.native)
+        return self._turns.work(seen, asks=asks) + self._texts.close("complete", seen.native)
 
     # Text.
 
     def text(self, seen: Seen) -> list[ev.Event]:
         """A piece of a text or of reasoning, or a whole one."""
-        return self._turns.work(seen.native) + self._texts.take(seen)
+        return self._turns.work(seen) + self._texts.take(seen)
 
     # Tools.
 
@@ -68,17 +69,19 @@ class Work:
         if known is not None:
             # Said again: an ask that was not known before, or news of a running call.
             if asks and not known.asked:
-                known.asked = True
+                known.asked, s.ending, s.late_at = True, None, None
                 told = known if known.kept else _call(seen, known.tool)
                 return self._asks.permission(call_id, told, seen.native)[1]
             return []
-        out = self._begun(seen)
+        custom = seen.type == "agent.custom_tool_use"
+        out = self._begun(seen, asks=custom or asks)
         tool = name_in(payload, "tool") or "unknown"
         call = _call(seen, tool)
         mcp = seen.type == "agent.mcp_tool_use"
-        custom = seen.type == "agent.custom_tool_use"
         used = _USE_KEYS | {"status"} if payload.get("status") == "running" else _USE_KEYS
         s.calls[call_id] = self._remembered(call)
+        s.left.pop(call_id, None)
+        s.put_back(call_id, seen.native.id)
         out.append(
             ev.ToolCalled(
                 thread_id=ev.MAIN,
@@ -95,8 +98,8 @@ class Work:
                 extra=seen.extra(used),
             )
         )
-        if custom or asks:
-            s.calls[call_id].asked = True
+        s.calls[call_id].asked = custom or asks
+        s.calls[call_id].custom = custom
         if custom:
             out += self._asks.result(call_id, call, seen.native)
         elif asks:
@@ -115,12 +118,17 @@ class Work:
         """What a call returned."""
         s, payload = self._s, seen.payload
         call_id = name_in(payload, "tool_use_id") or next(iter(s.calls), f"call-{self._at.frames}")
+        if call_id not in s.calls and (call_id in s.left or self._turns.is_late(seen)):
+            return [self._late_result(seen, call_id)]
         call = s.calls.pop(call_id, None)
+        s.put_over(call_id, call.envelope if call is not None else None)
         failed = payload.get("is_error") is True or payload.get("status") == "failed"
         text = wire.text_of_blocks(payload.get("content"))
         out: list[ev.Event] = []
         if s.turn is None:
-            out += self._turns.begin(seen.native, synthetic=True)
+            out += self._turns.work(seen)
+        if s.late_at is not None:
+            s.late_at = seen.now
         # A denial is resolved when the turn goes on, before its call comes back (section 5).
         rejected = failed and call is not None and call.denied
         asked = self._asks.of_call(call_id)
@@ -155,32 +163,48 @@ class Work:
                 extra=extra or None,
             )
         )
-        return out
+        return out + self._turns.returned()
+
+    def _late_result(self, seen: Seen, call_id: str) -> ev.Event:
+        """Say what a call returned whose turn is over."""
+        payload = seen.payload
+        named = name_in(payload, "tool_use_id")
+        tool = self._s.left.pop(call_id, None) or text_in(payload, "tool") or "a tool"
+        text = wire.text_of_blocks(payload.get("content"))
+        return ev.Notice(
+            thread_id=ev.MAIN,
+            turn_id=self._s.turn,
+            level="warning",
+            kind="late_result",
+            text=cut(f"The result of `{tool}` came after the end of its turn: {text}"),
+            call_id=named,
+            details=dict(payload),
+            native=seen.native,
+        )
 
     # Questions.
 
     def clarify(self, seen: Seen) -> list[ev.Event]:
         """A question."""
         payload = seen.payload
-        out = self._begun(seen)
-        choices = payload.get("choices")
-        labels = [c for c in choices if isinstance(c, str)] if isinstance(choices, list) else []
-        options = tuple(ev.Option(id=label, label=label) for label in dict.fromkeys(labels))
+        out = self._begun(seen, asks=True)
+        question = question_of(payload)
         # An answer is any string (section 3.2), so words of one's own are taken beside choices.
         _, asked = self._asks.ask(
             self._request_id(seen),
             "question",
             seen.native,
-            prompt=text_in(payload, "question") or "",
-            options=options or None,
+            prompt=question.prompt,
+            options=question.options or None,
             freeform=True,
+            posted=question.posted,
             extra=seen.extra({"request_id", "question", "choices"}),
         )
         return out + asked
 
     def sudo(self, seen: Seen) -> list[ev.Event]:
         """A password is asked for."""
-        out = self._begun(seen)
+        out = self._begun(seen, asks=True)
         _, asked = self._asks.ask(
             self._request_id(seen),
             "sudo",
@@ -192,7 +216,7 @@ class Work:
 
     def secret(self, seen: Seen) -> list[ev.Event]:
         """The value of an environment variable is asked for."""
-        out = self._begun(seen)
+        out = self._begun(seen, asks=True)
         variable = text_in(seen.payload, "env_var")
         _, asked = self._asks.ask(
             self._request_id(seen),
