@@ -20,6 +20,13 @@ OLDEST_STREAM_VERSION = 16
 NEWEST_STREAM_VERSION = 26
 """Section 13: the versions that a client of ours can read."""
 
+FACTS_STREAM_VERSION = "27"
+"""The first version whose lines are facts and progress, not events."""
+
+NEWEST_INFO_VERSION = 5
+"""What `GET /info` says of itself where streams are of these versions; a newer one is of a server
+whose streams are of version 27 or later (0.84 on)."""
+
 SESSION_ID_HEADER = "x-eve-session-id"
 STREAM_FORMAT_HEADER = "x-eve-stream-format"
 STREAM_VERSION_HEADER = "x-eve-stream-version"

@@ -25,6 +25,19 @@ HEARTBEAT_S = 10.0
 LEASE_S = 60.0
 LEASE_ENDED = b'{"$eve":"stream.lease-ended","version":1}\n'
 
+HEARTBEAT = b'{"$eve":"heartbeat"}\n'
+FACTS = (
+    b'{"at":"2026-10-28T10:00:00.000Z","facts":[{"type":"delivery.admitted","data":'
+    b'{"deliveryId":"d1"}},{"type":"turn.started","scope":{"turnId":"turn_0"},"data":'
+    b'{"turnId":"turn_0","cause":{"deliveryId":"d1"},"follows":null}}]}\n',
+    b'{"progress":{"type":"content.delta","scope":{"turnId":"turn_0"},"data":'
+    b'{"partId":"p1","kind":"text","delta":"Hi"}}}\n',
+    b'{"at":"2026-10-28T10:00:01.000Z","facts":[{"type":"turn.settled","scope":'
+    b'{"turnId":"turn_0"},"data":{"turnId":"turn_0","outcome":"completed","reply":["p1"]}},'
+    b'{"type":"delivery.settled","data":{"deliveryId":"d1","outcome":"handled"}}]}\n',
+)
+"""Eve 27 page, sections 3 and 5: a stream of version 27 as far as its shape is concerned."""
+
 EVE: web.AppKey[ScriptedEve] = web.AppKey("eve", ScriptedEve)
 
 _NOT_ACTIVE = Refusal(409, "session_not_active", "The session is no longer active.")
@@ -49,7 +62,7 @@ def _refused(refusal: Refusal) -> web.Response:
 
 
 def _refused_on_purpose(fault: Status) -> web.Response:
-    response = _refused(Refusal(fault.status, "", "Refused on purpose."))
+    response = _refused(Refusal(fault.status, fault.code, "Refused on purpose."))
     if fault.retry_after is not None:
         response.headers["retry-after"] = str(fault.retry_after)
     return response
@@ -58,8 +71,8 @@ def _refused_on_purpose(fault: Status) -> web.Response:
 def _name_of(request: web.Request) -> str:
     """The route's name for faults and `received`."""
     match request.path.removeprefix("/eve/v1").split("/")[1:]:
-        case ["health"]:
-            return "health"
+        case ["health" | "info" as route]:
+            return route
         case ["connections", _, "callback", *_]:
             return "callback"
         case ["session"] if request.method == "POST":
@@ -117,6 +130,12 @@ async def _callback(request: web.Request) -> web.StreamResponse:
 async def _health(request: web.Request) -> web.StreamResponse:
     body = {"ok": True, "status": "ready", "workflowId": "workflow//eve//workflowEntry"}
     return _json(200, body)
+
+
+async def _info(request: web.Request) -> web.StreamResponse:
+    """The begin of section 12: which server it is; the rest is not served."""
+    variant = request.app[EVE].variant
+    return _json(200, {"kind": "eve-agent-info", "version": variant.info_version})
 
 
 async def _create(request: web.Request) -> web.StreamResponse:
@@ -229,7 +248,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
         "x-accel-buffering": "no",
         "x-eve-session-id": name,
         "x-eve-stream-format": "ndjson",
-        "x-eve-stream-version": str(variant.stream_version),
+        "x-eve-stream-version": variant.stream_version,
     }
     end = len(talk.log) if bounded else None
     if wanted.tail or bounded:
@@ -244,6 +263,11 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     body = Body(eve, request, response, lambda: eve.lose(talk))
     # The body ends by a fault, or the client leaves; the turn goes on.
     with suppress(BodyOver, ConnectionResetError):
+        if variant.facts:
+            await body.write(HEARTBEAT)
+            await body.frames(FACTS[place:])
+            await eve.stopping.wait()
+            return response
         await body.write(b"\n")
         await body.frames(())
         await _follow(eve, talk, body, place, end, leased=leased)
@@ -316,6 +340,7 @@ def create_eve_app(
     app = application(EVE, eve, [_gate])
     add = app.router.add_route
     add("GET", "/eve/v1/health", _health)
+    add("GET", "/eve/v1/info", _info)
     add("GET", "/eve/v1/connections/{name}/callback/{end:.+}", _callback)
     add("POST", _PREFIX, _create)
     for name in ("compact", "clear", "reset"):

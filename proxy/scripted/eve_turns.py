@@ -62,9 +62,13 @@ class Variant:
     Args:
         generation: `T` is 0.30.8, `S2` is 0.80.1, both as recorded; `S1` is what the eve page says
             of 0.52: S's requests, T's closed pauses and subagents, deltas only.
+        facts: its streams are those of 0.84, version 27: one turn in facts, whatever is said.
+        label: the version that its streams declare, if another one.
     """
 
     generation: Generation = "S2"
+    facts: bool = False
+    label: str | None = None
 
     @property
     def tokens(self) -> bool:
@@ -77,9 +81,15 @@ class Variant:
         return self.generation == "S2"
 
     @property
-    def stream_version(self) -> int:
+    def stream_version(self) -> str:
         """The version that the stream declares (sections 1 and 13)."""
-        return {"T": 21, "S1": 25, "S2": 26}[self.generation]
+        own = "27" if self.facts else {"T": "21", "S1": "25", "S2": "26"}[self.generation]
+        return own if self.label is None else self.label
+
+    @property
+    def info_version(self) -> int:
+        """The version of what `GET /info` says (section 1)."""
+        return 6 if self.facts else {"T": 1, "S1": 4, "S2": 5}[self.generation]
 
     @property
     def release(self) -> str:

@@ -175,12 +175,13 @@ class Redirect:
 class Status:
     """The request is refused with that status; without `body`, with the dialect's own body.
 
-    `retry_after`, in seconds, goes where the dialect puts it.
+    `retry_after`, in seconds, goes where the dialect puts it; an eve names the `code`.
     """
 
     status: int
     retry_after: int | None = None
     body: bytes | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -310,6 +310,12 @@ class Player(Played):
             self.passed("answer")
             (call,) = self.codec.take_calls()
             self.emit([], changes=True)
+        if call.name == "info":
+            # Recorded clients do not ask.
+            self.emit(self.codec.respond(call, Response(404), self.now), answer=True)
+            self.passed("answer")
+            (call,) = self.codec.take_calls()
+            self.emit([], changes=True)
         if not self.loses(exchange, call):
             self._answered(exchange, call)
 

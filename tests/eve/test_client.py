@@ -16,7 +16,7 @@ from adapters import events as ev
 from adapters.base import Call, CloseReason, EncoderContext, Request, Response, Support
 from adapters.driving.held import HOLD_MS
 from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS
-from adapters.errors import DragomanError, NotSupported
+from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve.client import EveClient
 from adapters.eve.client.sessions import TAKEN_BACK_MS
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
@@ -954,7 +954,6 @@ def test_a_session_that_is_not_ready_is_asked_again_until_it_is() -> None:
     [
         (404, {"ok": False, "code": "SESSION_NOT_RESUMABLE", "error": "Gone."}, False),
         (409, {"ok": False, "code": "session_stranded", "error": "Other build."}, True),
-        (409, {"ok": False, "code": "session_not_active", "error": "Over."}, True),
         (400, {"ok": False, "error": "Bad."}, False),
         (204, None, False),
     ],
@@ -1141,6 +1140,9 @@ def test_a_session_is_made_before_its_first_message_is_posted() -> None:
     assert (call.request.path, call.request.body) == ("/eve/v1/session", None)
     wire.answer(call, 202, MADE)
     assert wire.of(ev.InputSettled) == []
+    (ask,) = wire.codec.take_calls()
+    assert (ask.request.method, ask.request.path) == ("GET", "/eve/v1/info")
+    wire.answer(ask, 200, {"version": 5})
     (post,) = wire.codec.take_calls()
     assert post.request.path == "/eve/v1/session/wrun_9"
     assert orjson.loads(post.request.body or b"") == {"message": "hi", "turnPolicy": "queue"}
@@ -1166,6 +1168,12 @@ def test_a_session_that_was_perhaps_made_is_made_again_for_its_message() -> None
     assert second is not None
     assert (second.name, second.request.body) == ("prewarm", None)
     wire.answer(second, 202, MADE)
+    (ask,) = again.take_calls()
+    assert ask.name == "info"
+    # Of an answer that is lost nothing is known, and the message goes.
+    lost = DragomanError("Too late.", code=ErrorCode.BACKEND_TIMEOUT)
+    assert again.recover("c", message) is None
+    assert again.failed(ask, lost, sent=True, now=1_000) == []
     (post,) = again.take_calls()
     assert orjson.loads(post.request.body or b"")["message"] == "hi"
     # From now on it may have been taken: it is looked for, and not posted again.

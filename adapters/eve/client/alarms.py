@@ -76,6 +76,8 @@ class Alarms:
         out = self._stopping.tick(now)
         if s.reset_at is not None and now >= s.reset_at:
             out += self._ends.end_session("terminated", None)
+        if s.doubted_until is not None and now >= s.doubted_until:
+            s.doubted_until = None
         if self._stopping.is_gone(now):
             if s.mistrusted:
                 out += self._ends.lost(ev.ErrorInfo(code=SESSION_LOST, message=_RESET_FAILED))
@@ -93,7 +95,7 @@ class Alarms:
     def next(self) -> int | None:
         """Return when something is due, if anything waits."""
         s = self._s
-        others = [self._retries.due(), *self._stopping.due()]
+        others = [self._retries.due(), s.doubted_until, *self._stopping.due()]
         return soonest(self._dues.next(), self._inputs.due(), s.reset_at, s.orphans_at, *others)
 
     def is_waiting(self) -> bool:

@@ -48,7 +48,7 @@ from adapters.eve.client.records import (
 from adapters.eve.client.replies import Replies
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.retries import Retries
-from adapters.eve.client.server import Server
+from adapters.eve.client.server import Server, is_read
 from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
 from adapters.eve.client.stopping import Stopping
@@ -94,7 +94,7 @@ class EveClient(ClientCodec):
         retries = Retries(s, server, posts)
         self._inputs = inputs = Inputs(s, live, asks)
         self._stopping = stopping = Stopping(s, live, posts, asks)
-        first = First(s, server, posts, inputs)
+        first = First(s, live, server, places, posts, inputs)
         resolving = Resolving(s, server, asks, inputs, stopping)
         turns = Turns(s, places, holding)
         ends = Ends(
@@ -271,6 +271,9 @@ class EveClient(ClientCodec):
         self._recent.clear()
         self._live.refused = set()
         self._live.opened_at = None
+        if s.foreign is not None and is_read(s.foreign):
+            # A release before this one has refused it.
+            s.foreign = None
         if s.generation is not None:
             self._server.set_abilities()
         self._set_alarm()
@@ -285,15 +288,13 @@ class EveClient(ClientCodec):
         except JsonError as error:
             return self.garbage(call, frame, str(error), now)
         if type(value) is not dict or not isinstance(value.get("type"), str):
-            if type(value) is dict and "$eve" in value:
-                # A control record is no event and is not counted (section 7.4).
-                return []
-            return self.garbage(call, frame, "a line is no event", now)
+            return self._no_event(call, frame, value, now)
         s, places = self._s, self._places
         places.frames += 1
         line = s.lines.get(thread)
-        if line is None:
-            # A child that is over for so long that it is forgotten.
+        if line is None or s.foreign is not None:
+            # A child that is over for so long that it is forgotten, or what was on the way when the
+            # version of the stream was refused.
             return []
         if thread == ev.MAIN and (s.mistrusted or s.gone_at is not None):
             self._stopping.heard(now)
@@ -352,6 +353,20 @@ class EveClient(ClientCodec):
             self._set_alarm()
         return out
 
+    def _no_event(self, call: Call, frame: bytes, value: Any, now: int) -> list[ev.Event]:
+        if type(value) is dict:
+            if "$eve" in value:
+                # A control record is no event and is not counted (section 7.4).
+                return []
+            refused = self._streams.refuse_line(call.thread_id, value)
+            if refused is not None:
+                self._kept.touched = True
+                self._set_alarm()
+                return refused
+        return self.garbage(call, frame, "a line is no event", now)
+
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        if self._s.foreign is not None:
+            return []
         self._kept.touched = True
         return self._reading.garbage(call, offending, reason, now)

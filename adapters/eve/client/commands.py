@@ -17,7 +17,7 @@ from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.posts import CREATE_OPTIONS, FOLLOW_UP_OPTIONS, Posts, follow_up_options
 from adapters.eve.client.records import State
 from adapters.eve.client.retries import Retries
-from adapters.eve.client.server import STEER_FROM, Server
+from adapters.eve.client.server import STEER_FROM, Server, not_read
 from adapters.eve.client.stopping import Stopping
 
 
@@ -47,7 +47,8 @@ class Commands:
         self._first = first
 
     def check(self, command: cmd.AnyCommand) -> None:
-        """Refuse what no eve does."""
+        """Refuse what no eve does, and what one would do whose streams are not read."""
+        self._check_read(command)
         ability = self._server.abilities[command.TYPE]
         if ability.support is Support.IMPOSSIBLE:
             raise NotSupported(f"eve: `{command.TYPE}` is impossible: {ability.how}")
@@ -77,6 +78,12 @@ class Commands:
             case cmd.Compact() | cmd.Clear() if self._s.session is None:
                 raise NotSupported(f"eve: `{command.TYPE}` needs a session: send a message first")
 
+    def _check_read(self, command: cmd.AnyCommand) -> None:
+        posted = self._server.abilities[command.TYPE].support is Support.NATIVE
+        foreign = self._s.foreign
+        if foreign is not None and (posted or isinstance(command, cmd.Steer)):
+            raise not_read(foreign)
+
     def _check_message(self, command: cmd.SendMessage) -> None:
         if command.system is not None:
             raise NotSupported("eve: `system` is impossible: no field carries it (4.1)")
@@ -102,6 +109,7 @@ class Commands:
 
     def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
         """Return the request of a command."""
+        self._check_read(command)
         match command:
             case cmd.SendMessage():
                 return self._send(command_id, command)
@@ -185,7 +193,7 @@ class Commands:
                 body["inputResponses"] = list(s.unsaid)
         elif self._server.at_least(STEER_FROM):
             body["turnPolicy"] = "steer" if command.policy in ("steer", "withdraw") else "queue"
-        return self._posts.post("message", self._posts.path(), body, command_id)
+        return self._first.ask(self._posts.post("message", self._posts.path(), body, command_id))
 
     def _answer(self, command_id: str, command: cmd.AnswerInteraction) -> Call:
         if self._asks.kind_of(command) == "authorization":
@@ -217,13 +225,13 @@ class Commands:
         """Look for a command in the stream: nothing else of an eve tells (section 5)."""
         s = self._s
         if s.first is not None and s.first.command_id == command_id:
-            # Nothing was said yet: a session that was perhaps made is empty, and another is made.
-            return None if s.first.next else self._first.prewarm(command_id)
+            return self._first.recover(s.first)
         if any(retry.is_about(command_id) and retry.again.waits for retry in s.retries):
             # Refused for now, and so not taken: waiting goes on.
             return None
-        if s.session is None:
-            # A create without an answer leaves no name to look under.
+        if s.session is None or s.foreign is not None:
+            # A create without an answer leaves no name to look under, and a stream that is not read
+            # shows nothing.
             s.ledger.drop(command_id)
             return None
         if isinstance(command, cmd.SendMessage):

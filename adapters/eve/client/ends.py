@@ -76,10 +76,10 @@ class Ends:
         self._stopping = stopping
         self._resolving = resolving
 
-    def lost(self, error: ev.ErrorInfo) -> list[ev.Event]:
+    def lost(self, error: ev.ErrorInfo, code: str = SESSION_LOST) -> list[ev.Event]:
         """End what runs as failed: the session does not show any more."""
         s = self._s
-        error = ev.ErrorInfo(code=SESSION_LOST, message=error.message, details=error.details)
+        error = ev.ErrorInfo(code=code, message=error.message, details=error.details)
         taken = [item.command_id for item in s.ledger.open.values() if item.taken]
         out = self._close_inputs(error)
         if taken and s.lines[ev.MAIN].turn is None:
@@ -245,6 +245,7 @@ class Ends:
             out += self.flush(line)
         out += self._close_inputs(error)
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
+        s.doubted_until = None
         s.asks.clear()
         s.late.clear()
         for line in s.lines.values():

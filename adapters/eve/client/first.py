@@ -6,15 +6,16 @@ from typing import Any, cast
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.base import Call, Response
+from adapters.base import Call, Request, Response
 from adapters.body import body_of
 from adapters.errors import ErrorCode
 from adapters.eve import wire
 from adapters.eve.client.inputs import Inputs
+from adapters.eve.client.places import Places
 from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import FirstMessage, State
-from adapters.eve.client.server import Server
-from adapters.eve.client.values import refusal
+from adapters.eve.client.records import FirstMessage, Live, State
+from adapters.eve.client.server import Server, not_read
+from adapters.eve.client.values import error_info, refusal
 from adapters.jsonvalue import parse_json
 
 FIRST_MOST = 262_144
@@ -28,13 +29,24 @@ _WITH_MESSAGE = frozenset({"callback", "protocolVersion"})
 
 
 class First:
-    """The session is made first, then the message is posted into it."""
+    """The session is made first, then the server is asked whether its streams can be read, then the
+    message is posted."""
 
-    __slots__ = ("_inputs", "_posts", "_s", "_server")
+    __slots__ = ("_inputs", "_live", "_places", "_posts", "_s", "_server")
 
-    def __init__(self, state: State, server: Server, posts: Posts, inputs: Inputs) -> None:
+    def __init__(
+        self,
+        state: State,
+        live: Live,
+        server: Server,
+        places: Places,
+        posts: Posts,
+        inputs: Inputs,
+    ) -> None:
         self._s = state
+        self._live = live
         self._server = server
+        self._places = places
         self._posts = posts
         self._inputs = inputs
 
@@ -43,8 +55,11 @@ class First:
         server that makes no session without one (before 0.59, section 4.1) says so."""
         create = self._posts.post("create", wire.SESSION_PATH, body, command_id)
         assert create.request.body is not None
-        if _WITH_MESSAGE & body.keys() or len(create.request.body) > FIRST_MOST:
+        if len(create.request.body) > FIRST_MOST:
             return create
+        if _WITH_MESSAGE & body.keys():
+            self._s.first = FirstMessage(command_id, create.request.body.decode(), "")
+            return self.info(command_id)
         follow_up = {name: body[name] for name in body if name not in _CREATE_ONLY}
         follow_up["turnPolicy"] = "queue"
         self._s.first = FirstMessage(
@@ -53,6 +68,35 @@ class First:
             message=body_of(follow_up).decode(),
         )
         return self.prewarm(command_id)
+
+    def ask(self, call: Call) -> Call:
+        """Ask the server which it is before a message goes into a session that was made before, as
+        long as nothing of that is read; else return the call of the message."""
+        s, body = self._s, call.request.body
+        known = self._live.informed or s.generation == "T" or self._places.of(ev.MAIN).count
+        if known or s.first is not None or body is None or len(body) > FIRST_MOST:
+            return call
+        assert call.command_id is not None
+        s.first = FirstMessage(call.command_id, "", body.decode())
+        return self.info(call.command_id)
+
+    def info(self, command_id: str) -> Call:
+        """Return the call that asks which server it is."""
+        return Call("info", Request("GET", wire.INFO_PATH), command_id=command_id)
+
+    def informed(self, call: Call, ok: bool, body: dict[str, Any]) -> list[ev.Event]:
+        """Post the message, unless nothing could be read of what comes of it; a server that does
+        not say which it is may be read."""
+        first, version = self._s.first, body.get("version")
+        if first is None or first.command_id != call.command_id:
+            return []
+        if ok and type(version) is int and version > wire.NEWEST_INFO_VERSION:
+            self._s.first = None
+            served = f"{wire.FACTS_STREAM_VERSION} or later (its info is of version {version})"
+            return self._inputs.not_sent(first.command_id, error_info(not_read(served)))
+        self._live.informed = True
+        first.next = "create" if self._s.session is None else "message"
+        return []
 
     def prewarm(self, command_id: str) -> Call:
         """Return the call that makes a session without a message."""
@@ -76,7 +120,7 @@ class First:
         if ok:
             self._server.learn(response, body)
         if ok and s.session is not None:
-            first.next = "message"
+            first.next = "message" if self._live.informed else "info"
         elif response.status == 400:
             first.next = "create"
         else:
@@ -90,8 +134,23 @@ class First:
             return self._inputs.not_sent(command_id, error)
         return []
 
+    def recover(self, first: FirstMessage) -> Call | None:
+        """Go on with a message that was not said yet: a session that was perhaps made is empty, and
+        another is made."""
+        if first.next:
+            return None
+        if not first.message:
+            return self.info(first.command_id)
+        if self._s.session is None:
+            return self.prewarm(first.command_id)
+        first.next = "info"
+        return None
+
     def post_first(self, first: FirstMessage) -> Call:
-        """Return the call that carries the first message."""
+        """Return the call that carries the first message, or the one before it."""
+        if first.next == "info":
+            first.next = None
+            return self.info(first.command_id)
         self._s.first = None
         if first.next == "create":
             return self._posts.raw_post("create", wire.SESSION_PATH, first.create, first.command_id)

@@ -197,12 +197,12 @@ class OpenRequest(Ask):
 @dataclasses.dataclass(slots=True)
 class FirstMessage:
     """The message that a session is being made for: the bodies of the create with it and of the
-    follow-up, as JSON, and which of them is to be posted now."""
+    follow-up, as JSON, and what is to be sent now. A body is empty where it is not posted so."""
 
     command_id: str
     create: str
     message: str
-    next: Literal["create", "message"] | None = None
+    next: Literal["info", "create", "message"] | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -256,6 +256,11 @@ class State:
     token: str | None = None
     generation: Generation | None = None
     version: list[int] | None = None
+    # The version of streams that was refused, as the server names it.
+    foreign: str | None = None
+    # When the session was made here, and until when its stream is read to hear whether it is over.
+    made_at: int | None = None
+    doubted_until: int | None = None
     model: str | None = None
     ended: bool = False
     lines: dict[str, Line] = dataclasses.field(default_factory=dict)
@@ -339,6 +344,8 @@ class Live:
     opened_at: int | None = None
     opened_frames: int = 0
     ended_at_once: int = 0
+    # The server was asked which it is.
+    informed: bool = False
     # The threads whose streams were refused.
     refused: set[str] = dataclasses.field(default_factory=set)
 

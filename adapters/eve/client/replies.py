@@ -22,6 +22,10 @@ from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import json_body, refusal
 
+DOUBTED_MS = 10_000
+"""How long the stream of a session is read that is said to be not active, which tells whether it is
+over. Ours."""
+
 NOT_READY = "backend_not_ready"
 """The `kind` of the notice that says that a request is tried again."""
 
@@ -73,6 +77,13 @@ class Replies:
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         """Hear the answer to a request."""
+        known = self._s.session
+        out = self._respond(call, response, now)
+        if known is None and self._s.session is not None:
+            self._s.made_at = now
+        return out
+
+    def _respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         ok = 200 <= response.status < 300
         body = json_body(response)
         left = self._inputs.not_shown(call)
@@ -86,12 +97,14 @@ class Replies:
             return []
         match call.name:
             case "stream":
-                return self._no_stream(call, response)
+                return self._no_stream(call, response, now)
             case "nothing":
                 return self._acknowledged(call)
             case "held":
                 self._stopping.wait(now)
                 return []
+            case "info":
+                return self._first.informed(call, ok, body)
             case "prewarm":
                 return self._first.prewarmed(call, response, ok, body)
             case "create" | "message":
@@ -140,6 +153,8 @@ class Replies:
         code = body.get("code")
         if code == wire.SESSION_NOT_READY and self._retries.again(call, now):
             return [_retried("The session is not ready yet; the message will be sent again.")]
+        if self._not_yet(call, code, now):
+            return [_retried("The session is not active yet; the message will be sent again.")]
         if response.status >= 500 and call.name == "message":
             return self._inputs.in_doubt(command_id, refusal(response), now)
         if response.status >= 500:
@@ -147,11 +162,25 @@ class Replies:
             s.ledger.drop(command_id)
             return [raw.settled(command_id, "unknown", refusal(response))]
         error = refusal(response)
-        return self._inputs.not_sent(command_id, error) + self._over(code, error)
+        return self._inputs.not_sent(command_id, error) + self._over(code, error, now)
 
-    def _over(self, code: object, error: ev.ErrorInfo) -> list[ev.Event]:
-        """End our session where the backend says that its own is over for good (section 5)."""
-        if code not in (wire.SESSION_NOT_ACTIVE, wire.SESSION_STRANDED) or self._s.ended:
+    def _not_yet(self, call: Call, code: object, now: int) -> bool:
+        """Say whether a request is sent again because its session may not be active yet; one that a
+        failed reset may have ended is not."""
+        refused = code == wire.SESSION_NOT_ACTIVE and not self._s.mistrusted
+        return refused and self._retries.not_yet(call, now)
+
+    def _over(self, code: object, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
+        """End our session where the backend says that its own is over for good (section 5), and
+        nothing speaks against it: a refusal alone does not end what has a stream. The stream of one
+        that is not active shows whether it is over."""
+        s = self._s
+        if code not in (wire.SESSION_NOT_ACTIVE, wire.SESSION_STRANDED) or s.ended:
+            return []
+        if self._live.opened_at is not None:
+            return []
+        if code == wire.SESSION_NOT_ACTIVE and not s.mistrusted:
+            s.doubted_until = now + DOUBTED_MS
             return []
         return self._ends.end_session("failed", error)
 
@@ -183,12 +212,14 @@ class Replies:
         if response.status >= 500 and "target session was not found" in error.message:
             if self._retries.again(call, now):
                 return [_retried("The session is not ready yet; the answer will be sent again.")]
+        elif self._not_yet(call, body.get("code"), now):
+            return [_retried("The session is not active yet; the answer will be sent again.")]
         elif response.status >= 500 and call.name == "answer":
             return self._inputs.all_in_doubt(call, error, now)
         if call.name == "negative":
             self._stopping.forget()
             self._asks.take_back_negative()
-        return self._inputs.none_sent(call, error) + self._over(body.get("code"), error)
+        return self._inputs.none_sent(call, error) + self._over(body.get("code"), error, now)
 
     def _controlled(
         self, call: Call, response: Response, ok: bool, body: dict[str, Any], now: int
@@ -197,6 +228,9 @@ class Replies:
         command_id = call.command_id
         if call.name == "cancel" and ok:
             self._stopping.expect_end(call, body, now)
+        if self._not_yet(call, body.get("code"), now):
+            return [_retried(f"The session is not active yet; `{call.name}` will be sent again.")]
+        self._retries.done(call)
         if call.name == "cancel" and command_id is None:
             return []
         assert command_id is not None
@@ -204,7 +238,8 @@ class Replies:
             error = refusal(response)
             if call.name == "reset" and response.status >= 500:
                 self._stopping.mistrust(now)
-            return [raw.settled(command_id, "refused", error), *self._over(body.get("code"), error)]
+            over = self._over(body.get("code"), error, now)
+            return [raw.settled(command_id, "refused", error), *over]
         if body.get("status") == "no_active_session" and call.name == "reset":
             # It is over there, and so it takes no more input here.
             return [raw.settled(command_id, "taken"), *self._ends.end_session("terminated", None)]
@@ -223,7 +258,7 @@ class Replies:
             s.reset_at = now + END_HOLD_MS
         return out
 
-    def _no_stream(self, call: Call, response: Response) -> list[ev.Event]:
+    def _no_stream(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         """A stream was refused: most refusals pass (7.5), some are for good (7.2)."""
         self._live.refused.add(call.thread_id)
         error = refusal(response)
@@ -238,7 +273,7 @@ class Replies:
             self._members.close_stream(line)
             return self._ends.end_child(line)
         if code == wire.SESSION_STRANDED:
-            return self._over(code, error)
+            return self._over(code, error, now)
         out: list[ev.Event] = []
         if response.status == 410:
             count = str(self._places.of(ev.MAIN).count)
@@ -265,6 +300,8 @@ class Replies:
             return []
         if call.name == "nothing":
             return self._acknowledged(call)
+        if call.name == "info":
+            return self._first.informed(call, False, {})
         if call.name == "held":
             self._stopping.wait(now)
             return []

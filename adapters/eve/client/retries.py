@@ -15,6 +15,13 @@ from adapters.eve.client.server import Server
 _MESSAGE = Patience(first_ms=250, most_ms=2_000, for_ms=20_000)
 """Section 7.5: `session_not_ready` is tried again after 250 ms doubling to 2 s, for 20 s."""
 
+_NOT_YET = Patience(first_ms=250, most_ms=4_000, tries=5)
+"""0.48 to 0.58 say `session_not_active` of a session that is just being made: what they refuse so
+is tried again after 250 ms doubling to 4 s, five times."""
+
+YOUNG_MS = 30_000
+"""How long a session may not be active yet after it was made. Ours."""
+
 _ANSWER = Patience(first_ms=200, most_ms=200, tries=10)
 """Section 7.5: T tries answers again, 200 ms apart, while the target session is not found."""
 
@@ -49,7 +56,8 @@ class Retries:
     def _retry_of(self, call: Call, now: int) -> Retry:
         """Return what is kept of a call that is to be sent again."""
         retries = self._s.retries
-        known = next((r for r in retries if r.command_id == call.command_id), None)
+        about = call.command_id, call.name
+        known = next((r for r in retries if (r.command_id, r.name) == about), None)
         if known is None:
             body = call.request.body
             if body is not None and (token := _TOKEN.match(body)) is not None:
@@ -72,6 +80,24 @@ class Retries:
             return True
         self._s.retries.remove(known)
         return False
+
+    def not_yet(self, call: Call, now: int) -> bool:
+        """Plan a request once more that was refused by a session which may not be active yet; False
+        when it is, or its time is over."""
+        known, made_at = self._retry_of(call, now), self._s.made_at
+        since = now if known.again.since is None else known.again.since
+        young = made_at is None or since - made_at < YOUNG_MS
+        if young and known.again.refused(now, _NOT_YET):
+            return True
+        self._s.retries.remove(known)
+        return False
+
+    def done(self, call: Call) -> None:
+        """Hear that a request was answered."""
+        retries = self._s.retries
+        self._s.retries = [
+            r for r in retries if (r.command_id, r.name) != (call.command_id, call.name)
+        ]
 
     def tick(self, now: int) -> None:
         """Make those ready whose time has come."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters.base import Ability, Response, Support
+from adapters.errors import ErrorCode, NotSupported
 from adapters.eve import wire
 from adapters.eve.client.records import Generation, State
 from adapters.paths import is_segment
@@ -44,6 +45,21 @@ ABILITIES: dict[str, Ability] = {
     "update_session": Ability(Support.EMULATED, "title and metadata are kept here"),
 }
 """Until the generation is known; then `steer` is as it has it."""
+
+
+def is_read(version: str) -> bool:
+    """Say whether streams are read that are of a version, as a header names it."""
+    known = range(wire.OLDEST_STREAM_VERSION, wire.NEWEST_STREAM_VERSION + 1)
+    return re.fullmatch(r"[0-9]{1,4}", version) is not None and int(version) in known
+
+
+def not_read(served: str) -> NotSupported:
+    """Return the refusal of a server whose streams are not read."""
+    return NotSupported(
+        f"eve: the server serves stream version {served}; stream versions "
+        f"{wire.OLDEST_STREAM_VERSION} to {wire.NEWEST_STREAM_VERSION} are read",
+        code=ErrorCode.BACKEND_PROTOCOL,
+    )
 
 
 class Server:

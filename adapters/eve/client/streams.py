@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call, CloseReason, Request, Response
-from adapters.errors import DragomanError, ErrorCode
+from adapters.errors import DragomanError
 from adapters.eve import wire
 from adapters.eve.client.ends import SESSION_LOST, Ends
 from adapters.eve.client.holding import Holding
@@ -18,7 +18,8 @@ from adapters.eve.client.members import Members
 from adapters.eve.client.places import Places
 from adapters.eve.client.records import Line, Live, State
 from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.server import Server
+from adapters.eve.client.server import Server, is_read, not_read
+from adapters.eve.client.values import error_info
 from adapters.paths import path_of, rebuilt
 
 PAUSED_PATIENCE_MS = 30 * 24 * 3_600_000
@@ -88,13 +89,14 @@ class Streams:
     def streams(self) -> tuple[Call, ...]:
         """Return what is to be read now."""
         s = self._s
-        if s.session is None or s.ended:
+        if s.session is None or s.ended or s.foreign is not None:
             return ()
         main = s.lines[ev.MAIN]
         busy = main.turn is not None or main.ending is not None
         answered = any(request.given is not None for request in s.asks.open.values())
         sent = s.ledger.open or answered or s.late or s.silence.open
-        wanted = busy or sent or s.control or s.reset_at or s.cancel
+        waits = s.control or s.reset_at or s.cancel or s.doubted_until
+        wanted = busy or sent or waits
         calls = [self._stream(main)] if wanted else []
         for thread in self._members.readable:
             if len(calls) == STREAMS_MOST:
@@ -140,22 +142,12 @@ class Streams:
         self._live.refused.discard(call.thread_id)
         out: list[ev.Event] = []
         text = head.headers.get(wire.STREAM_VERSION_HEADER)
-        version = int(text) if text is not None and re.fullmatch(r"[0-9]{1,4}", text) else None
-        if text is not None and (
-            version is None
-            or not wire.OLDEST_STREAM_VERSION <= version <= wire.NEWEST_STREAM_VERSION
-        ):
-            out.append(
-                ev.ErrorReported(
-                    thread_id=call.thread_id,
-                    code=str(ErrorCode.BACKEND_PROTOCOL),
-                    message=f"eve: stream version `{text[:20]}` is not known; "
-                    f"it is read as {wire.NEWEST_STREAM_VERSION}",
-                    synthetic=True,
-                )
-            )
-        if version is not None and version != 21 and self._s.version is None:
-            self._server.know("T" if version < 21 else "S1" if version < 26 else "S2")
+        if text is not None:
+            if not is_read(text):
+                return self.refuse(call.thread_id, text)
+            version = int(text)
+            if version != 21 and self._s.version is None:
+                self._server.know("T" if version < 21 else "S1" if version < 26 else "S2")
         if call.thread_id == ev.MAIN:
             self._live.opened_at, self._live.opened_frames = now, self._places.frames
             if self._s.silence.listen(now):
@@ -163,6 +155,32 @@ class Streams:
                 out.append(raw.in_doubt("eve: the stream will show what became of an input."))
             out += self._check_tail(head)
         return out
+
+    def refuse(self, thread_id: str, version: str) -> list[ev.Event]:
+        """End what a stream would tell whose version is not read: nothing of it is, and nothing is
+        said into its session any more."""
+        s = self._s
+        line = s.lines.get(thread_id)
+        if s.foreign is not None or line is None or line.closed_stream:
+            return []
+        error = error_info(not_read(version[:20]))
+        report = ev.ErrorReported(
+            thread_id=thread_id, code=error.code, message=error.message, synthetic=True
+        )
+        if thread_id != ev.MAIN:
+            self._members.close_stream(line)
+            return [report, *self._ends.end_child(line)]
+        s.foreign = version[:20]
+        first, s.first = s.first, None
+        unsaid = [] if first is None else self._inputs.not_sent(first.command_id, error)
+        return [report, *unsaid, *self._ends.lost(error, error.code)]
+
+    def refuse_line(self, thread_id: str, value: dict[str, Any]) -> list[ev.Event] | None:
+        """Refuse a stream by a line, if that is one of version 27 whatever the head says: what
+        happens and what grows have lines of their own there (eve 27 page, section 3)."""
+        if isinstance(value.get("facts"), list) or isinstance(value.get("progress"), dict):
+            return self.refuse(thread_id, wire.FACTS_STREAM_VERSION)
+        return None
 
     def _check_tail(self, head: Response) -> list[ev.Event]:
         """End what runs when the log is empty that had records: the session is not there any more.

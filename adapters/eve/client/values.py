@@ -9,6 +9,7 @@ from typing import Any
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Response
+from adapters.errors import DragomanError
 from adapters.eve import wire
 from adapters.eve.client.records import Record
 from adapters.jsonvalue import int_of, number_of
@@ -50,6 +51,11 @@ def refusal(response: Response) -> ev.ErrorInfo:
             details,
         )
     return raw.quoted(response, "The eve")
+
+
+def error_info(error: DragomanError) -> ev.ErrorInfo:
+    """Return an error as the log tells it."""
+    return ev.ErrorInfo(code=str(error.code), message=error.message)
 
 
 def json_body(response: Response) -> dict[str, Any]:
