@@ -112,8 +112,8 @@ async def test_one_of_two_answers_leaves_the_other_open(serve: Serve, generation
     between = await session.read_turn()
     assert between.text is None
     assert between.status == "waiting"
-    # Real servers of 0.30.8 and 0.80.1 take one answer at a time, in any order, and keep it: nothing
-    # of the turn goes on before the last one is there. So each goes out when it is given.
+    # Real servers of 0.30.8 and 0.80.1 take one answer at a time, in any order, and keep it:
+    # nothing of the turn goes on before the last one is there. So each goes out when it is given.
     assert [len(r) for r in responses(house, generation)] == [1]
     live = await house.live(session.session_id)
     assert live.state.status == "paused"
