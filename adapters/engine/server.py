@@ -31,6 +31,7 @@ from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.engine import wire
 from adapters.engine.requests import offered, stated_code
 from adapters.errors import ErrorCode
+from adapters.framing import on_one_line
 from adapters.jsonvalue import JsonError, format_json, parse_json
 from adapters.limits import is_light
 from adapters.normalizer import ABANDONED
@@ -188,7 +189,7 @@ class EngineEncoder(Encoder):
         comma = b"" if payload == b"{}" else b","
         data = b'event: %b\ndata: %b%b"timestamp":"%b"}\n\n' % (
             name.encode(),
-            payload[:-1],
+            on_one_line(payload[:-1]),
             comma,
             self._time(stamp).encode(),
         )

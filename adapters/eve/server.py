@@ -30,6 +30,7 @@ from adapters import events as ev
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.eve import wire
 from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
+from adapters.framing import on_one_line
 from adapters.interactions import decision_of
 from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import ABANDONED
@@ -283,7 +284,7 @@ class EveEncoder(Encoder):
             n,
             self._deliveries_json,
         )
-        self._out.append(Frame(n, line, "session" if end else None))
+        self._out.append(Frame(n, on_one_line(line), "session" if end else None))
 
     def _time(self) -> bytes:
         second, ms = divmod(self._at, 1000)
@@ -860,7 +861,7 @@ class EveEncoder(Encoder):
             n,
             self._deliveries_json,
         )
-        self._out.append(Frame(n, line))
+        self._out.append(Frame(n, on_one_line(line)))
 
     def _flush_delta(self) -> None:
         s = self._s

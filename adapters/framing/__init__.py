@@ -10,6 +10,24 @@ from __future__ import annotations
 
 from adapters.errors import OFFENDING_LIMIT
 
+_LINE_ENDS = (
+    (b"\xe2\x80\xa8", b"\\u2028"),
+    (b"\xe2\x80\xa9", b"\\u2029"),
+    (b"\xc2\x85", b"\\u0085"),
+)
+"""Characters that are line ends for some readers, and how JSON escapes them."""
+
+
+def on_one_line(text: bytes) -> bytes:
+    """Return JSON in which no character is a line end for anybody.
+
+    Python's `splitlines` ends lines at U+2028, U+2029 and U+0085, which JSON allows in its texts.
+    """
+    if b"\xe2\x80" in text or b"\xc2\x85" in text:
+        for character, escaped in _LINE_ENDS:
+            text = text.replace(character, escaped)
+    return text
+
 
 class FramingError(ValueError):
     """A body is wrong at this place; carries its first bytes there and the limit that held."""

@@ -25,6 +25,7 @@ import orjson
 from adapters import events as ev
 from adapters.about import About
 from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
+from adapters.framing import on_one_line
 from adapters.herm import wire
 from adapters.jsonvalue import format_json, parse_json
 from adapters.normalizer import ABANDONED
@@ -114,7 +115,7 @@ class HermEncoder(Encoder):
             made.type.encode(),
             self._prefix,
             made.sequence,
-            made.body,
+            on_one_line(made.body),
         )
         return Frame(made.sequence, data, end)
 
