@@ -26,12 +26,15 @@ __all__ = [
     "MAX_DEPTH",
     "MOST_COUNT",
     "MOST_NAME",
+    "REPLACEMENT",
+    "Halved",
     "JsonError",
     "JsonValue",
     "compact",
     "count_of",
     "format_json",
     "int_of",
+    "mended_json",
     "name_of",
     "number_of",
     "parse_json",
@@ -69,6 +72,13 @@ _OUTLINE = bytes.maketrans(b"123456789{", b"000000000[")
 _LONG_RUN = b"0" * 19
 _STEP = 64 * 1024
 _LONG_INTEGER = re.compile(rb"-[0-9]{19}|[0-9]{20}")
+
+
+REPLACEMENT = "\ufffd"
+"""Stands for half of a character: what is left where UTF-16 was cut between its two units."""
+
+_HALF_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 class JsonError(ValueError):
@@ -123,6 +133,58 @@ def _outline_of(raw: bytes) -> bytes:
         if _LONG_RUN in outline:
             run = _LONG_RUN
     return run + b"[" * min(brackets, MAX_DEPTH + 1)
+
+
+class Halved(str):
+    """A text of a backend that was cut inside of a character, at its begin or its end.
+
+    As a text it has U+FFFD for each half; `halves` is the text as it came.
+    """
+
+    __slots__ = ("halves",)
+
+    halves: str
+
+    @classmethod
+    def of(cls, text: str) -> str:
+        """Return a text without halves; it remembers those at its begin and its end."""
+        whole = _HALF.sub(REPLACEMENT, text)
+        if not (_HALF.match(text) or _HALF.match(text[-1:])):
+            return whole
+        found = cls(whole)
+        found.halves = text
+        return found
+
+
+def mended_json(data: bytes) -> JsonValue:
+    """Return the value of a document of a backend that `parse_json` refuses, where all that is
+    wrong with it are halves of characters: each becomes U+FFFD, see `Halved`.
+
+    Raises:
+        JsonError: something else is wrong.
+    """
+    if not _HALF_ESCAPE.search(data):
+        # It says what is wrong.
+        return parse_json(data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        offset = error.start
+    else:
+        value = _parse_exactly(text)
+        _refuse_too_deep(value)
+        return _mended(value)
+    raise JsonError("not UTF-8", offset=offset)
+
+
+def _mended(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return value if value.isascii() or not _HALF.search(value) else Halved.of(value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_HALF.sub(REPLACEMENT, key): _mended(item) for key, item in value.items()}
+    return value
 
 
 def format_json(value: object) -> bytes:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from adapters import events as ev
-from adapters.raw import BlockEnded
+from adapters.jsonvalue import REPLACEMENT
+from adapters.raw import BlockEnded, CutDelta, Delta, Mended, with_text
 from adapters.state import (
     PAUSE_UPKEEP,
     RECEIVED_KINDS,
@@ -53,6 +54,8 @@ class Rule(enum.StrEnum):
     CLOSE_BLOCK = "close-block"
     LONG_BLOCK = "long-block"
     MISSING_DELTA = "missing-delta"
+    HALF_CHARACTER = "half-character"
+    JOINED_CHARACTER = "joined-character"
     TEXT_DIFFERS = "text-differs"
     CLOSE_STEP = "close-step"
     OPEN_STEP = "open-step"
@@ -100,11 +103,16 @@ class Normalizer:
         self._out: list[ev.Event] = []
         self._asked = False
         self._released: set[str | None] = set()
+        # Deltas that ended inside of a character: its first half, and the delta that it is if the
+        # other one does not come.
+        self._halves: dict[_Place, tuple[int, Delta]] = {}
 
     def feed(self, events: Iterable[ev.Event]) -> list[ev.Event]:
         """Take the raw events of one frame in order, return the lawful ones that they become."""
         out = self._out = []
         for event in events:
+            if self._halves:
+                event = self._after_half(event)
             type_ = event.TYPE
             if type_ in ev.DELTAS and self.state.extend(event):  # type: ignore[arg-type]
                 out.append(event)
@@ -159,6 +167,60 @@ class Normalizer:
                     extra={"reason": str(broken)},
                 )
             )
+
+    # Characters that were cut.
+
+    def _cut_delta(self, event: CutDelta) -> None:
+        """Join the halves of a character that stand in two deltas."""
+        delta, before = event.delta, event.before
+        place = _place_of(delta)
+        first, _ = self._halves.pop(place, (None, None))
+        text = delta.text
+        if first is not None and before is not None:
+            self._count(Rule.JOINED_CHARACTER)
+            text = _character(first, before) + text
+        elif first is not None or before is not None:
+            text = REPLACEMENT + text
+        if event.after is not None:
+            self._halves[place] = event.after, with_text(delta, REPLACEMENT)
+        if text or event.after is None:
+            self._write(with_text(delta, text))
+
+    def _after_half(self, event: ev.Event) -> ev.Event:
+        """Write U+FFFD where an event shows that the other half of a character does not come."""
+        if event.TYPE in _BESIDE:
+            return event
+        delta = event.delta if isinstance(event, CutDelta) else event
+        here = _place_of(delta) if isinstance(delta, Delta) else None
+        for place in list(self._halves):
+            thread_id, type_, block = place
+            if thread_id != event.thread_id and event.TYPE != "session.ended":
+                continue
+            if here is not None and (place == here or here[1] != type_ or here[1] in _MANY):
+                # Blocks that are open beside each other.
+                continue
+            _, rest = self._halves.pop(place)
+            whole = type_.replace("delta", "completed") == event.TYPE
+            if not (whole and getattr(event, "block_id", None) == block):
+                # The whole text has what it ends with.
+                self._write(rest)
+        if isinstance(event, Delta) and here is not None and here in self._halves:
+            del self._halves[here]
+            return with_text(event, REPLACEMENT + event.text)
+        return event
+
+    def _write(self, delta: Delta) -> None:
+        """Take a delta that is made of what codecs said."""
+        if not isinstance(delta, ev.ToolInputDelta) and self.state.extend(delta):
+            self._out.append(delta)
+            return
+        try:
+            _RULES[delta.TYPE](self, delta)
+        except LawBroken as broken:
+            self._keep(delta, broken)
+
+    def _mended(self, event: Mended) -> None:
+        self._count(Rule.HALF_CHARACTER)
 
     def _in_turn(self, event: ev.Event) -> Any:
         """Make the event one of the open turn, or return None when it is late.
@@ -699,6 +761,30 @@ class Normalizer:
         return event.model_copy(update={"command_id": None})
 
 
+_Place = tuple[str, str, str]
+"""The thread, type and block of deltas that go on with each other."""
+
+_MANY = frozenset({ev.ToolInputDelta.TYPE})
+"""Types of deltas that have several blocks open at once."""
+
+_BESIDE = frozenset(
+    {
+        *("raw.mended", "native", "notice", "error.reported", "usage.reported", "tool.progressed"),
+        *("input.accepted", "input.settled", "session.updated", "memory.updated"),
+    }
+)
+"""Types of events that may stand between the deltas of one block."""
+
+
+def _place_of(delta: Delta) -> _Place:
+    block = delta.call_id if isinstance(delta, ev.ToolInputDelta) else delta.block_id
+    return delta.thread_id, delta.TYPE, block
+
+
+def _character(high: int, low: int) -> str:
+    return chr(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00))
+
+
 def _is_of(turn_id: str | None, turn: OpenTurn) -> bool:
     """Say whether the backend means the open turn: by its id, before we changed it, or by none."""
     return not turn_id or turn_id == turn.turn_id or turn_id == turn.turn_id.rpartition("~")[0]
@@ -770,6 +856,8 @@ _RULES: dict[str, Callable[[Normalizer, Any], None]] = {
     "reasoning.delta": Normalizer._delta,
     "reasoning.completed": Normalizer._completed,
     "raw.block_ended": Normalizer._block_ended,
+    "raw.cut_delta": Normalizer._cut_delta,
+    "raw.mended": Normalizer._mended,
     "tool.input_delta": Normalizer._work,
     "tool.called": Normalizer._tool_called,
     "tool.progressed": Normalizer._tool_progressed,

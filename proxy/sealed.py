@@ -31,6 +31,7 @@ from adapters.errors import DragomanError, ErrorCode
 from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.raw import CutDelta, Mended
 
 REDACTED = "[redacted]"
 
@@ -143,6 +144,12 @@ class SecretScrubber:
         """Return what a backend said without values that it cut into several deltas."""
         out: list[ev.Event] = []
         for event in raw:
+            if isinstance(event, CutDelta):
+                # Halves of characters are not joined while a value is looked for.
+                event = event.whole()
+            if isinstance(event, Mended):
+                out.append(event)
+                continue
             if not isinstance(event, _Delta):
                 for key in [key for key in self._tails if key[0] == event.thread_id]:
                     tail = self._tails.pop(key)

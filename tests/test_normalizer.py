@@ -9,7 +9,7 @@ import pytest
 
 from adapters import events as ev
 from adapters.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
-from adapters.raw import BlockEnded
+from adapters.raw import BlockEnded, CutDelta, mended
 from adapters.state import BLOCK_TEXT, OPEN_TEXT, RECENT_IDS, REPAIRED, LogState
 
 M = ev.MAIN
@@ -139,7 +139,33 @@ PAUSED_OUT = [
     "turn.paused r1+r2",
 ]
 
+
+def cut(before: int | None, text: str, after: int | None, block: str = "b1") -> CutDelta:
+    one = delta(text, block)
+    return CutDelta(thread_id=M, turn_id="t1", delta=one, before=before, after=after)
+
+
+HIGH, LOW = 0xD83D, 0xDE00
+
 TABLE: list[tuple[Rule, list[ev.Event], list[str]]] = [
+    (Rule.HALF_CHARACTER, [*OPEN, mended(), delta("a")], ["turn.started t1", "text.delta a"]),
+    (
+        Rule.JOINED_CHARACTER,
+        [*OPEN, cut(None, "a", HIGH), cut(LOW, "b", None)],
+        ["turn.started t1", "text.delta a", "text.delta \U0001f600b"],
+    ),
+    (
+        Rule.JOINED_CHARACTER,
+        [
+            *OPEN,
+            cut(None, "", HIGH),
+            mended(),
+            thought("x"),
+            cut(LOW, "", HIGH),
+            cut(LOW, "", None),
+        ],
+        ["turn.started t1", "reasoning.delta", "text.delta \U0001f600", "text.delta \U0001f600"],
+    ),
     (Rule.OPEN_TURN, [delta("a")], ["turn.started t1*", "text.delta a"]),
     (Rule.OPEN_TURN, [delta("a", turn=None)], ["turn.started turn-0*", "text.delta a"]),
     (Rule.OPEN_TURN, [end(None)], ["turn.started turn-0*", "turn.ended turn-0=completed"]),
@@ -553,6 +579,39 @@ def test_all_open_blocks_of_a_session_together_have_room_for_so_much() -> None:
 
 def test_every_rule_is_tested() -> None:
     assert {row[0] for row in TABLE} == set(Rule)
+
+
+@pytest.mark.parametrize(
+    ("after", "out"),
+    [
+        ([delta("b")], ["text.delta ?b"]),
+        ([cut(None, "b", None)], ["text.delta ?b"]),
+        (
+            [delta("b", "b2")],
+            ["text.delta ?", "text.completed a?=complete*", "text.delta b"],
+        ),
+        ([said("a\ufffd")], ["text.delta ?*", "text.completed a?=complete"]),
+        (
+            [BlockEnded(thread_id=M, turn_id="t1", block="text")],
+            ["text.delta ?", "text.completed a?=complete"],
+        ),
+        (
+            [end()],
+            ["text.delta ?", "text.completed a?=complete*", "turn.ended t1=completed"],
+        ),
+        ([start("t2")], None),
+        ([ev.SessionEnded(thread_id=M, outcome="completed")], None),
+    ],
+)
+def test_half_of_a_character_without_the_other_is_replaced(
+    after: list[ev.Event], out: list[str] | None
+) -> None:
+    events, normalizer = normalized([*OPEN, cut(None, "a", HIGH), *after])
+    found = [short(event).replace("\ufffd", "?") for event in events]
+    assert found[2] == "text.delta ?" if out is None else found[2:] == out
+    done = [event.text for event in events if isinstance(event, ev.TextCompleted)]
+    assert not done or done[0] == "a\ufffd"
+    assert normalizer.repairs[Rule.JOINED_CHARACTER] == 0
 
 
 def test_lawful_events_pass_as_they_are() -> None:

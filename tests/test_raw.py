@@ -19,6 +19,13 @@ AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t1"}
 EVENTS: tuple[ev.Event, ...] = (
     raw.BlockEnded(**AT, block="text", finish_reason="stop"),
     raw.BlockEnded(**AT, block="reasoning", status="discarded", synthetic=True),
+    raw.CutDelta(
+        **AT,
+        delta=ev.ToolInputDelta(**AT, call_id="c1", text="x"),
+        before=0xDE00,
+        after=0xD83D,
+        native=ev.NativeRef(dialect="eve"),
+    ),
     ev.ToolCalled(
         **AT,
         call_id="c1",

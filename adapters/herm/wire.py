@@ -64,10 +64,11 @@ def text_of_blocks(content: object) -> str:
     """
     if isinstance(content, str):
         return content
-    return "".join(_texts(content)) if isinstance(content, list) else ""
+    return "".join(texts_of(content)) if isinstance(content, list) else ""
 
 
-def _texts(content: Iterable[Any]) -> Iterable[str]:
+def texts_of(content: Iterable[Any]) -> Iterable[str]:
+    """Return the texts of the blocks of a `content`."""
     for block in content:
         if isinstance(block, str):
             yield block

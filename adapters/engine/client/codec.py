@@ -19,7 +19,7 @@ from adapters.engine.client.reading import Reading, known_of
 from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.jsonvalue import JsonError, mended_json, parse_json
 from adapters.stored import Kept, fill, newest
 
 SLICE = 64
@@ -255,14 +255,20 @@ class EngineClient(ClientCodec):
         if name == "heartbeat":
             return []
         payload: Any
+        mended: list[ev.Event] = []
         try:
             payload = parse_json(frame.data)
         except JsonError:
-            payload = None
+            try:
+                payload = mended_json(frame.data)
+                mended.append(raw.mended())
+            except JsonError:
+                payload = None
         # The hot path: the next piece of the open block.
         last = self._last
         if (
             last is not None
+            and not mended
             and name == self._last_name
             and type(payload) is dict
             and len(payload) == 1
@@ -279,7 +285,7 @@ class EngineClient(ClientCodec):
             # Section 11.3: replay has no task parameter, so other tasks may be between ours.
             return []
         self._reading.torn = False
-        return self._read(known_of(name, payload, frame.data), now)
+        return mended + self._read(known_of(name, payload, frame.data), now)
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
         self._reading.torn = True

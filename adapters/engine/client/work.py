@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters import events as ev
+from adapters import raw
 from adapters.engine import wire
 from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Kind, OpenCall, Seen, State
@@ -49,13 +50,14 @@ def _delta(s: State, seen: Seen, kind: Kind) -> list[ev.Event]:
         block.index += 1
     make = ev.TextDelta if kind == "text" else ev.ReasoningDelta
     out.append(
-        make(
+        raw.delta_of(
+            make,
+            words,
             thread_id=ev.MAIN,
             turn_id=s.turn,
             block_id=f"b{block.number}",
             message_id=f"m{s.messages}",
             index=block.index,
-            text=words,
             native=seen.native,
             extra=rest_of(seen.payload, _TEXT),
         )

@@ -72,12 +72,13 @@ class Blocks:
         place = self._open_block(line, "text" if is_text else "reasoning")
         make = ev.TextDelta if is_text else ev.ReasoningDelta
         out.append(
-            make(
+            raw.delta_of(
+                make,
+                piece,
                 thread_id=line.thread,
                 turn_id=self._turns.current(line, record),
                 block_id=block_id(line, place),
                 message_id=message_id(line, place),
-                text=piece,
                 native=record.native,
                 extra=rest_of(record.data, APPENDED_KEYS),
             )

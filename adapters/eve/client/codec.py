@@ -15,6 +15,7 @@ import orjson
 
 from adapters import commands as cmd
 from adapters import events as ev
+from adapters import raw
 from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
 from adapters.errors import DragomanError
 from adapters.eve import wire
@@ -57,7 +58,7 @@ from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import rest_of
 from adapters.eve.client.work import Work
 from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, name_of, parse_json
+from adapters.jsonvalue import JsonError, mended_json, name_of, parse_json
 from adapters.stored import Kept, fill, newest
 
 _PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
@@ -283,10 +284,15 @@ class EveClient(ClientCodec):
     def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[ev.Event]:
         assert isinstance(frame, bytes)
         thread = call.thread_id
+        mended: list[ev.Event] = []
         try:
             value = parse_json(frame)
-        except JsonError as error:
-            return self.garbage(call, frame, str(error), now)
+        except JsonError:
+            try:
+                value = mended_json(frame)
+            except JsonError as error:
+                return self.garbage(call, frame, str(error), now)
+            mended.append(raw.mended(thread))
         if type(value) is not dict or not isinstance(value.get("type"), str):
             return self._no_event(call, frame, value, now)
         s, places = self._s, self._places
@@ -335,7 +341,7 @@ class EveClient(ClientCodec):
             and line.paused is None
         ):
             piece = data.get("messageDelta")
-            if type(piece) is str:
+            if type(piece) is str and not mended:
                 return [
                     ev.TextDelta(
                         thread_id=thread,
@@ -351,7 +357,7 @@ class EveClient(ClientCodec):
         out = self._reading.read(call, line, frame, data, meta.get("deliveryIds"), native, now)
         if self._dues.heap or self.wake_at is not None or self._alarms.is_waiting():
             self._set_alarm()
-        return out
+        return mended + out if mended else out
 
     def _no_event(self, call: Call, frame: bytes, value: Any, now: int) -> list[ev.Event]:
         if type(value) is dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from adapters import events as ev
+from adapters import raw
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.blocks import Blocks
@@ -156,12 +157,13 @@ class Work:
             return as_native(line, record)
         return [
             *self._turns.in_turn(line, record),
-            ev.ToolInputDelta(
+            raw.delta_of(
+                ev.ToolInputDelta,
+                piece,
                 thread_id=line.thread,
                 turn_id=self._turns.current(line, record),
                 call_id=call_id,
                 name=name if isinstance(name, str) else None,
-                text=piece,
                 native=record.native,
                 extra=rest_of(data, _INPUT_APPENDED_KEYS),
             ),

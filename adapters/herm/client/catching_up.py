@@ -30,7 +30,6 @@ from adapters.herm.client.envelopes import (
 )
 from adapters.herm.client.numbers import Numbers, key_of_repeat
 from adapters.herm.client.records import Place, State
-from adapters.jsonvalue import parse_json
 
 __all__ = ["PAGES", "SLICE", "WAITING", "CatchingUp", "Fill"]
 
@@ -108,7 +107,7 @@ class Fill:
         that they take no more memory than their bytes."""
         _, number, place = map(abs, heapq.heappop(self.new))
         if self.page[0] != number:
-            self.page = number, envelopes_of(parse_json(self.bodies[number]))
+            self.page = number, envelopes_of(raw.value_of(self.bodies[number]))
         return self.page[1][place]
 
     def keep(self, page: list[dict[str, Any]], body: bytes) -> None:

@@ -24,7 +24,14 @@ from adapters.herm.client.records import Place, State
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
 from adapters.herm.client.work import Work
-from adapters.jsonvalue import JsonError, format_json, name_of, parse_json, rest_of
+from adapters.jsonvalue import (
+    JsonError,
+    format_json,
+    mended_json,
+    name_of,
+    parse_json,
+    rest_of,
+)
 from adapters.paths import is_header_value
 
 __all__ = ["TURN_LOST", "Reading"]
@@ -94,10 +101,15 @@ class Reading:
 
     def feed(self, frame: SseFrame, now: int) -> list[ev.Event]:
         """Take a frame of the stream."""
+        mended: list[ev.Event] = []
         try:
             envelope = parse_json(frame.data)
-        except JsonError as error:
-            return self._garbage_frame(frame, str(error))
+        except JsonError:
+            try:
+                envelope = mended_json(frame.data)
+            except JsonError as error:
+                return self._garbage_frame(frame, str(error))
+            mended.append(raw.mended())
         if not isinstance(envelope, dict):
             return self._garbage_frame(frame, "the data is not a JSON object")
         if not isinstance(envelope.get("type"), str):
@@ -114,12 +126,12 @@ class Reading:
             return []
         at.frames += 1
         if catching_up.waits or catching_up.find_hole(envelope, now):
-            return self._wait(envelope, len(frame.data), now)
+            return mended + self._wait(envelope, len(frame.data), now)
         out = self._take(envelope, at.frames, now)
         id_ = name_of(frame.id)
         if id_ is not None and is_header_value(id_):
             at.last_id = id_
-        return out
+        return mended + out if mended else out
 
     def _wait(self, envelope: dict[str, Any], size: int, now: int) -> list[ev.Event]:
         may_fill = self._catching_up.wait(envelope, size)

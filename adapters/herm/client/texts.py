@@ -14,6 +14,7 @@ from adapters.herm import wire
 from adapters.herm.client.envelopes import STATUS, Seen, is_delta, sequence_of
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.records import KEPT_BYTES, Place, State
+from adapters.jsonvalue import REPLACEMENT
 
 __all__ = ["KINDS", "Texts"]
 
@@ -68,7 +69,11 @@ class Texts:
     def take(self, seen: Seen) -> list[ev.Event]:
         """Return what a piece of a text, or a whole one, means in the turn that is open."""
         s, payload, kind = self._s, seen.payload, KINDS[seen.type]
-        text = wire.text_of_blocks(payload.get("content"))
+        content = payload.get("content")
+        text = wire.text_of_blocks(content)
+        if REPLACEMENT in text:
+            content = content if isinstance(content, list) else [content]
+            text = raw.halved(wire.texts_of(content))
         delta = payload.get("delta") is True
         if delta and s.withheld:
             text = s.withheld.get(kind, "") + text
@@ -77,10 +82,10 @@ class Texts:
                 return []
             # Too much to wait for the whole text.
             s.withheld.pop(kind, None)
-        fields = {**self._block(kind), "text": text, "native": seen.native}
+        fields = {**self._block(kind), "native": seen.native}
         if delta:
             make_delta = ev.TextDelta if kind == "text" else ev.ReasoningDelta
-            return [make_delta(**fields, extra=seen.extra(_TEXT_KEYS))]
+            return [raw.delta_of(make_delta, text, **fields, extra=seen.extra(_TEXT_KEYS))]
         self._at.texts.pop(kind, None)
         s.withheld.pop(kind, None)
         # `status` is how a Dragoman says that a text was cut or taken back.
@@ -90,7 +95,7 @@ class Texts:
             status = "partial" if told == "partial" else "discarded"
         make = ev.TextCompleted if kind == "text" else ev.ReasoningCompleted
         known = _TEXT_KEYS | ({"status"} if status != "complete" else set())
-        return [make(**fields, status=status, extra=seen.extra(known))]
+        return [make(**fields, text=text, status=status, extra=seen.extra(known))]
 
     def close(self, status: ev.BlockStatus, native: ev.NativeRef | None) -> list[ev.Event]:
         """Close open runs of deltas: a tool or an idle ends them (section 4.4), and then no whole
