@@ -32,7 +32,9 @@ from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.jsonvalue import JsonError, parse_json
 from adapters.leg import stamp
+from adapters.likeness import HEAD_BYTES, likeness
 from adapters.normalizer import Normalizer
+from adapters.raw import Mended, value_of
 from adapters.recorded_inputs import BadInput, Inputs
 from adapters.registry import DIALECTS
 from adapters.state import LawBroken, LogState
@@ -86,12 +88,14 @@ begin in 1973.
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
     """How to translate. `session_id` is the public id that the session gets, `inputs` what its user
-    said, `form` the eve form that is written.
+    said, `form` the eve form that is written. With `strict` a frame that makes no sense is an
+    error; else it is reported in the log and skipped, as in a live session.
     """
 
     session_id: str | None = None
     inputs: Sequence[cmd.AnyCommand] = ()
     form: str = "all"
+    strict: bool = False
 
 
 class Source(Protocol):
@@ -99,6 +103,18 @@ class Source(Protocol):
 
     frames: int
     """How many frames were read."""
+
+    @property
+    def skipped(self) -> int:
+        """How many of them made no sense."""
+
+    @property
+    def first_skipped(self) -> BadInput | None:
+        """What is wrong with the first of these, and where."""
+
+    @property
+    def looks(self) -> str | None:
+        """What the input looks like, where nothing in it was an event of the dialect."""
 
     @property
     def repairs(self) -> dict[str, int]:
@@ -172,8 +188,9 @@ def make_sink(dialect: str, options: Options) -> Callable[[ev.Entry], bytes]:
 class _Lines:
     """Cuts bytes into lines without their ends, each with its number; a line has a limit."""
 
-    def __init__(self, framing: str) -> None:
+    def __init__(self, framing: str, *, strict: bool) -> None:
         self._end = _LINE_END[framing]
+        self._strict = strict
         self._pieces: list[bytes] = []
         self._size = 0
         # The input so far ends in CR: a LF that comes next belongs to it.
@@ -210,18 +227,20 @@ class _Lines:
         return joined
 
     def _keep(self, data: bytes) -> None:
-        self._pieces.append(data)
-        self._size += len(data)
-        self._after_cr = data.endswith(b"\r")
-        if self._size > DEFAULT_MAX_LINE_BYTES:
+        if self._strict and self._size + len(data) > DEFAULT_MAX_LINE_BYTES:
             reason = f"the line is longer than {DEFAULT_MAX_LINE_BYTES} bytes"
             raise BadInput(reason, line=self.number + 1, byte=DEFAULT_MAX_LINE_BYTES)
+        # Of a line that is too long as much is kept as shows that.
+        kept = data[: max(0, DEFAULT_MAX_LINE_BYTES + 1 - self._size)]
+        self._pieces.append(kept)
+        self._size += len(kept)
+        self._after_cr = data.endswith(b"\r")
 
 
 class _Unit(NamedTuple):
     """A frame, its payload, and where the payload stands: (line, byte in it) of each data line."""
 
-    frame: SseFrame | bytes
+    frame: SseFrame | bytes | FrameTooLarge
     data: bytes
     spans: tuple[tuple[int, int], ...]
 
@@ -237,7 +256,7 @@ class _SseUnits:
     """Lines of an event stream to frames."""
 
     def __init__(self) -> None:
-        self._parser = SseParser()
+        self._parser = SseParser(max_frame_bytes=DEFAULT_MAX_LINE_BYTES)
         self._spans: list[tuple[int, int]] = []
         # The first line that a reader of event streams passes by, until there was an event.
         self._strange: int | None = None
@@ -261,14 +280,13 @@ class _SseUnits:
         if self._strange is not None and not self._any:
             raise BadInput("no line of an event stream", line=self._strange)
 
-    def _cut(self, data: bytes, number: int) -> Iterator[_Unit]:
-        for frame in self._parser.feed(data):
+    def _cut(self, line: bytes, number: int) -> Iterator[_Unit]:
+        for frame in self._parser.feed(line):
             self._any = True
             spans, self._spans = tuple(self._spans) or ((number, 0),), []
-            if isinstance(frame, FrameTooLarge):
-                raise BadInput(str(frame), line=spans[0][0])
-            yield _Unit(frame, frame.data, spans)
-        if data == b"\n":
+            data = b"" if isinstance(frame, FrameTooLarge) else frame.data
+            yield _Unit(frame, data, spans)
+        if line == b"\n":
             self._spans = []
 
 
@@ -278,7 +296,9 @@ class _NdjsonUnits:
     def feed(self, line: bytes, number: int) -> Iterator[_Unit]:
         """Return the line as a frame, unless it is blank."""
         line = line.removesuffix(b"\r")
-        if line and not line.isspace():
+        if len(line) > DEFAULT_MAX_LINE_BYTES:
+            yield _Unit(FrameTooLarge(line, limit=DEFAULT_MAX_LINE_BYTES), b"", ((number, 0),))
+        elif line and not line.isspace():
             yield _Unit(line, line, ((number, 0),))
 
     def close(self, number: int) -> Iterator[_Unit]:
@@ -294,13 +314,21 @@ class _CanonicalSource:
 
     def __init__(self, options: Options) -> None:
         self.frames = 0
+        # A log that Dragoman wrote has no such frames.
+        self.skipped = 0
+        self.first_skipped: BadInput | None = None
         self.repairs: dict[str, int] = {}
         # A log has its inputs in it.
         self.inputs_left = len(options.inputs)
         self._session_id = options.session_id
-        self._lines = _Lines("ndjson")
+        self._lines = _Lines("ndjson", strict=True)
         self._units = _NdjsonUnits()
         self._state = LogState()
+
+    @property
+    def looks(self) -> str | None:
+        """See `Source`."""
+        return None if self.frames else likeness(b"")
 
     def feed(self, data: bytes) -> Iterator[ev.Entry]:
         """See `Source`."""
@@ -316,6 +344,8 @@ class _CanonicalSource:
                 yield self._entry(unit)
 
     def _entry(self, unit: _Unit) -> ev.Entry:
+        if isinstance(unit.frame, FrameTooLarge):
+            raise unit.bad(str(unit.frame))
         try:
             entry = ev.Entry.decode(unit.data)
             self._state.apply_entry(entry)
@@ -343,10 +373,31 @@ class _RecordedSource:
         self._options = options
         # How a body is framed does not depend on the session, whose name is in the body.
         framing = make({"task_id": DEFAULT_SESSION}).framing
-        self._lines = _Lines(framing)
+        self._lines = _Lines(framing, strict=options.strict)
         self._units: _SseUnits | _NdjsonUnits = _SseUnits() if framing == "sse" else _NdjsonUnits()
         self._kept: list[_Unit] | None = []
         self._reading: _Reading | None = None
+        self._head = b""
+
+    @property
+    def skipped(self) -> int:
+        """Return how many frames made no sense."""
+        return 0 if self._reading is None else self._reading.skipped
+
+    @property
+    def looks(self) -> str | None:
+        """Return what the body looks like, where it is none of the dialect."""
+        looks = likeness(self._head)
+        if self._reading is not None and self._reading.known:
+            # A log of ours has types that an eve has too.
+            return looks if f"`{CANONICAL}`" in looks else None
+        # Some events are known and have no meaning of ours.
+        return None if f"`{self._dialect}`" in looks else looks
+
+    @property
+    def first_skipped(self) -> BadInput | None:
+        """Return what is wrong with the first of these."""
+        return None if self._reading is None else self._reading.first_skipped
 
     @property
     def repairs(self) -> dict[str, int]:
@@ -360,6 +411,7 @@ class _RecordedSource:
 
     def feed(self, data: bytes) -> Iterator[ev.Entry]:
         """See `Source`."""
+        self._head += data[: HEAD_BYTES - len(self._head)]
         return self._guarded(self._feed(data))
 
     def close(self) -> Iterator[ev.Entry]:
@@ -393,7 +445,7 @@ class _RecordedSource:
         yield from self._reading.end(CloseReason.ENDED)
 
     def _take(self, unit: _Unit) -> Iterator[ev.Entry]:
-        value = _payload(unit)
+        value = _payload(unit, strict=self._options.strict)
         self.frames += 1
         if self._reading is None:
             assert self._kept is not None
@@ -416,15 +468,22 @@ class _RecordedSource:
 
     def _begin(self, named: str | None) -> _Reading:
         session_id = self._options.session_id or named or DEFAULT_SESSION
-        return _Reading(self._dialect, self._make, session_id, named, self._options.inputs)
+        return _Reading(self._dialect, self._make, session_id, named, self._options)
 
 
-def _payload(unit: _Unit) -> Any:
-    """Return the payload of a frame.
+def _payload(unit: _Unit, *, strict: bool) -> Any:
+    """Return the payload of a frame, None where it has none.
 
     Raises:
-        BadInput: it is no JSON.
+        BadInput: it is no JSON, and that is an error.
     """
+    if not strict:
+        try:
+            return value_of(unit.data)
+        except JsonError:
+            return None
+    if isinstance(unit.frame, FrameTooLarge):
+        raise unit.bad(str(unit.frame))
     heartbeat = isinstance(unit.frame, SseFrame) and unit.frame.event == "heartbeat"
     if unit.data.strip() in _NO_JSON:
         return None
@@ -456,12 +515,17 @@ class _Reading:
         make: Callable[[dict[str, Any]], Any],
         session_id: str,
         named: str | None,
-        inputs: Sequence[cmd.AnyCommand],
+        options: Options,
     ) -> None:
+        self.skipped = 0
+        self.first_skipped: BadInput | None = None
+        # Whether anything in it was an event of the dialect.
+        self.known = False
+        self._strict = options.strict
         self._session_id = session_id
         self._codec = make({"task_id": named or session_id, "single_stream": True})
         self._call = _CALLS.get(dialect, _STREAM)
-        self._inputs = Inputs(inputs, session_id=session_id, face=dialect)
+        self._inputs = Inputs(options.inputs, session_id=session_id, face=dialect)
         self._normalizer = Normalizer(LogState())
         self._now = 0
         self._opened = False
@@ -480,11 +544,18 @@ class _Reading:
         """Return the entries of one frame."""
         raw: list[ev.Event] = [] if self._opened else self._open()
         self._now += 1
-        raw += self._codec.feed(self._call, unit.frame, self._now)
+        if isinstance(unit.frame, FrameTooLarge):
+            offending, reason = unit.frame.offending, str(unit.frame)
+            raw += self._codec.garbage(self._call, offending, reason, self._now)
+        else:
+            raw += self._codec.feed(self._call, unit.frame, self._now)
         for number, event in enumerate(raw):
             if isinstance(event, ev.ErrorReported) and _is_fault(event):
-                yield from self._entries(raw[:number])
-                raise unit.bad(event.message)
+                if self._strict:
+                    yield from self._entries(raw[:number])
+                    raise unit.bad(event.message)
+                self.skipped += 1
+                self.first_skipped = self.first_skipped or unit.bad(event.message)
         yield from self._entries(raw)
 
     def end(self, reason: CloseReason) -> Iterator[ev.Entry]:
@@ -495,7 +566,9 @@ class _Reading:
         while self._codec.wake_at is not None and self._now < last:
             self._now = min(max(self._now + 1, self._codec.wake_at), last)
             raw += self._codec.tick(self._now)
-        yield from self._entries([event for event in raw if not _is_fault(event)])
+        if self._strict:
+            raw = [event for event in raw if not _is_fault(event)]
+        yield from self._entries(raw)
         if not self._normalizer.state.seq:
             yield from self._stamp([self._started()])
 
@@ -514,6 +587,7 @@ class _Reading:
             raw = [_asked(event) for event in raw if not self._is_of_the_call(event)]
         if not raw:
             return
+        self.known = self.known or any(map(_is_known, raw))
         events = self._inputs.weave(raw)
         if not self._normalizer.state.seq:
             events.insert(0, self._started())
@@ -539,6 +613,11 @@ def _is_fault(event: ev.Event) -> bool:
         and event.synthetic
         and event.code == ErrorCode.BACKEND_PROTOCOL
     )
+
+
+def _is_known(event: ev.Event) -> bool:
+    """Say whether an event shows that its dialect is that of the body."""
+    return not isinstance(event, ev.Native | Mended) and not _is_fault(event)
 
 
 def _asked(event: ev.Event) -> ev.Event:

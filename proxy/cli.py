@@ -965,6 +965,7 @@ def _sealed_value() -> str:
     metavar="FILE",
     help="Write here, as JSON, how faithfully every field crossed.",
 )
+@click.option("--strict", is_flag=True, help="Stop with an error at a frame that makes no sense.")
 def translate(
     file: str,
     source: str,
@@ -973,15 +974,19 @@ def translate(
     session_id: str | None,
     eve_form: str,
     report: Path | None,
+    strict: bool,
 ) -> None:
     """Print a recorded response body as the same session in another dialect.
 
     FILE is the body (SSE or NDJSON), or `-` for stdin. `canonical` is Dragoman's own log as NDJSON.
-    The same input always gives the same output.
+    The same input always gives the same output. Frames that make no sense are reported in the log,
+    as in a live session, and counted on stderr.
     """
     try:
         inputs = [] if requests is None else _read_requests(requests)
-        options = translation.Options(session_id=session_id, inputs=inputs, form=eve_form)
+        options = translation.Options(
+            session_id=session_id, inputs=inputs, form=eve_form, strict=strict
+        )
         reader = translation.make_source(source, options)
         sink = translation.make_sink(target, options)
         with contextlib.ExitStack() as stack:
@@ -994,9 +999,10 @@ def translate(
             if told is not None and noted is not None:
                 rest = {
                     "frames": reader.frames,
+                    "skipped": reader.skipped,
                     "repairs": reader.repairs,
                     "inputs_left": reader.inputs_left,
-                    "complete": fault is None,
+                    "complete": fault is None and reader.looks is None,
                 }
                 noted.write(told.close(rest))
     except NotSupported as error:
@@ -1006,8 +1012,19 @@ def translate(
         sys.exit(1)
     except OSError as error:
         _fail(f"{_clean(str(error.filename or file))}: {error.strerror or error}", status=2)
+    if reader.first_skipped is not None:
+        first, count = reader.first_skipped, reader.skipped
+        frames = "1 frame was" if count == 1 else f"{count} frames were"
+        where = f"line {first.line}: byte {first.byte}: {first.reason}"
+        click.echo(_clean(f"{_named(file)}: {frames} skipped, the first at {where}"), err=True)
     if fault is not None:
+        if reader.looks is not None and not strict:
+            reason = f"{fault.reason}: {reader.looks}"
+            fault = BadInput(reason, line=fault.line, byte=fault.byte)
         _bad_input(file, fault)
+    if reader.looks is not None:
+        click.echo(_clean(f"{_named(file)}: no event of `{source}`: {reader.looks}"), err=True)
+        sys.exit(1)
 
 
 def _reader_left() -> None:
@@ -1023,9 +1040,12 @@ def _read_requests(path: Path) -> list[AnyCommand]:
 
 
 def _bad_input(file: str, error: BadInput) -> NoReturn:
-    name = "<stdin>" if file == "-" else file
-    click.echo(_clean(f"{name}:{error.line}: byte {error.byte}: {error.reason}"), err=True)
+    click.echo(_clean(f"{_named(file)}:{error.line}: byte {error.byte}: {error.reason}"), err=True)
     sys.exit(1)
+
+
+def _named(file: str) -> str:
+    return "<stdin>" if file == "-" else file
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.fidelity import CANONICAL, ORDER
 from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
-from adapters.framing.sse import DEFAULT_MAX_FRAME_BYTES
 from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.state import LogState
 from adapters.translate import Options, Source, make_sink, make_source, time_of
@@ -211,9 +210,9 @@ def test_heartbeats_need_no_json() -> None:
 
 def test_a_frame_of_too_many_lines_is_refused_where_it_begins() -> None:
     line = b"data: " + b"x" * (1 << 20) + b"\n"
-    source = make_source("engine", Options())
+    source = make_source("engine", Options(strict=True))
     chunks = itertools.chain(
-        [STARTED], itertools.repeat(line, 2 + DEFAULT_MAX_FRAME_BYTES // len(line))
+        [STARTED], itertools.repeat(line, 2 + DEFAULT_MAX_LINE_BYTES // len(line))
     )
     with pytest.raises(BadInput, match="longer than the limit") as caught:
         list(itertools.chain.from_iterable(map(source.feed, chunks)))
@@ -266,7 +265,7 @@ def test_bad_input_names_its_place_after_what_was_valid(
     dialect: str, data: bytes, line: int, byte: int | None, reason: str, valid: int
 ) -> None:
     for size in (1 << 20, 1):
-        source = make_source(dialect, Options())
+        source = make_source(dialect, Options(strict=True))
         found: list[ev.Entry] = []
         chunks = itertools.chain.from_iterable(map(source.feed, pieces(data, size)))
         with pytest.raises(BadInput) as caught:
@@ -278,7 +277,7 @@ def test_bad_input_names_its_place_after_what_was_valid(
 
 
 def test_a_frame_that_never_ends_is_refused_before_it_fills_memory() -> None:
-    source = make_source("engine", Options())
+    source = make_source("engine", Options(strict=True))
     chunk = b"data: " + b"x" * (1 << 20)
     chunks = itertools.repeat(chunk, 2 + DEFAULT_MAX_LINE_BYTES // len(chunk))
     with pytest.raises(BadInput, match="longer than"):
@@ -288,7 +287,7 @@ def test_a_frame_that_never_ends_is_refused_before_it_fills_memory() -> None:
 def test_bad_input_is_told_on_stderr_and_what_was_valid_is_printed(tmp_path: Path) -> None:
     body = tmp_path / "cut.sse"
     body.write_bytes(STARTED + WORDS + b"data: nonsense\n\n")
-    result = run("--from", "engine", "--to", CANONICAL, str(body))
+    result = run("--strict", "--from", "engine", "--to", CANONICAL, str(body))
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{body}:7: byte 6: ")
     assert result.stderr.count("\n") == 1
@@ -304,7 +303,7 @@ def test_stdin_is_read_where_no_file_is_named_or_a_dash() -> None:
     for arguments in ((), ("-",)):
         result = run("--from", "engine", "--to", "eve", *arguments, stdin=body)
         assert result.stdout_bytes == from_file.stdout_bytes
-    wrong = run("--from", "engine", "--to", "eve", stdin=b"data: {\n\n")
+    wrong = run("--strict", "--from", "engine", "--to", "eve", stdin=b"data: {\n\n")
     assert (wrong.exit_code, wrong.stderr[:17]) == (1, "<stdin>:1: byte 7")
 
 
@@ -553,10 +552,12 @@ def test_the_report_has_every_event_and_adds_up(dialect: str, body: Path, tmp_pa
     for target in TARGETS:
         path = tmp_path / f"{target}.json"
         result = run("--from", dialect, "--to", target, "--report", str(path), str(body))
-        assert result.exit_code == 0
+        # A body of heartbeats has no event.
+        empty = not body.read_bytes().strip()
+        assert result.exit_code == empty
         report = json.loads(path.read_bytes())
         assert (report["version"], report["from"], report["to"]) == (1, dialect, target)
-        assert report["complete"] is True
+        assert report["complete"] is not empty
         assert report["session_id"] == entries[0].session_id
         assert [(row["seq"], row["type"]) for row in report["events"]] == [
             (entry.seq, entry.event.TYPE) for entry in entries
@@ -574,7 +575,7 @@ def test_the_report_has_every_event_and_adds_up(dialect: str, body: Path, tmp_pa
 def test_the_report_of_a_bad_body_says_that_it_is_not_complete(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     result = run(
-        *("--from", "engine", "--to", "eve", "--report", str(path)),
+        *("--strict", "--from", "engine", "--to", "eve", "--report", str(path)),
         stdin=STARTED + WORDS + b"data: {\n\n",
     )
     assert result.exit_code == 1
@@ -633,3 +634,67 @@ def test_a_reader_that_leaves_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(proxy.cli, "_reader_left", lambda: closed.append(1))
     result = run("--from", "engine", "--to", "eve", stdin=b"")
     assert (result.exit_code, closed, result.stderr) == (1, [1], "")
+
+
+# Frames that make no sense.
+
+
+def test_a_heartbeat_that_is_no_json_and_an_end_mark_are_skipped_and_counted(
+    tmp_path: Path,
+) -> None:
+    case, report = str(FIXTURES / "cases" / "engine-ping-done.sse"), tmp_path / "report.json"
+    result = run("--from", "engine", "--to", CANONICAL, "--report", str(report), case)
+    assert result.exit_code == 0
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [entry["outcome"] for entry in printed if entry["type"] == "turn.ended"] == ["completed"]
+    assert sum(entry["type"] == "error.reported" for entry in printed) == 2
+    assert result.stderr.startswith(f"{case}: 2 frames were skipped, the first at line 15: byte 5")
+    told = json.loads(report.read_bytes())
+    assert (told["frames"], told["skipped"], told["complete"]) == (7, 2, True)
+    strict = run("--strict", "--from", "engine", "--to", CANONICAL, case)
+    assert strict.exit_code == 1
+    assert strict.stderr.startswith(f"{case}:15: byte 5: ")
+
+
+def test_a_frame_that_is_too_large_is_skipped() -> None:
+    large = b'event: text_delta\ndata: {"text":"' + b"x" * DEFAULT_MAX_LINE_BYTES + b'"}\n\n'
+    source = make_source("engine", Options())
+    chunks = [STARTED, *pieces(large, 1 << 20), WORDS, COMPLETED]
+    assert types(read(source, chunks)).count("text.delta") == 1
+    assert (source.frames, source.skipped) == (4, 1)
+    assert source.first_skipped is not None
+    assert "longer than the limit" in source.first_skipped.reason
+    line = b'{"type":"message.appended","data":{"messageDelta":"' + large + b"\n"
+    source = make_source("eve", Options())
+    chunks = [*pieces(line.replace(b"\n", b"") + b"\n", 1 << 20), b'{"type":"turn.started"}\n']
+    assert types(read(source, chunks))[-1] == "turn.started"
+    assert source.skipped == 1
+
+
+EVE_LINE = b'{"type":"turn.started","data":{}}\n'
+HERM_FRAME = b'event: agent.message\ndata: {"type":"agent.message"}\n\n'
+
+LIKE = [
+    ("eve", b"", "the input is empty"),
+    ("engine", b"\n \n", "the input is empty"),
+    (CANONICAL, b"", "the input is empty"),
+    ("eve", STARTED + WORDS, "an event stream of `engine`"),
+    ("eve", HERM_FRAME, "an event stream of `herm`"),
+    ("eve", ENTRY, "a log of Dragoman (`canonical`)"),
+    ("engine", EVE_LINE, "NDJSON of `eve`"),
+    ("herm", STARTED + WORDS, "an event stream of `engine`"),
+    ("herm", b'data: {"choices":[]}\n\ndata: [DONE]\n\n', "chat completions"),
+    ("herm", b"event: x\ndata: {}\n\n", "a dialect that is not known here"),
+    ("eve", b'{"type":"agent.message","payload":{}}\n', "envelopes of `herm`"),
+    ("eve", b'{"type":"x"}\n[1]\n', "JSON of no dialect"),
+    ("engine", b"<html></html>", "HTML"),
+    ("eve", b"HTTP/1.1 200 OK\r\n\r\n{}", "an HTTP answer with its head"),
+    ("eve", b"hello\n", "no dialect that is known here"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "data", "looks"), LIKE)
+def test_a_file_of_another_kind_is_named(dialect: str, data: bytes, looks: str) -> None:
+    result = run("--from", dialect, "--to", CANONICAL, stdin=data)
+    assert result.exit_code == 1
+    assert looks in result.stderr.splitlines()[-1]
