@@ -8,7 +8,8 @@ that the frames before it and after it in the same chunk are delivered too.
 
 from __future__ import annotations
 
-from adapters.errors import OFFENDING_LIMIT
+SALVAGED_BYTES = 64 * 1024
+"""Bytes of the begin of a frame that are kept: what it says of ids and ends is read."""
 
 _LINE_ENDS = (
     (b"\xe2\x80\xa8", b"\\u2028"),
@@ -34,7 +35,7 @@ class FramingError(ValueError):
 
     def __init__(self, message: str, *, offending: bytes, limit: int) -> None:
         super().__init__(message)
-        self.offending = offending[:OFFENDING_LIMIT]
+        self.offending = offending[:SALVAGED_BYTES]
         self.limit = limit
 
 

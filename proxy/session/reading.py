@@ -344,7 +344,7 @@ class Reading:
             if not out:
                 continue
             raw += out
-            if is_unread(why := out[0]):
+            if is_unread(why := out[-1]):
                 asks = watch.skipped(now) or asks
                 if watch.unread == UNREAD_MOST:
                     broken = f"{UNREAD_MOST} frames in a row could not be read: {why.message}"
@@ -396,7 +396,7 @@ def _too_full(frame: SseFrame | bytes) -> FrameTooFull | None:
     data = frame.data if isinstance(frame, SseFrame) else frame
     if len(data) <= LIGHT or is_light(data):
         return None
-    return FrameTooFull(data, "too many values")
+    return FrameTooFull(_source(frame), "too many values")
 
 
 def _source(frame: SseFrame | bytes) -> bytes:

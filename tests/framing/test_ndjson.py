@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.errors import OFFENDING_LIMIT
-from adapters.framing import FrameTooLarge
+from adapters.framing import SALVAGED_BYTES, FrameTooLarge
 from adapters.framing.ndjson import NdjsonParser, format_line
 
 BODIES: dict[str, tuple[bytes, list[bytes], list[bytes]]] = {
@@ -49,7 +48,7 @@ def read_simply(body: bytes, limit: int) -> list[object]:
     found: list[object] = []
     for line in re.split(b"\r?\n", re.sub(b"\r\\Z", b"", body)):
         if len(line) > limit:
-            found.append(("too large", line[:limit][:OFFENDING_LIMIT], limit))
+            found.append(("too large", line[:limit][:SALVAGED_BYTES], limit))
         elif line.strip():
             found.append(line)
     return found
@@ -97,7 +96,7 @@ def test_a_line_that_never_ends_is_reported_once_and_not_kept() -> None:
         lines += parser.feed(b"x" * 100)
         assert len(pickle.dumps(parser)) < 2000
     lines += parser.feed(b"\n2\n")
-    assert comparable(lines) == [b"1", ("too large", b"x" * OFFENDING_LIMIT, 1000), b"2"]
+    assert comparable(lines) == [b"1", ("too large", b"x" * 1000, 1000), b"2"]
 
 
 def test_close_while_a_line_is_skipped_reports_nothing_again() -> None:

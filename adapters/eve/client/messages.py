@@ -108,7 +108,7 @@ class Messages:
     def too_long(self, line: Line, offending: bytes, now: int) -> list[ev.Event]:
         """Hear how a record begins that is too long to be read: that of a message says the words
         twice. One of ours whose words begin in the same way has its receipt."""
-        said = offending.partition(b'"message":')[2]
+        said = offending[:OFFENDING_LIMIT].partition(b'"message":')[2]
         for item in self._s.ledger.open.values():
             text = item.flat
             if len(text) < LONG_MESSAGE or len(said) < SAME:

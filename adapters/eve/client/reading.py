@@ -23,9 +23,27 @@ from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
 from adapters.eve.client.work import Work
 from adapters.jsonvalue import count_of, name_of
+from adapters.salvage import salvage
 
 _COUNTS = ("sequence", "stepIndex")
 """Members of a record's data that we count by."""
+
+_NAMED_BY = {
+    "requests": "input.requested",
+    "actions": "actions.requested",
+    "result": "action.result",
+}
+
+_SALVAGED = frozenset(
+    {
+        *("turn.started", "turn.completed", "turn.cancelled", "turn.failed", "turn.waiting"),
+        *("session.waiting", "session.completed", "session.failed", "step.failed"),
+        *("input.requested", "input.resolved", "approval.settled"),
+        *("authorization.required", "authorization.completed"),
+        *("actions.requested", "action.result", "subagent.completed", "task.settled"),
+    }
+)
+"""Types of records whose ids and ends count, though the rest of them cannot be read."""
 
 
 class Reading:
@@ -144,6 +162,35 @@ class Reading:
         out: list[ev.Event] = [
             raw.garbled(wire.DIALECT, reason, offending, thread_id=call.thread_id, turn_id=turn_id)
         ]
-        if line is not None and line.thread == ev.MAIN:
+        if line is None:
+            return out
+        if line.thread == ev.MAIN:
             out += self._messages.too_long(line, offending, now)
-        return out
+        return out + self._salvaged(line, offending, reason, now)
+
+    def _salvaged(self, line: Line, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+        """Return what a line means that cannot be read to its end."""
+        found = salvage(offending)
+        data, meta = (found.get(name) for name in ("data", "meta"))
+        data = data if isinstance(data, dict) else {}
+        type_ = found.get("type") or _named_by(data)
+        if type_ not in _SALVAGED:
+            return []
+        for name in _COUNTS:
+            if count_of(data.get(name)) is None:
+                data.pop(name, None)
+        if type_ == "action.result" and isinstance(data.get("result"), dict):
+            data["result"].setdefault("output", reason)
+        meta = meta if isinstance(meta, dict) else {}
+        native = ev.NativeRef(
+            dialect=wire.DIALECT, id=name_of(meta.get("id")), type=type_, at=name_of(meta.get("at"))
+        )
+        record = Record(type_, data, {}, native, now)
+        out = self._overtaken(line, type_)
+        out += self._handlers[type_](line, record)
+        return self._holding.hold(line, out, now)
+
+
+def _named_by(data: dict[str, Any]) -> str | None:
+    """Return the type of a record by what it has: a T writes it behind the data."""
+    return next((type_ for name, type_ in _NAMED_BY.items() if name in data), None)

@@ -412,4 +412,5 @@ class HermClient(ClientCodec):
         return any(name in data for name in SEALED_NAMES)
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
-        return [raw.garbled(wire.DIALECT, reason, offending, turn_id=self._s.turn)]
+        self._kept.touched = True
+        return self._reading.garbage(offending, reason)

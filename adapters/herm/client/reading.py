@@ -33,8 +33,22 @@ from adapters.jsonvalue import (
     rest_of,
 )
 from adapters.paths import is_header_value
+from adapters.salvage import block_of, salvage
 
 __all__ = ["TURN_LOST", "Reading"]
+
+_TOOLS = frozenset(
+    {
+        *("agent.tool_use", "agent.mcp_tool_use"),
+        *("agent.tool_result", "agent.mcp_tool_result"),
+    }
+)
+
+_SALVAGED = _TOOLS | {
+    *("agent.custom_tool_use", "agent.clarify_request", "agent.sudo_request"),
+    *("agent.secret_request", wire.STATUS_IDLE),
+}
+"""Types of envelopes whose ids and ends count, though the rest of them cannot be read."""
 
 TURN_LOST = "turn_end_missing"
 """The error code of a turn that the backend has no more, while it keeps the session."""
@@ -229,7 +243,32 @@ class Reading:
         """Report a frame that is no envelope; the stream goes on."""
         self._at.frames += 1
         name = frame.event or "message"
-        return [self._garbled(frame.data, f"event `{name}`: {reason}")]
+        out = [self._garbled(frame.data, f"event `{name}`: {reason}")]
+        return out + self._salvaged(frame.event, frame.data, reason)
+
+    def garbage(self, offending: bytes, reason: str) -> list[ev.Event]:
+        """Return the report of bytes that are no frame, and what they mean all the same."""
+        name, data = block_of(offending)
+        return [self._garbled(offending, reason), *self._salvaged(name, data, reason)]
+
+    def _salvaged(self, name: str, data: bytes, reason: str) -> list[ev.Event]:
+        """Return what an envelope means that cannot be read to its end: the list has it whole, but
+        nothing asks for that behind what the agent waits at."""
+        envelope = salvage(data)
+        payload = envelope.get("payload")
+        type_ = envelope.get("type") or name
+        if type_ not in _SALVAGED or not isinstance(payload, dict):
+            return []
+        asks = type_ not in _TOOLS or payload.get("requires_action") is True
+        if not asks and sequence_of(envelope) is not None:
+            # The next number shows that it is missing.
+            return []
+        envelope["type"] = type_
+        if type_.endswith("tool_result"):
+            payload.setdefault("content", reason)
+        if self._numbers.is_old(envelope) or self._catching_up.waits:
+            return []
+        return self._take(envelope, self._at.frames)
 
     def _misnumbered(self, envelope: dict[str, Any]) -> list[ev.Event]:
         """Report a number that is none of a sequence; the envelope is good without it."""
