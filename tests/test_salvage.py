@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from adapters import events as ev
+from adapters.base import Call, Request
+from adapters.framing import TORN
+from adapters.registry import DIALECTS
 from adapters.salvage import block_of, salvage
 from adapters.translate import Options, make_source
 from tests.support.slipped import conversation, slipped
@@ -166,3 +169,12 @@ async def test_a_turn_ends_over_http_with_a_frame_that_is_too_large(
     at = [event["type"] for event in events]
     after = at[at.index("error.reported") :]
     assert "text.delta" not in after[: after.index("turn.ended")]
+
+
+@pytest.mark.parametrize("dialect", LIVE)
+def test_what_a_body_ends_in_comes_again_and_is_not_used(dialect: str) -> None:
+    codec = DIALECTS[dialect].client
+    assert codec is not None
+    call = Call("stream", Request("GET", "/"), stream=True)
+    (told,) = codec({"task_id": "t"}).garbage(call, LIVE[dialect][:200], TORN, 1)
+    assert isinstance(told, ev.ErrorReported)

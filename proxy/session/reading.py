@@ -12,7 +12,7 @@ from adapters import events as ev
 from adapters.base import Call, ClientCodec, CloseReason, Response
 from adapters.body import Body
 from adapters.errors import DragomanError, ErrorCode
-from adapters.framing import FrameTooFull, FrameTooLarge
+from adapters.framing import TORN, FrameTooFull, FrameTooLarge
 from adapters.framing.sse import SseFrame
 from adapters.limits import LIGHT, is_light
 from proxy.clock import Clock
@@ -303,9 +303,8 @@ class Reading:
             await stream.read(take)
         if stream.tail:
             now, held = self._record.time(), self._record.held
-            reason = "the body ended in the middle of a frame"
             tail = held.data(stream.tail) if held.active else stream.tail
-            self._record.hear(self._codec.garbage(call, tail, reason, now))
+            self._record.hear(self._codec.garbage(call, tail, TORN, now))
 
     async def _take_slowly(self, call: Call, frames: Frames) -> None:
         """Take many frames, or some while the disk is behind: others have their turn between."""

@@ -18,6 +18,7 @@ from adapters.engine.client import asking, early, ending, frames, posts, replies
 from adapters.engine.client.reading import Reading, known_of
 from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of
 from adapters.errors import DragomanError, NotSupported
+from adapters.framing import TORN
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, mended_json, parse_json
 from adapters.salvage import block_of, salvage
@@ -384,7 +385,8 @@ class EngineClient(ClientCodec):
             reason = f"event `{frame.name or 'message'}`: the payload is no JSON object"
         garbled = raw.garbled(wire.DIALECT, reason, frame.data, turn_id=self._s.turn)
         out = frames.hold(self._s, [garbled], frame.name, now)
-        out += self._salvaged(frame, now)
+        if reason != TORN:
+            out += self._salvaged(frame, now)
         self._set_alarm()
         return out
 

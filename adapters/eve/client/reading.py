@@ -22,6 +22,7 @@ from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
 from adapters.eve.client.work import Work
+from adapters.framing import TORN
 from adapters.jsonvalue import count_of, name_of
 from adapters.salvage import salvage
 
@@ -170,10 +171,10 @@ class Reading:
 
     def _salvaged(self, line: Line, offending: bytes, reason: str, now: int) -> list[ev.Event]:
         """Return what a line means that cannot be read to its end."""
-        found = salvage(offending)
+        found = salvage(offending) if reason != TORN else {}
         data, meta = (found.get(name) for name in ("data", "meta"))
         data = data if isinstance(data, dict) else {}
-        type_ = found.get("type") or _named_by(data)
+        type_ = name_of(found.get("type")) or _named_by(data)
         if type_ not in _SALVAGED:
             return []
         for name in _COUNTS:

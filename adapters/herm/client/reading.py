@@ -12,6 +12,7 @@ from adapters import events as ev
 from adapters import raw
 from adapters.base import Call
 from adapters.driving.doubts import LOOKS, Evidence
+from adapters.framing import TORN
 from adapters.framing.sse import SseFrame
 from adapters.herm import wire
 from adapters.herm.client import posts
@@ -249,14 +250,15 @@ class Reading:
     def garbage(self, offending: bytes, reason: str) -> list[ev.Event]:
         """Return the report of bytes that are no frame, and what they mean all the same."""
         name, data = block_of(offending)
-        return [self._garbled(offending, reason), *self._salvaged(name, data, reason)]
+        out = [self._garbled(offending, reason)]
+        return out if reason == TORN else out + self._salvaged(name, data, reason)
 
     def _salvaged(self, name: str, data: bytes, reason: str) -> list[ev.Event]:
         """Return what an envelope means that cannot be read to its end: the list has it whole, but
         nothing asks for that behind what the agent waits at."""
         envelope = salvage(data)
         payload = envelope.get("payload")
-        type_ = envelope.get("type") or name
+        type_ = name_of(envelope.get("type")) or name
         if type_ not in _SALVAGED or not isinstance(payload, dict):
             return []
         asks = type_ not in _TOOLS or payload.get("requires_action") is True
