@@ -19,4 +19,4 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 0, *g
 def test_a_server_opens_as_many_files_as_it_may_and_looks_for_garbage_less_often() -> None:
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["256", "256", "True", "20000", "20", "20"]
+    assert done.stdout.split() == ["256", "256", "True", "100000", "20", "20"]

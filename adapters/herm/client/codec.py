@@ -413,4 +413,6 @@ class HermClient(ClientCodec):
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        return self._reading.garbage(offending, reason)
+        out = self._reading.garbage(offending, reason, now)
+        self._set_alarm()
+        return out

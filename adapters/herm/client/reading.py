@@ -123,16 +123,16 @@ class Reading:
             try:
                 envelope = mended_json(frame.data)
             except JsonError as error:
-                return self._garbage_frame(frame, str(error))
+                return self._garbage_frame(frame, str(error), now)
             mended.append(raw.mended())
         if not isinstance(envelope, dict):
-            return self._garbage_frame(frame, "the data is not a JSON object")
+            return self._garbage_frame(frame, "the data is not a JSON object", now)
         if not isinstance(envelope.get("type"), str):
             payload = envelope.get("payload")
             type_ = payload.get("type") if isinstance(payload, dict) else None
             envelope["type"] = type_ if isinstance(type_, str) else frame.event
         if not envelope["type"]:
-            return self._garbage_frame(frame, "the envelope has no type")
+            return self._garbage_frame(frame, "the envelope has no type", now)
         if "id" not in envelope and frame.id:
             envelope["id"] = frame.id
         at, catching_up = self._at, self._catching_up
@@ -240,20 +240,20 @@ class Reading:
 
     # What is no envelope.
 
-    def _garbage_frame(self, frame: SseFrame, reason: str) -> list[ev.Event]:
+    def _garbage_frame(self, frame: SseFrame, reason: str, now: int) -> list[ev.Event]:
         """Report a frame that is no envelope; the stream goes on."""
         self._at.frames += 1
         name = frame.event or "message"
         out = [self._garbled(frame.data, f"event `{name}`: {reason}")]
-        return out + self._salvaged(frame.event, frame.data, reason)
+        return out + self._salvaged(frame.event, frame.data, reason, now)
 
-    def garbage(self, offending: bytes, reason: str) -> list[ev.Event]:
+    def garbage(self, offending: bytes, reason: str, now: int) -> list[ev.Event]:
         """Return the report of bytes that are no frame, and what they mean all the same."""
         name, data = block_of(offending)
         out = [self._garbled(offending, reason)]
-        return out if reason == TORN else out + self._salvaged(name, data, reason)
+        return out if reason == TORN else out + self._salvaged(name, data, reason, now)
 
-    def _salvaged(self, name: str, data: bytes, reason: str) -> list[ev.Event]:
+    def _salvaged(self, name: str, data: bytes, reason: str, now: int) -> list[ev.Event]:
         """Return what an envelope means that cannot be read to its end: the list has it whole, but
         nothing asks for that behind what the agent waits at."""
         envelope = salvage(data)
@@ -270,7 +270,7 @@ class Reading:
             payload.setdefault("content", reason)
         if self._numbers.is_old(envelope) or self._catching_up.waits:
             return []
-        return self._take(envelope, self._at.frames)
+        return self._take(envelope, self._at.frames, now)
 
     def _misnumbered(self, envelope: dict[str, Any]) -> list[ev.Event]:
         """Report a number that is none of a sequence; the envelope is good without it."""
