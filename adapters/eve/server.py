@@ -463,6 +463,10 @@ class EveEncoder(Encoder):
             s.folded, s.first_step = None, -s.steps
             for command_id in s.taken:
                 self._deliver(command_id)
+        elif s.taken and event.cause == "background":
+            # What somebody else has said is not the answer to what was said here.
+            s.deliveries = []
+            self._deliveries_changed()
         elif s.taken:
             # The deliveries that own the turn stand on its first records already, as real servers
             # write them.
@@ -1297,6 +1301,9 @@ class EveEncoder(Encoder):
         """Write what only an eve says, with our coordinates."""
         frame = event.frame
         if event.dialect != wire.DIALECT or not isinstance(frame, dict):
+            return
+        if event.extra is not None and wire.LATE in event.extra:
+            # With the coordinates of now it would be of another turn.
             return
         if not (self._s.started or self._s.intro):
             # Nothing comes before the first turn.

@@ -69,6 +69,9 @@ False where none came, because the session ended."""
 SETTLED = "settled"
 """The key in the `extra` of a resolution for what `approval.settled` said besides."""
 
+LATE = "late"
+"""The key in the `extra` of a record that has come for a turn which was over."""
+
 INFO_PATH = "/eve/v1/info"
 SESSION_PATH = "/eve/v1/session"
 """Section 3."""

@@ -43,7 +43,6 @@ REPAIRS: dict[str, dict[str, int]] = {
     "eve-0.30.8/server/session-limit": {"close-step": 2},
     "eve-0.80.1/server/session-limit": {"close-step": 2},
     # The call that needed a sign-in is asked again under another id; a cancelled one never returns.
-    "eve-0.30.8/server/sign-in": {"abandoned-call": 1},
     "eve-0.80.1/server/sign-in": {"abandoned-call": 1},
     "eve-0.80.1/server/sign-in-declined": {"abandoned-call": 1},
     "eve-0.80.1/server/cancel-held-approval": {"abandoned-call": 1},

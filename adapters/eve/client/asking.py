@@ -12,7 +12,7 @@ from adapters.eve.client.dues import Dues
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.members import Members
 from adapters.eve.client.records import Line, OpenRequest, Record, Settlement, State
-from adapters.eve.client.reports import as_native
+from adapters.eve.client.reports import as_late, as_native
 from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
@@ -84,12 +84,13 @@ class Asking:
     def _request(self, line: Line, record: Record, request: dict[str, Any]) -> list[ev.Event]:
         s = self._s
         request_id = request["requestId"]
+        line.doubted.pop(request_id, None)
         known_request = s.asks.open.get(request_id)
         if known_request is not None or request_id in s.resolved:
             # A child's request is on its own stream and on its parent's, in any order.
             if known_request is not None:
                 if known_request.thread_id == line.thread:
-                    known_request.turn = line.native
+                    known_request.turn, known_request.step = line.native, line.steps
                 else:
                     known_request.shown_turn = line.native
             return []
@@ -100,6 +101,8 @@ class Asking:
         native_kind = request.get("kind")
         kind = _REQUEST_KINDS.get(str(native_kind), "question")
         asking = self._asking(line, record, action, kind)
+        if asking.done or (asking is line and self._turns.is_late(line, record.data)):
+            return as_late(line, record)
         call_id = name_of(action.get("callId")) if kind != "limit" else None
         known = call_id in asking.calls
         self._holding.decide(asking, call_id, "ask" if kind == "approval" else "allow")
@@ -114,7 +117,7 @@ class Asking:
                 turn_id = f"{asking.thread}:turn_{number}"
                 asking.native = None
                 out.append(self._turns.begin(asking, turn_id, None, synthetic=True))
-        elif line.turn is None and not self._turns.is_over(line, record):
+        elif line.turn is None:
             out += self._turns.in_turn(line, record)
         details = details_of(kind, action)
         options = options_of(request.get("options"))
@@ -132,6 +135,7 @@ class Asking:
             options=options or (),
             freeform=freeform,
             turn=asking.native,
+            step=asking.steps,
             shown_turn=line.native if asking is not line else None,
         )
         self._asks.open_request(request_id, opened)

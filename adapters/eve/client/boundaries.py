@@ -11,6 +11,7 @@ from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.records import Ending, Line, Record, State
+from adapters.eve.client.reports import as_late
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.turns import Turns
@@ -76,6 +77,7 @@ class Boundaries:
                 # The same turn, said again (a retried step) or announced before by us.
                 line.native = native_id
                 line.sequence = sequence_of(record, line.sequence)
+                line.owners = list(record.deliveries) or line.owners
                 return []
             if not resumes:
                 # The normalizer writes the end that this one does not have.
@@ -85,7 +87,7 @@ class Boundaries:
             else:
                 line.native, line.sequence = native_id, sequence_of(record, line.sequence)
                 line.closed, line.paused, line.empty, line.heard = False, None, True, None
-                line.said = {}
+                line.said, line.owners = {}, list(record.deliveries)
                 # A child that resumes says its own turn again, and counts on.
                 same = line.step_turn == native_id
                 line.step_base = line.step_base if same else line.step_top + 1
@@ -105,14 +107,39 @@ class Boundaries:
                 out += self._s.ledger.settle(item.command_id, "taken")
         turn_id = self._turns.turn_id(line, record)
         line.native, line.sequence = native_id, sequence_of(record, line.sequence)
-        out.append(self._turns.begin(line, turn_id, record.native, extra=extra))
+        out.append(self._turns.begin(line, turn_id, record.native, record.deliveries, extra=extra))
         return out
 
     def turn_completed(self, line: Line, record: Record) -> list[ev.Event]:
+        if record.data.get("held") is True:
+            return self._held(line, record)
         return self._end(line, record, Ending("completed"), C_KEYS)
 
+    def _held(self, line: Line, record: Record) -> list[ev.Event]:
+        """Hear that a turn has ended for now: it goes on with what it waits for."""
+        asked = self._asks.asked(line)
+        line.held.decide_all("unknown" if asked else "allow")
+        out = self._turns.in_turn(line, record) if line.turn is None else []
+        line.paused, line.step_open, line.named = "input" if asked else "held", False, asked
+        # A boundary that follows says no more than this.
+        line.owed = True
+        out.append(
+            ev.TurnPaused(
+                thread_id=line.thread,
+                turn_id=line.turn,
+                on="input" if asked else "tasks",
+                native=record.native,
+                extra=rest_of(record.data, C_KEYS),
+            )
+        )
+        return out
+
     def turn_cancelled(self, line: Line, record: Record) -> list[ev.Event]:
-        if line.turn is None and line.thread == ev.MAIN and self._turns.is_over(line, record):
+        if self._turns.is_late(line, record.data):
+            name = text_of(record.data.get("turnId"))
+            known = line.ended.get(name or next(reversed(line.ended), ""))
+            if line.turn is not None or line.thread != ev.MAIN or known == "interrupted":
+                return as_late(line, record)
             return self._taken_back(line, record)
         out = self._resolving.infer_answered(line, record.native)
         if line.thread == ev.MAIN:
@@ -122,6 +149,9 @@ class Boundaries:
     def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
         """Hear that the backend cancels a turn that has ended: the next boundary is of no turn."""
         line.taken_back = True
+        name = text_of(record.data.get("turnId")) or next(reversed(line.ended), None)
+        if name in line.ended:
+            line.ended[name] = "interrupted"
         self._stopping.turn_taken_back()
         return [
             ev.ErrorReported(
@@ -144,10 +174,8 @@ class Boundaries:
     ) -> list[ev.Event]:
         """Hold the end of a turn: the boundary after it tells the usage."""
         line.held.decide_all("unknown")
-        out: list[ev.Event] = []
+        out = self._resolving.discard(line, record.native)
         if line.turn is None:
-            if self._turns.is_over(line, record):
-                return []
             out += self._turns.in_turn(line, record)
             line.empty = True
         if line.thread == ev.MAIN:
@@ -164,12 +192,9 @@ class Boundaries:
     def turn_waiting(self, line: Line, record: Record) -> list[ev.Event]:
         on = "tasks" if record.data.get("on") == "tasks" else "input"
         line.held.decide_all("allow" if on == "tasks" else "unknown")
+        out = self._resolving.discard(line, record.native)
         if line.turn is None:
-            if self._turns.is_over(line, record):
-                return []
-            out = self._turns.in_turn(line, record)
-        else:
-            out = []
+            out += self._turns.in_turn(line, record)
         asked = self._asks.asked(line)
         if on == line.paused == "input" and asked and set(asked) < set(line.named):
             # Said again after one of several answers; that it still waits is in the log already.

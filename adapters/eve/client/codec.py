@@ -96,10 +96,21 @@ class EveClient(ClientCodec):
         self._inputs = inputs = Inputs(s, live, asks)
         self._stopping = stopping = Stopping(s, live, posts, asks)
         first = First(s, live, server, places, posts, inputs)
-        resolving = Resolving(s, server, asks, inputs, stopping)
-        turns = Turns(s, places, holding)
+        resolving = Resolving(s, server, asks, holding, inputs, stopping)
+        self._turns = turns = Turns(s, places, holding)
         ends = Ends(
-            s, live, server, places, dues, members, asks, holding, inputs, stopping, resolving
+            s,
+            live,
+            server,
+            places,
+            dues,
+            members,
+            asks,
+            holding,
+            inputs,
+            stopping,
+            resolving,
+            turns,
         )
         self._commands = Commands(s, server, posts, asks, retries, inputs, stopping, first)
         blocks = Blocks(places, turns)
@@ -107,6 +118,7 @@ class EveClient(ClientCodec):
             s,
             holding,
             resolving,
+            turns,
             ends,
             blocks,
             Messages(s, places, asks, holding, inputs, turns),
@@ -339,6 +351,8 @@ class EveClient(ClientCodec):
             and line.ending is None
             and line.settled is None
             and line.paused is None
+            and not line.empty
+            and (data.get("turnId") == line.native or not self._turns.is_late(line, data))
         ):
             piece = data.get("messageDelta")
             if type(piece) is str and not mended:

@@ -16,6 +16,7 @@ from adapters.eve.client.records import Control, Ending, Line, Live, Outcome, St
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.turns import Turns
 
 OVER_MOST = 64
 """Children that are over and remembered, since they may go on: the newest. One that goes on after
@@ -48,6 +49,7 @@ class Ends:
         "_s",
         "_server",
         "_stopping",
+        "_turns",
     )
 
     def __init__(
@@ -63,6 +65,7 @@ class Ends:
         inputs: Inputs,
         stopping: Stopping,
         resolving: Resolving,
+        turns: Turns,
     ) -> None:
         self._s = state
         self._live = live
@@ -75,6 +78,7 @@ class Ends:
         self._inputs = inputs
         self._stopping = stopping
         self._resolving = resolving
+        self._turns = turns
 
     def lost(self, error: ev.ErrorInfo, code: str = SESSION_LOST) -> list[ev.Event]:
         """End what runs as failed: the session does not show any more."""
@@ -99,6 +103,9 @@ class Ends:
                 out += self.flush(line)
             if line.thread != ev.MAIN:
                 self._members.close_stream(line)
+        if s.lines[ev.MAIN].sequence < 0:
+            # The stream begins anew, and so do the numbers of its turns.
+            s.lines[ev.MAIN].over, s.lines[ev.MAIN].ended = -1, {}
         s.control, s.reset_at = 0, None
         for request in s.asks.open.values():
             request.given = None
@@ -194,7 +201,7 @@ class Ends:
                 extra=ending.extra,
             )
         )
-        return out + self.turn_over(line)
+        return out + self.turn_over(line, outcome)
 
     def _put_aside(self, line: Line, outcome: str, *, rests: bool) -> str:
         """Return what T was told in an eve turn that is over and will say again in the next: it is
@@ -209,10 +216,10 @@ class Ends:
             return line.heard if steps > 1 else ""
         return line.heard if steps == 0 or (rests and steps == 1) else ""
 
-    def turn_over(self, line: Line) -> list[ev.Event]:
+    def turn_over(self, line: Line, outcome: str = "failed") -> list[ev.Event]:
         """Hear that a turn is over, and close what it has open."""
         s = self._s
-        line.last, line.turn = line.turn, None
+        self._turns.over(line, outcome)
         line.closed, line.paused, line.step_open = False, None, False
         place = self._places.of(line.thread)
         place.text = place.reasoning = False

@@ -11,6 +11,7 @@ from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.places import Places
 from adapters.eve.client.records import SAID_MOST, Line, Message, Record, State
+from adapters.eve.client.reports import as_late, as_native
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import C_KEYS, digest_of, rest_of
 from adapters.jsonvalue import format_json, text_of
@@ -53,6 +54,10 @@ class Messages:
 
     def message_received(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
+        if data.get("kind") == "task.result":
+            # What a task has brought is no word of the user.
+            return as_native(line, record)
+        late = self._turns.is_late(line, data)
         text = data.get("message")
         whole = text = text if isinstance(text, str) else ""
         native_turn = text_of(data.get("turnId"))
@@ -62,11 +67,15 @@ class Messages:
                 line.heard, line.heard_at = text, line.steps
                 return []
             text = text.removeprefix(f"{line.aside}\n\n")
-        item = self._matching(line, record, text)
         said = digest_of(native_turn, text)
+        if late and said in line.said and not new:
+            return []
+        item = self._matching(line, record, text, by_words=not late or line.turn is None)
         if item is None and said in line.said and not new:
             # A retried step repeats it under the same coordinates (section 8.1).
             return []
+        if late and item is None:
+            return as_late(line, record)
         line.deliveries = list(record.deliveries) or line.deliveries
         line.said[said] = None
         if len(line.said) > SAID_MOST:
@@ -126,7 +135,7 @@ class Messages:
         short = line.thread == ev.MAIN or len(text) <= CHILD_HEARD
         return text if short and self._s.generation in (None, "T") else ""
 
-    def _matching(self, line: Line, record: Record, text: str) -> Message | None:
+    def _matching(self, line: Line, record: Record, text: str, *, by_words: bool) -> Message | None:
         """Return the message of ours that a record reports: by its delivery, else by its words."""
         if line.thread != ev.MAIN:
             return None
@@ -135,7 +144,15 @@ class Messages:
             mine = item.delivery is not None and item.delivery in record.deliveries
             if mine and (item.delivery not in line.deliveries or item.flat == text):
                 return item
-        loose = [p for p in pending if p.delivery is None or not record.deliveries]
+        if not by_words:
+            return None
+        # A record without names is of whose the turn is.
+        loose = [
+            item
+            for item in pending
+            if item.delivery is None
+            or (not record.deliveries and (not line.owners or item.delivery in line.owners))
+        ]
         for item in loose:
             if item.flat == text or item.creates:
                 return item

@@ -17,14 +17,36 @@ from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.messages import Messages
 from adapters.eve.client.records import Ending, Line, Record, State
-from adapters.eve.client.reports import as_native
+from adapters.eve.client.reports import as_late, as_native
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
+from adapters.eve.client.turns import Turns
 from adapters.eve.client.work import Work
 from adapters.framing import TORN
 from adapters.jsonvalue import count_of, name_of
 from adapters.salvage import salvage
+
+_ENDS = frozenset({"turn.completed", "turn.failed", "turn.waiting"})
+
+_PIECES = frozenset(
+    {
+        "step.started",
+        "step.completed",
+        "step.failed",
+        "reasoning.appended",
+        "reasoning.completed",
+        "message.appended",
+        "message.completed",
+        "result.completed",
+        "action.input.appended",
+        "actions.requested",
+    }
+)
+"""Work that no eve turn shows after its end; at a pause that ended one, results may still come."""
+
+_WORK = _PIECES | _ENDS | {"turn.started", "action.partial", "action.result"}
+"""What is nothing to a turn that is over, nor to the one after it."""
 
 _COUNTS = ("sequence", "stepIndex")
 """Members of a record's data that we count by."""
@@ -50,13 +72,14 @@ _SALVAGED = frozenset(
 class Reading:
     """Takes a record, and hands it on."""
 
-    __slots__ = ("_ends", "_handlers", "_holding", "_messages", "_resolving", "_s")
+    __slots__ = ("_ends", "_handlers", "_holding", "_messages", "_resolving", "_s", "_turns")
 
     def __init__(
         self,
         state: State,
         holding: Holding,
         resolving: Resolving,
+        turns: Turns,
         ends: Ends,
         blocks: Blocks,
         messages: Messages,
@@ -70,6 +93,7 @@ class Reading:
         self._s = state
         self._holding = holding
         self._resolving = resolving
+        self._turns = turns
         self._ends = ends
         self._messages = messages
         self._handlers: dict[str, Callable[[Line, Record], list[ev.Event]]] = {
@@ -127,10 +151,20 @@ class Reading:
         out = self._miscounted(call, frame, data, now)
         ids = list(filter(name_of, deliveries)) if isinstance(deliveries, list) else []
         record = Record(type_, data, dict.fromkeys(ids), native, now)
-        out += self._overtaken(line, type_)
-        handler = self._handlers.get(type_)
-        out += as_native(line, record) if handler is None else handler(line, record)
+        late = self._is_late(line, record)
+        if not late:
+            # What is late for an older turn says nothing of the end that waits.
+            out += self._overtaken(line, type_)
+            late = self._is_late(line, record)
+        handler = as_late if late else self._handlers.get(type_, as_native)
+        out += handler(line, record)
         return self._holding.hold(line, out, now)
+
+    def _is_late(self, line: Line, record: Record) -> bool:
+        """Say whether a record is work of a turn that is over."""
+        if record.type in _WORK and self._turns.is_late(line, record.data):
+            return True
+        return record.type in _PIECES and self._turns.rests(line, record.data)
 
     def _miscounted(
         self, call: Call, frame: bytes, data: dict[str, Any], now: int

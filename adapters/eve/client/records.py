@@ -17,6 +17,9 @@ RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
 step that is tried again may name, and requests that are over, which another stream may show."""
 
+ENDED_MOST = 16
+"""Turns that are over whose names are remembered: of older ones only the numbers tell."""
+
 SAID_MOST = 64
 """Messages of a turn that are remembered to know those of a step that is tried again."""
 
@@ -35,11 +38,13 @@ class Place:
 
 @dataclasses.dataclass(slots=True)
 class OpenCall:
-    """A call of a turn, asked for in the step of that number (`Line.steps`)."""
+    """A call of a turn, asked for in the step of that number (`Line.steps`); `doubted` where that
+    step is tried again and has not asked for it again yet."""
 
     kind: ev.CallKind
     step: int
     returned: bool = False
+    doubted: bool = False
 
 
 TurnOutcome = Literal["completed", "failed", "interrupted", "over_budget"]
@@ -109,6 +114,10 @@ class Line:
     native: str | None = None
     sequence: int = -1
     last: str | None = None
+    # The eve turns that are over for good: the highest number, and the newest names with how each
+    # has ended.
+    over: int = -1
+    ended: dict[str, str] = dataclasses.field(default_factory=dict)
     # It has ended, and was cancelled afterwards: the boundary of that is still to come.
     taken_back: bool = False
     # It was written before the boundary that follows it had come.
@@ -138,8 +147,13 @@ class Line:
     # Those calls of a turn that have not returned, and some that have; digests of the messages of
     # the eve turn.
     calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    # A step is tried again: `retried`, and the requests that it has not asked again yet.
+    retried: bool = False
+    doubted: dict[str, None] = dataclasses.field(default_factory=dict)
     said: dict[str, None] = dataclasses.field(default_factory=dict)
     deliveries: list[str] = dataclasses.field(default_factory=list)
+    # The deliveries that the start of the turn has named.
+    owners: list[str] = dataclasses.field(default_factory=list)
     agent: Agent | None = None
     ending: Ending | Control | None = None
     ending_at: int = 0
@@ -181,14 +195,15 @@ class Answered(Given):
 @dataclasses.dataclass(slots=True)
 class OpenRequest(Ask):
     """Something that is asked: on its own thread, and where `shown_on` names another one on that
-    too; `turn` and `shown_turn` are the eve turns it was asked in there. `name` is what a sign-in
-    is known by, as the wire has it."""
+    too; `turn` and `shown_turn` are the eve turns it was asked in there, `step` is the step of its
+    own thread (`Line.steps`). `name` is what a sign-in is known by, as the wire has it."""
 
     shown_on: str | None = None
     options: tuple[ev.Option, ...] = ()
     freeform: bool = False
     turn: str | None = None
     shown_turn: str | None = None
+    step: int = 0
     name: Any = None
     webhook: str | None = None
     given: Answered | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapters import events as ev
+from adapters.eve import wire
 from adapters.eve.client.records import Line, Record
 from adapters.eve.client.values import clean
 
@@ -19,3 +20,9 @@ def as_native(line: Line, record: Record) -> list[ev.Event]:
             native=record.native,
         )
     ]
+
+
+def as_late(line: Line, record: Record) -> list[ev.Event]:
+    """Return a record of a turn that is over as it came: it is of no turn that is open."""
+    (told,) = as_native(line, record)
+    return [told.model_copy(update={"turn_id": None, "extra": {wire.LATE: True}})]

@@ -7,6 +7,7 @@ from typing import Any
 from adapters import events as ev
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
+from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.records import Answered, Line, Settlement, State
 from adapters.eve.client.server import Server
@@ -17,20 +18,33 @@ from adapters.jsonvalue import text_of
 _PASSED_OVER = frozenset({"withdrawn", "cancelled", "expired"})
 """Outcomes that say nothing of an answer: the request was over without it."""
 
+DISCARDED = "discarded"
+"""The error code of a call that a step has made at a try that does not count."""
+
 SETTLED_KEYS = CS_KEYS | {"requestId", "outcome", "responderPrincipalId"}
+
+
+_DISCARDED = "eve: the step was tried again, and has not made this call again."
 
 
 class Resolving:
     """Requests that are over."""
 
-    __slots__ = ("_asks", "_inputs", "_s", "_server", "_stopping")
+    __slots__ = ("_asks", "_holding", "_inputs", "_s", "_server", "_stopping")
 
     def __init__(
-        self, state: State, server: Server, asks: Asks, inputs: Inputs, stopping: Stopping
+        self,
+        state: State,
+        server: Server,
+        asks: Asks,
+        holding: Holding,
+        inputs: Inputs,
+        stopping: Stopping,
     ) -> None:
         self._s = state
         self._server = server
         self._asks = asks
+        self._holding = holding
         self._inputs = inputs
         self._stopping = stopping
 
@@ -51,7 +65,8 @@ class Resolving:
         request = s.asks.open.get(request_id)
         if request is None:
             return []
-        if s.generation == "T" and request.kind == "approval" and request.thread_id == ev.MAIN:
+        approval = request.kind == "approval" and outcome != "withdrawn"
+        if s.generation == "T" and approval and request.thread_id == ev.MAIN:
             self._stopping.approved(request_id, self._asks.refusal(request))
         if outcome in _PASSED_OVER:
             self._asks.stray(request)
@@ -81,6 +96,53 @@ class Resolving:
             out.append(
                 ev.TurnPaused(
                     thread_id=shown.thread, turn_id=shown.turn, on="tasks", synthetic=True
+                )
+            )
+        return out
+
+    def doubt(self, line: Line) -> None:
+        """Hear that a step is tried again: what it has asked for and not heard of counts only if
+        it asks for it once more."""
+        line.retried = True
+        for call in line.calls.values():
+            if call.step == line.steps and not call.returned:
+                call.doubted = True
+        asked = self._s.asks.open
+        for request_id in self._asks.asked(line):
+            request = asked[request_id]
+            mine = request.thread_id == line.thread and request.kind != "authorization"
+            if mine and request.step == line.steps:
+                line.doubted[request_id] = None
+        line.doubted.update(line.unrelayed)
+
+    def discard(self, line: Line, native: ev.NativeRef) -> list[ev.Event]:
+        """End what a step has asked for at a try that does not count."""
+        if not line.retried:
+            return []
+        line.retried = False
+        doubted, line.doubted = line.doubted, {}
+        out: list[ev.Event] = []
+        for request_id in doubted:
+            if request_id in line.unrelayed:
+                # Its parent may show it yet.
+                del line.unrelayed[request_id]
+                self._s.resolved[request_id] = None
+            out += self.resolve(request_id, "withdrawn", native, synthetic=True)
+        for call_id, call in list(line.calls.items()):
+            if not call.doubted:
+                continue
+            call.doubted = False
+            self._holding.call_returned(line, call_id)
+            out.append(
+                ev.ToolReturned(
+                    thread_id=line.thread,
+                    turn_id=line.turn,
+                    call_id=call_id,
+                    is_error=True,
+                    status="interrupted",
+                    error=ev.ErrorInfo(code=DISCARDED, message=_DISCARDED),
+                    native=native,
+                    synthetic=True,
                 )
             )
         return out

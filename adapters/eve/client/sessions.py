@@ -105,7 +105,8 @@ class Sessions:
                 s.token = token
             if line.taken_back:
                 line.taken_back = False
-                return out
+                if line.ending is None:
+                    return out
             # A boundary that came after what it belongs to had been told is no answer to a control.
             if line.ending is None and not owed:
                 s.control = max(0, s.control - 1)
@@ -123,7 +124,7 @@ class Sessions:
             out += self._ends.flush(line, usage)
             line.owed = False
             return out
-        if alone and line.thread == ev.MAIN and line.turn is not None and line.paused != "input":
+        if self._forgets_end(line, alone=alone, owed=owed):
             # Section 8.1: a boundary follows the end of its turn. This one has forgotten it.
             line.ending_at = record.now
             return out + self._ends.gone(line, "the session waits, and its turn has no end", usage)
@@ -146,6 +147,14 @@ class Sessions:
         out += self._ends.flush(line)
         line.owed = False
         return out
+
+    @staticmethod
+    def _forgets_end(line: Line, *, alone: bool, owed: bool) -> bool:
+        """Say whether a turn is open that a session at rest does not have: it does not wait for
+        somebody, nor for what it goes on with. A child's may be known from its parent alone."""
+        if not alone or line.turn is None or line.paused in ("input", "held"):
+            return False
+        return line.thread == ev.MAIN or (line.native is not None and not owed)
 
     def session_completed(self, line: Line, record: Record) -> list[ev.Event]:
         reset = self._s.reset_at is not None

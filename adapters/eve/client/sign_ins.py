@@ -11,6 +11,7 @@ from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.records import Line, OpenRequest, Record, State
+from adapters.eve.client.reports import as_late
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
@@ -80,13 +81,15 @@ class SignIns:
         task = data.get("taskId")
         if isinstance(task, str) and task in s.tasks:
             asking = s.lines[s.tasks[task]]
+        if asking.done or (asking is line and self._turns.is_late(line, data)):
+            return as_late(line, record)
         asking.held.decide_all("allow")
         out: list[ev.Event] = []
         if asking.turn is None and asking is not line:
             turn_id = f"{asking.thread}:turn_{max(asking.sequence + 1, 0)}"
             asking.native = None
             out.append(self._turns.begin(asking, turn_id, None, synthetic=True))
-        elif line.turn is None and not self._turns.is_over(line, record):
+        elif line.turn is None:
             out += self._turns.in_turn(line, record)
         told = data.get("authorization")
         told = told if isinstance(told, dict) else {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
 from adapters import events as ev
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.places import Places
-from adapters.eve.client.records import Line, Record, State
+from adapters.eve.client.records import ENDED_MOST, Line, Record, State
 from adapters.eve.client.values import sequence_of
 from adapters.jsonvalue import text_of
 
@@ -32,7 +33,12 @@ class Turns:
         return native if line.thread == ev.MAIN else f"{line.thread}:{native}"
 
     def begin(
-        self, line: Line, turn_id: str, native: ev.NativeRef | None, **fields: Any
+        self,
+        line: Line,
+        turn_id: str,
+        native: ev.NativeRef | None,
+        deliveries: Iterable[str] = (),
+        **fields: Any,
     ) -> ev.Event:
         """Begin a turn."""
         line.turn, line.closed, line.paused, line.empty, line.heard = (
@@ -49,25 +55,38 @@ class Turns:
         place.text = place.reasoning = False
         self._holding.forget_turn(line)
         line.said = {}
-        waiting = line.thread != ev.MAIN or bool(self._s.ledger.open)
+        line.retried, line.doubted, line.owners = False, {}, list(deliveries)
         return ev.TurnStarted(
             thread_id=line.thread,
             turn_id=turn_id,
-            cause="message" if waiting else "unknown",
+            cause=self._cause(line),
             native=native,
             **fields,
         )
 
+    def _cause(self, line: Line) -> Literal["message", "background", "unknown"]:
+        """Return why a turn begins: one that names whose it is, and names none of ours, is not for
+        what we have said."""
+        if line.thread != ev.MAIN:
+            return "message"
+        waiting = self._s.ledger.open.values()
+        if not waiting:
+            return "unknown"
+        ours = [item.delivery for item in waiting]
+        others = line.owners and all(name and name not in line.owners for name in ours)
+        return "background" if others else "message"
+
     def in_turn(self, line: Line, record: Record) -> list[ev.Event]:
         """Open or resume the turn that the work of a record is in, where nothing said so."""
+        if self.is_late(line, record.data):
+            return []
         line.empty = False
         if line.turn is None:
             turn_id = self.turn_id(line, record)
-            if self.is_over(line, record):
-                return []
             line.native = text_of(record.data.get("turnId"))
             line.sequence = sequence_of(record, line.sequence)
-            return [self.begin(line, turn_id, record.native, synthetic=True)]
+            begin = self.begin(line, turn_id, record.native, record.deliveries, synthetic=True)
+            return [begin]
         if line.paused is None:
             return []
         line.paused = None
@@ -84,10 +103,39 @@ class Turns:
             )
         ]
 
-    def is_over(self, line: Line, record: Record) -> bool:
-        """Say whether a record belongs to a turn that has ended."""
-        number = record.data.get("sequence")
-        return line.last is not None and isinstance(number, int) and number <= line.sequence
+    def is_late(self, line: Line, data: dict[str, Any]) -> bool:
+        """Say whether a record belongs to a turn that has ended: by its name, else its number."""
+        if line.done:
+            return True
+        name = text_of(data.get("turnId"))
+        if name is not None:
+            if line.turn is not None and name == line.native:
+                return False
+            if name in line.ended:
+                return True
+        number = data.get("sequence")
+        return type(number) is int and number <= line.over
+
+    def rests(self, line: Line, data: dict[str, Any]) -> bool:
+        """Say whether a record belongs to an eve turn that has ended at a pause of ours."""
+        number = data.get("sequence")
+        return (
+            line.closed
+            and line.thread == ev.MAIN
+            and text_of(data.get("turnId")) in (None, line.native)
+            and type(number) is int
+            and number <= line.sequence
+        )
+
+    def over(self, line: Line, outcome: str) -> None:
+        """Hear that the turn of a thread has ended for good."""
+        line.last, line.turn = line.turn, None
+        line.over = max(line.over, line.sequence)
+        if line.native is not None:
+            line.ended.pop(line.native, None)
+            line.ended[line.native] = outcome
+            while len(line.ended) > ENDED_MOST:
+                del line.ended[next(iter(line.ended))]
 
     def current(self, line: Line, record: Record) -> str | None:
         """Return the canonical turn of a record: the open one, else the one it is late for."""

@@ -15,7 +15,15 @@ from adapters.eve.client.reports import as_native
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.turns import Turns
-from adapters.eve.client.values import CS_KEYS, FAILURE_KEYS, beside_of, error_of, rest_of, usage_of
+from adapters.eve.client.values import (
+    CS_KEYS,
+    FAILURE_KEYS,
+    beside_of,
+    error_of,
+    rest_of,
+    sequence_of,
+    usage_of,
+)
 from adapters.jsonvalue import name_of, text_of
 
 _ACTION_KINDS: dict[str, tuple[ev.CallKind, str]] = {
@@ -77,12 +85,17 @@ class Work:
         )
         native_turn = text_of(data.get("turnId"))
         line.held.decide_all("allow")
-        retried = line.step == index and line.step_turn == native_turn and not line.step_done
+        again = line.step == index and line.step_turn == native_turn
+        # A step that was completed is only tried again where both say which one they are.
+        named = "stepIndex" in data and sequence_of(record, line.sequence) == line.sequence
+        retried = again and (named or not line.step_done)
         out: list[ev.Event] = []
         if retried:
             # What the first try wrote is not part of the conversation.
             out += self._blocks.end_blocks(line, "discarded")
+            self._resolving.doubt(line)
         else:
+            out += self._resolving.discard(line, record.native)
             line.steps += 1
             if line.thread == ev.MAIN:
                 self._stopping.step_begins(again=line.step_turn == native_turn)
@@ -110,6 +123,7 @@ class Work:
         data = record.data
         # A model call that was cut leaves its block open (section 5.1).
         out = self._blocks.end_blocks(line, "partial")
+        out += self._resolving.discard(line, record.native)
         reason = data.get("finishReason")
         out.append(
             ev.StepEnded(
@@ -184,6 +198,7 @@ class Work:
             before = line.calls.get(call_id)
             if before is not None and before.step == line.steps:
                 # A retried step asks for the same call again.
+                before.doubted = False
                 continue
             native_kind = action.get("kind")
             kind, named = _ACTION_KINDS.get(str(native_kind), ("builtin", "toolName"))
@@ -242,7 +257,7 @@ class Work:
         if status not in ("completed", "failed", "rejected"):
             status = "failed" if result.get("isError") is True else "completed"
         out: list[ev.Event] = []
-        if line.turn is None and not self._turns.is_over(line, record):
+        if line.turn is None:
             out += self._turns.in_turn(line, record)
         self._holding.decide(line, call_id, "deny" if status == "rejected" else "allow")
         out += self._resolving.infer_from_result(
