@@ -985,7 +985,8 @@ class EveEncoder(Encoder):
         waited_for = event.call_id in self._s.unreturned
         if waited_for:
             self._s.unreturned.remove(event.call_id)
-        abandoned = event.error is not None and event.error.code == ABANDONED and event.synthetic
+        code = None if event.error is None else event.error.code
+        abandoned = event.synthetic and code in (ABANDONED, wire.DISCARDED)
         if abandoned and not waited_for:
             # Only closes the call; eve never writes a result that did not come (traps, 15).
             return

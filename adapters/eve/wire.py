@@ -69,6 +69,9 @@ False where none came, because the session ended."""
 SETTLED = "settled"
 """The key in the `extra` of a resolution for what `approval.settled` said besides."""
 
+DISCARDED = "discarded"
+"""The error code of a call that a step has made at a try that does not count."""
+
 LATE = "late"
 """The key in the `extra` of a record that has come for a turn which was over."""
 

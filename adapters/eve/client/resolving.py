@@ -18,9 +18,6 @@ from adapters.jsonvalue import text_of
 _PASSED_OVER = frozenset({"withdrawn", "cancelled", "expired"})
 """Outcomes that say nothing of an answer: the request was over without it."""
 
-DISCARDED = "discarded"
-"""The error code of a call that a step has made at a try that does not count."""
-
 SETTLED_KEYS = CS_KEYS | {"requestId", "outcome", "responderPrincipalId"}
 
 
@@ -140,7 +137,7 @@ class Resolving:
                     call_id=call_id,
                     is_error=True,
                     status="interrupted",
-                    error=ev.ErrorInfo(code=DISCARDED, message=_DISCARDED),
+                    error=ev.ErrorInfo(code=wire.DISCARDED, message=_DISCARDED),
                     native=native,
                     synthetic=True,
                 )
