@@ -54,6 +54,8 @@ def _of_json(head: bytes) -> str:
             value: Any = value_of(line)
         except JsonError:
             continue
+        if isinstance(value, dict) and ("facts" in value or "progress" in value):
+            return "NDJSON of an eve whose stream version is 27 or later, which is not read"
         type_ = value.get("type") if isinstance(value, dict) else None
         if not isinstance(type_, str):
             continue

@@ -251,7 +251,7 @@ def test_a_stream_of_another_version_lets_no_message_go_that_still_waits() -> No
 
 def test_a_recorded_stream_of_version_27_is_an_error_that_names_it() -> None:
     body = Path(__file__).with_name("version-27.ndjson").read_bytes()
-    source = make_source("eve", Options())
+    source = make_source("eve", Options(strict=True))
     entries = itertools.chain(source.feed(body), source.close())
     with pytest.raises(BadInput, match=f"stream version 27; {READ}"):
         list(entries)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("impatient")
 each = pytest.mark.parametrize("kind", BACKENDS, ids=str)
 
 UNREADABLE = {
-    "eve": b'{"type":"turn.completed","data":{"text":"\xff\n',
+    "eve": b'{"type":"message.appended","data":{"text":"\xff\n',
     "herm": b'event: agent.message\nid: evt_x\ndata: {"id":"evt_x",\xff\n\n',
     "engine": b'event: text_delta\ndata: {"text":"\xff\n\n',
 }
