@@ -708,6 +708,7 @@ async def withdraw(request: web.Request) -> web.StreamResponse:
     return _json(WithdrawnOut(command_id=command_id))
 
 
+@takes("small")
 async def settle(request: web.Request) -> web.StreamResponse:
     """Bring a session to rest whatever its backend says: the way out of one that is stuck."""
     principal, session = await _session(request, Action.WRITE)

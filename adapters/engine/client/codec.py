@@ -21,7 +21,6 @@ from adapters.errors import DragomanError, NotSupported
 from adapters.framing import TORN
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import JsonError, mended_json, parse_json
-from adapters.salvage import block_of, salvage
 from adapters.stored import Kept, fill, newest
 
 SLICE = 64
@@ -386,33 +385,16 @@ class EngineClient(ClientCodec):
         garbled = raw.garbled(wire.DIALECT, reason, frame.data, turn_id=self._s.turn)
         out = frames.hold(self._s, [garbled], frame.name, now)
         if reason != TORN:
-            out += self._salvaged(frame, now)
+            s, reading, before = self._s, self._reading, self._s.turns
+            seen = frames.salvaged(frame, self._task, self._reached.frames, now)
+            if seen is not None and not frames.is_late(
+                s, seen.name, seen.payload, may_begin=reading.may_begin
+            ):
+                out += frames.meaning(s, seen)
+            if s.turns != before:
+                reading.turn_begun()
         self._set_alarm()
         return out
-
-    def _salvaged(self, frame: Known, now: int) -> list[ev.Event]:
-        """Return what a frame means that cannot be read to its end."""
-        name, data = (frame.name, frame.data) if frame.name else block_of(frame.data)
-        payload = salvage(data)
-        if name not in _SALVAGED or payload.get("task_id") not in (None, self._task):
-            return []
-        if name == "tool_result" and "error" not in payload:
-            payload.setdefault("output", frame.reason or "The result cannot be read.")
-        s, reading = self._s, self._reading
-        if not payload or frames.is_late(s, name, payload, may_begin=reading.may_begin):
-            return []
-        before = s.turns
-        native = native_of(name, payload, self._reached.frames)
-        out = frames.meaning(s, Seen(name, payload, native, now, len(data)))
-        if s.turns != before:
-            reading.turn_begun()
-        return out
-
-
-_SALVAGED = frozenset(
-    {"thread_lifecycle", "error", "hitl_request", "hitl_resolved", "tool_call", "tool_result"}
-)
-"""Events whose ids and ends count, though the rest of them cannot be read."""
 
 
 _DELTAS = frozenset({"text_delta", "thinking_delta"})

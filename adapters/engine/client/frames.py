@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters import events as ev
+from adapters.engine.alignment import Known
 from adapters.engine.client import asking, early, ending, work
-from adapters.engine.client.state import Seen, State
+from adapters.engine.client.state import Seen, State, native_of
+from adapters.salvage import block_of, salvage
 
 _Handler = Callable[[State, Seen], list[ev.Event]]
 
@@ -102,3 +104,21 @@ def late(s: State, seen: Seen) -> list[ev.Event]:
     beside = State(turn=s.last_turn)
     events = _HANDLERS[seen.name](beside, seen) + early.let_go(beside)
     return [event for event in events if not isinstance(event, ev.StepStarted)]
+
+
+_SALVAGED = frozenset(
+    {"thread_lifecycle", "error", "hitl_request", "hitl_resolved", "tool_call", "tool_result"}
+)
+"""Events whose ids and ends count, though the rest of them cannot be read."""
+
+
+def salvaged(frame: Known, task: str, number: int, now: int) -> Seen | None:
+    """Return what can be read of a frame of a task that cannot be read to its end, None where that
+    means nothing. `number` is the frame's."""
+    name, data = (frame.name, frame.data) if frame.name else block_of(frame.data)
+    payload = salvage(data)
+    if not payload or name not in _SALVAGED or payload.get("task_id") not in (None, task):
+        return None
+    if name == "tool_result" and "error" not in payload:
+        payload.setdefault("output", frame.reason or "The result cannot be read.")
+    return Seen(name, payload, native_of(name, payload, number), now, len(data))
