@@ -171,6 +171,51 @@ async def test_a_turn_ends_over_http_with_a_frame_that_is_too_large(
     assert "text.delta" not in after[: after.index("turn.ended")]
 
 
+def over_large(dialect: str, name: str, payload: dict[str, Any]) -> bytes:
+    """The same frame, longer than the limit."""
+    frame = cut(dialect, name, payload)
+    end = {"eve": b'"}}\n'}.get(dialect, b"\n\n")
+    return frame.rstrip(b"\n") + MORE + end
+
+
+WAITS = [
+    ("eve", "input.requested", {**T, "requests": [ASKED]}),
+    ("herm", "agent.clarify_request", {"request_id": "r", "question": "?"}),
+    ("engine", "hitl_request", {"request_id": "r", "kind": "permission"}),
+]
+
+
+@pytest.mark.parametrize(("dialect", "name", "payload"), WAITS)
+async def test_a_request_in_a_frame_that_is_too_large_is_asked_over_http(
+    tmp_path: Path, dialect: str, name: str, payload: dict[str, Any]
+) -> None:
+    frame = over_large(dialect, name, payload)
+    async with slipped(tmp_path, dialect, frame, 3, "max_frame_bytes = 4096") as dragoman:
+        events = await conversation(dragoman)
+    asked = [event["request_id"] for event in events if event["type"] == ASK]
+    assert asked == ["r"]
+    # The backend goes on: nobody is waited for any more.
+    assert [event["type"] for event in events].count("interaction.resolved") == 1
+
+
+RESULTS = [
+    ("eve", "action.result", {**T, "result": CALL}),
+    ("herm", "agent.tool_result", {"tool_use_id": "c1"}),
+    ("engine", "tool_result", {"tool_call_id": "c1"}),
+]
+
+
+@pytest.mark.parametrize(("dialect", "name", "payload"), RESULTS)
+async def test_a_result_in_a_frame_that_is_too_large_is_told_over_http(
+    tmp_path: Path, dialect: str, name: str, payload: dict[str, Any]
+) -> None:
+    frame = over_large(dialect, name, payload)
+    async with slipped(tmp_path, dialect, frame, 3, "max_frame_bytes = 4096") as dragoman:
+        events = await conversation(dragoman)
+    returned = {e["call_id"]: e for e in events if e["type"] == "tool.returned"}
+    assert "longer than the limit" in json.dumps(returned["c1"])
+
+
 @pytest.mark.parametrize("dialect", LIVE)
 def test_what_a_body_ends_in_comes_again_and_is_not_used(dialect: str) -> None:
     codec = DIALECTS[dialect].client
