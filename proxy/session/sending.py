@@ -97,7 +97,8 @@ class Sending:
         state = self._record.state
         turn = state.thread(ev.MAIN).turn
         if turn is not None and turn.paused_on is not None:
-            return state.is_answered(ev.MAIN)
+            # Of a person where something is asked; of a task else.
+            return not state.waiting_on(ev.MAIN) or state.is_answered(ev.MAIN)
         return turn is not None or bool(self._outbox.owed)
 
     def _start(self, one: Input) -> None:
