@@ -32,6 +32,7 @@ PUBLIC_HOSTS = {
     "www.sqlite.org": "the source of the journal's settings",
     "docs.python.org": "the library that we cite",
     "docs.aiohttp.org": "the library that we cite",
+    "www.w3.org": "the name of the format of pictures",
     "hermes-agent.nousresearch.com": "the documentation of a peer, in its own recorded words",
     "api.anthropic.com": "the public service whose dialect is managed-agents",
 }

@@ -1,0 +1,93 @@
+"""What the README says is so: its commands run, its settings are read, its figures are measured."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.settings import BackendSettings, RouteSettings
+from tests.picture import PATH, STEPS
+
+REPOSITORY = Path(__file__).parents[1]
+README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+RELIABILITY = (REPOSITORY / "docs" / "reliability.md").read_text(encoding="utf-8")
+PERFORMANCE = (REPOSITORY / "docs" / "performance.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_its_settings_are_read() -> None:
+    backends, routes = [], []
+    for block in blocks("toml"):
+        table = tomllib.loads(block)
+        backends += [BackendSettings.model_validate(one) for one in table.get("backends", ())]
+        routes += [RouteSettings.model_validate(one) for one in table.get("routes", ())]
+    assert [one.name for one in backends] == ["engine"]
+    assert [one.name for one in routes] == ["agents"]
+
+
+def test_its_recording_is_translated(tmp_path: Path) -> None:
+    (command,) = re.findall(
+        r"^\.venv/bin/dragoman (translate (?:.*\\\n)*.*)$", README, re.MULTILINE
+    )
+    words = shlex.split(command.replace("\\\n", " "))
+    words[words.index("report.json")] = str(tmp_path / "report.json")
+    words[-1] = str(REPOSITORY / words[-1])
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert "event: agent.message" in done.stdout
+    assert (tmp_path / "report.json").stat().st_size
+
+
+def test_every_command_that_it_names_exists() -> None:
+    named = set(re.findall(r"^\.venv/bin/dragoman (\w+)", README, re.MULTILINE))
+    assert named
+    assert named <= set(main.commands)
+
+
+def test_its_picture_is_that_of_the_steps() -> None:
+    assert f"(docs/{PATH.name})" in README
+    svg = PATH.read_text(encoding="utf-8")
+    root = ET.fromstring(svg)
+    shown = "".join("".join(root.itertext()).split()).replace("\xa0", "")
+    for step in STEPS:
+        command = step.command.partition("    # ")[0]
+        assert re.sub(r"\s", "", command) in re.sub(r"\s|\xa0", "", html.unescape(shown))
+    assert "thesamebytesasareaderthatneverleft" in shown
+    # Nothing in it is asked of a server.
+    assert re.findall(r"https?://[^\s\"<]+", svg) == ["http://www.w3.org/2000/svg"]
+
+
+def total(section: str, column: int) -> int:
+    """The sum of a column over the pairs of a table."""
+    part = RELIABILITY.partition(f"### {section}\n")[2].partition("Answers given")[0]
+    rows = [line.split("|") for line in part.splitlines() if re.match(r"\| \w+ > \w+ \| \d", line)]
+    assert len(rows) == 9
+    return sum(int(row[column]) for row in rows)
+
+
+def test_its_figures_are_those_that_were_measured() -> None:
+    kills, cuts = "Kills", "Disconnects"
+    assert f"{total(kills, 3) + total(cuts, 3):,}"[:3] == "2,8"
+    assert [total(part, column) for part in (kills, cuts) for column in (6, 7, 8)] == [0] * 6
+    answers = [int(number) for number in re.findall(r"Answers given: (\d+), twice: 0", RELIABILITY)]
+    words = README.replace("\n  ", " ")
+    assert f"{sum(answers[:2]):,} answers" in words
+    assert re.search(r"^2000 kills; .*45 minutes", RELIABILITY, re.MULTILINE)
+    assert re.search(r"^10016 connections cut", RELIABILITY, re.MULTILINE)
+    assert "2,000 kills of the server in 45 minutes and 10,016 cut connections" in words
+    adds = re.search(r"reader ([\d.]+) ms after the backend wrote it", PERFORMANCE)
+    assert adds
+    assert f"It adds {adds[1]} ms" in words
+    rate = re.search(r"\*\* (\d+,\d)\d\d events a second", PERFORMANCE)
+    assert rate
+    assert f"One core carries {rate[1]}00 events a second" in words
