@@ -248,7 +248,7 @@ def decode_command(value: JsonObject) -> AnyCommand:
 
     Raises:
         StoredByNewer: its version is not known yet.
-        pydantic.ValidationError: the row is no command.
+        pydantic.ValidationError: the row is not a command.
     """
     return _ADAPTER.validate_python(members_of(value))
 

@@ -353,7 +353,7 @@ class _Delta(Event):
     """More of a block. `index` is the block's place in its message.
 
     `_around` is what its JSON has in common with that of the other deltas of its block: deltas come
-    by thousands, see `next_delta`. It is no part of the value.
+    by thousands, see `next_delta`. It is not part of the value.
     """
 
     __slots__ = ("_around",)
@@ -892,7 +892,7 @@ class Entry(NamedTuple):
 
         Raises:
             StoredByNewer: its version is not known yet.
-            ValueError: the line is no entry; the text names the field.
+            ValueError: the line is not an entry; the text names the field.
         """
         value = parse_json(line)
         if not isinstance(value, dict):

@@ -138,7 +138,7 @@ class OptionNames:
         for way, name in zip(self._ways, (wanted, folded, wanted, folded), strict=True):
             if (option := way.get(name)) is not None:
                 return option
-        # Longer numbers are no numbers of options, and Python refuses to read some.
+        # Longer numbers are not numbers of options, and Python refuses to read some.
         if (
             numbers
             and re.fullmatch(r"[0-9]{1,4}", wanted)

@@ -82,7 +82,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 class JsonError(ValueError):
-    """Text is no JSON that we take, or a value cannot be written as JSON.
+    """Text is not JSON that we take, or a value cannot be written as JSON.
 
     `reason` is short and quotes nothing of the text, `offset` is the wrong byte's, if known.
     """
@@ -97,7 +97,7 @@ def parse_json(data: bytes | str) -> JsonValue:
     """Return the value of `data`, one JSON document.
 
     Raises:
-        JsonError: it is no JSON, not UTF-8, has a lone surrogate, is nested deeper than
+        JsonError: it is not JSON, not UTF-8, has a lone surrogate, is nested deeper than
             `MAX_DEPTH`, or has an integer of more than `MOST_DIGITS` digits. The offset counts the
             bytes of the UTF-8 form.
     """
@@ -306,7 +306,7 @@ def _finite(digits: str) -> float:
 
 
 def _refuse_constant(_: str) -> NoReturn:
-    raise JsonError("NaN and Infinity are no JSON")
+    raise JsonError("NaN and Infinity are not JSON")
 
 
 def _containers(level: list[Any]) -> list[Any]:
@@ -348,7 +348,7 @@ def _refuse_not_finite(value: object) -> None:
         item = pending.pop()
         if isinstance(item, float):
             if not math.isfinite(item):
-                raise JsonError("NaN and Infinity are no JSON")
+                raise JsonError("NaN and Infinity are not JSON")
         elif isinstance(item, dict):
             pending += [member for member in item.values() if type(member) not in _FINITE]
         elif isinstance(item, list | tuple):

@@ -387,7 +387,7 @@ class _Cells:
         names = tuple(value.split(_NAMES_APART))
         for name in names if value else ():
             if _CANONICAL_NAME.fullmatch(name) is None:
-                self.fault("canonical", f"`{name}` is no canonical name")
+                self.fault("canonical", f"`{name}` is not a canonical name")
         return names
 
     def qualified(self, column: str) -> tuple[str, str | None]:

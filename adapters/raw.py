@@ -219,7 +219,7 @@ def value_of(body: bytes) -> Any:
     """Return the value of an answer's body; halves of characters are mended.
 
     Raises:
-        JsonError: it is no JSON.
+        JsonError: it is not JSON.
     """
     try:
         return parse_json(body)
@@ -245,7 +245,7 @@ def load(value: Any) -> ev.Event:
     """Return what `dump` gave.
 
     Raises:
-        ValueError: it is no raw event.
+        ValueError: it is not a raw event.
     """
     if not isinstance(value, dict):
         raise ValueError("a raw event is an object")

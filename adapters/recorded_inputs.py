@@ -62,7 +62,7 @@ def read_inputs(data: bytes) -> list[cmd.AnyCommand]:
     Each value is the body of a request of one of the dialects, or a canonical command.
 
     Raises:
-        BadInput: the file is neither, or a value is no request that says something.
+        BadInput: the file is neither, or a value is not a request that says something.
     """
     commands: list[cmd.AnyCommand] = []
     for line, value in _values(data):

@@ -103,7 +103,7 @@ PAUSE_UPKEEP = frozenset(
         "interaction.answered",
         "interaction.updated",
         "interaction.resolved",
-        # These settle what was open before the pause and are no work.
+        # These settle what was open before the pause and are not work.
         "tool.returned",
         "tool.progressed",
         "text.completed",

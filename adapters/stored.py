@@ -166,7 +166,7 @@ def fill(record: type[T], value: Any) -> T:
     """
     names = _stored_names(cast(Any, record))
     if type(value) is not dict:
-        raise Unfit(f"`{record.__name__}` is no object")
+        raise Unfit(f"`{record.__name__}` is not an object")
     if names != value.keys():
         wrong = ", ".join(f"`{name}`" for name in sorted(names ^ value.keys()))
         raise Unfit(f"`{record.__name__}` has other fields: {wrong}")
@@ -277,7 +277,7 @@ class Kept:
     def _read(self, stored: bytes | None) -> list[Any]:
         value = [] if stored is None else read(self._kind, self._what, stored)
         if type(value) is not list:
-            raise Unfit(f"{self._what} is no list")
+            raise Unfit(f"{self._what} is not a list")
         return value
 
 

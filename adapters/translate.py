@@ -77,7 +77,7 @@ _FIELDS = frozenset({b"", b"event", b"data", b"id", b"retry"})
 """What stands before the colon of a line; nothing does in a comment and in a blank line."""
 
 _NO_JSON = frozenset({b"", b"[DONE]"})
-"""Payloads that are no JSON and yet no fault: heartbeats, and the end mark of chat streams."""
+"""Payloads that are not JSON and yet no fault: heartbeats, and the end mark of chat streams."""
 
 _SECONDS_BELOW = 100_000_000_000
 """Numbers below are Unix seconds, above milliseconds: the former reach the year 5138, the latter
@@ -475,7 +475,7 @@ def _payload(unit: _Unit, *, strict: bool) -> Any:
     """Return the payload of a frame, None where it has none.
 
     Raises:
-        BadInput: it is no JSON, and that is an error.
+        BadInput: it is not JSON, and that is an error.
     """
     if not strict:
         try:

@@ -94,7 +94,7 @@ def _presented(headers: MultiMapping[str]) -> Iterator[bytes]:
 
 
 def _bytes(value: str) -> bytes:
-    # Headers are decoded with surrogate escapes: bytes that are no UTF-8 come back as they were.
+    # Headers are decoded with surrogate escapes: bytes that are not UTF-8 come back as they were.
     return value.encode("utf-8", "surrogateescape")
 
 

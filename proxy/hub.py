@@ -208,7 +208,7 @@ class Feed:
         reading older cursors is slower. `frames` are the newest ones."""
         self._due = seq + SNAPSHOT_ENTRIES
         if self.ended or any(frame.end == "session" for frame in frames):
-            # The end is no part of an encoder's state: readers that come later meet it in the log.
+            # The end is not part of an encoder's state: readers that come later meet it in the log.
             return
         data = self.encoder.snapshot()
         if len(data) > SNAPSHOT_MOST:
@@ -414,7 +414,7 @@ class _Pieces:
 
     The first frame goes out at once, also where it is behind one that shows nothing (a comment),
     later ones in writes of a good size. `after` is the seq that was read last, `small` whether the
-    last piece was one of the first, `rest` what is no piece yet.
+    last piece was one of the first, `rest` what is not a piece yet.
     """
 
     def __init__(

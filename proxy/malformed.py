@@ -53,7 +53,7 @@ def check(request: web.Request) -> None:
     except UnicodeError:
         raise ClientProtocolError(f"{wrong} is not UTF-8.", dialect="http") from None
     if any(re.fullmatch(HOST, host) is None for host in request.headers.getall("Host", ())):
-        raise ClientProtocolError("The header `Host` is no host.", dialect="http")
+        raise ClientProtocolError("The header `Host` is not a host.", dialect="http")
 
 
 def is_text(request: web.Request) -> bool:

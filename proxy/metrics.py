@@ -124,7 +124,7 @@ HOLES = Counter(
 )
 MALFORMED = Counter(
     "dragoman_malformed_requests",
-    "Connections that were answered 400 because what they sent is no HTTP.",
+    "Connections that were answered 400 because what they sent is not HTTP.",
     registry=REGISTRY,
 )
 

@@ -30,7 +30,7 @@ Reason = Literal["age", "bytes_per_backend", "bytes"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """What is kept; None is no limit. `age` is in milliseconds since the last event."""
+    """What is kept; None means no limit. `age` is in milliseconds since the last event."""
 
     age: int | None = None
     bytes_per_backend: int | None = None

@@ -49,7 +49,7 @@ PREFIX = "DRAGOMAN_"
 DELIMITER = "__"
 
 CLIENT_VARIABLES = frozenset({"DRAGOMAN_CONFIG", "DRAGOMAN_URL", "DRAGOMAN_KEY"})
-"""Variables of the command line, which are no settings."""
+"""Variables of the command line, which are not settings."""
 
 LOCAL = "local"
 """The name of everybody while no keys are configured, and the owner of the sessions made then."""
@@ -98,7 +98,7 @@ def parse_listen(text: str) -> Address:
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]\s/]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > 65_535:
-        raise ValueError(f"`{text}` is no address: write HOST:PORT, like 127.0.0.1:8787")
+        raise ValueError(f"`{text}` is not an address: write HOST:PORT, like 127.0.0.1:8787")
     return Address(match[1] or match[2], int(match[3]))
 
 
@@ -119,8 +119,8 @@ def _name(text: str) -> str:
 def _origin(text: str) -> str:
     if text != ANY_ORIGIN and _ORIGIN.fullmatch(text) is None:
         raise ValueError(
-            f"`{text}` is no origin: write it as a browser sends it, scheme, host and a port that "
-            "is not the usual one, in lower case, like `https://app.example.com`"
+            f"`{text}` is not an origin: write it as a browser sends it, scheme, host and a port "
+            "that is not the usual one, in lower case, like `https://app.example.com`"
         )
     return text
 
@@ -129,27 +129,27 @@ def _sha256(text: str) -> str:
     if _SHA256.fullmatch(text) is None:
         # The value is not shown: it may be the key itself.
         raise ValueError(
-            "is no SHA-256 in lower-case hex; print one with `printf %s KEY | sha256sum`"
+            "is not a SHA-256 in lower-case hex; print one with `printf %s KEY | sha256sum`"
         )
     return text
 
 
 def _header(text: str) -> str:
     if _HEADER.fullmatch(text) is None:
-        raise ValueError(f"`{text}` is no name of a header")
+        raise ValueError(f"`{text}` is not a name of a header")
     return text
 
 
 def _media_type(text: str) -> str:
     if _MEDIA_TYPE.fullmatch(text) is None:
-        raise ValueError(f"`{text}` is no media type: write `image/png`, `image/*` or `*/*`")
+        raise ValueError(f"`{text}` is not a media type: write `image/png`, `image/*` or `*/*`")
     return text
 
 
 def _journal_url(text: str) -> str:
     if text == "memory:" or (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
         return text
-    raise ValueError("is no journal of this version: write `sqlite:///FILE` or `memory:`")
+    raise ValueError("is not a journal of this version: write `sqlite:///FILE` or `memory:`")
 
 
 def _adopt(text: str) -> str:
@@ -658,9 +658,9 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is no UTF-8 text: byte {error.start} is wrong") from error
+        raise ConfigError(f"{path}: is not UTF-8 text: byte {error.start} is wrong") from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: is no TOML: {error}") from error
+        raise ConfigError(f"{path}: is not TOML: {error}") from error
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -806,7 +806,7 @@ def _with_resolved_credential(
         try:
             secret = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise ValueError(
                 f"{source}, which holds the credential, cannot be read: {why}"
             ) from None

@@ -52,7 +52,7 @@ def test_each_dialects_way_to_send_a_key_is_understood(headers: dict[str, str], 
         {"Authorization": "Basic \N{SNOWMAN}"},
         {"x-api-key": ""},
         {"x-api-key": "\udcff"},
-        # The hash is no key.
+        # The hash is not a key.
         {"x-api-key": hashlib.sha256(WEB.encode()).hexdigest()},
         {"Cookie": WEB},
     ],

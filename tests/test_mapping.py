@@ -334,7 +334,7 @@ def test_rows_are_typed_and_found_by_name() -> None:
         ("| 8.6 |", "| |", 9, 51, "`section` is empty"),
         ("| 8.6 |", "| §8 |", 9, 51, "`§8` is neither a section number nor a link"),
         ("| hello | session.started", "| `hello` | session.started", 9, 3, "backticks"),
-        ("| session.started |", "| Session started |", 9, 11, "no canonical name"),
+        ("| session.started |", "| Session started |", 9, 11, "not a canonical name"),
         ("made at create |", "made | at create |", 9, 64, "7 cells where 6 are expected"),
         ("| made at create |", "| made at create", 9, 70, "ends with `|`"),
         ("| hello.id (T) |", "| hello |", 10, 1, "the same row as on line 9"),
@@ -364,7 +364,7 @@ def test_all_errors_of_a_page_are_told_at_once() -> None:
     with pytest.raises(MappingError) as caught:
         parse_mapping(wrong)
     assert str(caught.value).splitlines() == [
-        "line 9, column 11: `Session` is no canonical name",
+        "line 9, column 11: `Session` is not a canonical name",
         "line 9, column 21: `precise` in `in`; allowed are -, approximated, dropped, exact, "
         "synthesized",
         "line 16, column 51: 6 cells where 7 are expected (escape a pipe as `\\|`)",

@@ -4,7 +4,7 @@ What a recorded body holds is walked generically: every frame gives the dotted n
 and of their values, in all the ways in which MAPPING.md names them. A row that no fixture shows
 must be in `fixtures/unexercised.toml`; a row that is listed there and is shown after all fails too.
 
-Rows that are wholly in parentheses (the end of a body, a line that is no JSON) are conditions and
+Rows that are wholly in parentheses (the end of a body, a line that is not JSON) are conditions and
 not members; the codec's own tests show them.
 """
 

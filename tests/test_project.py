@@ -58,7 +58,7 @@ SECTION_LINK = re.compile(r"\[[^\[\]]+\]\((https://\S+)\)")
 
 
 def repository_files() -> list[Path]:
-    """Return the files that are tracked or would be; all of them where this is no git checkout."""
+    """Return the files that are tracked or would be; all of them without a git checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY,

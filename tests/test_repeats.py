@@ -63,7 +63,7 @@ def test_equal_content_is_no_repeat() -> None:
 
 def test_equal_is_what_has_the_same_method_path_and_body() -> None:
     requests = Requests()
-    # As aiohttp gives what is no UTF-8.
+    # As aiohttp gives what is not UTF-8.
     name = "\udcff"
     headers = CIMultiDict({"Idempotency-Key": name})
     heard(requests, Submission("POST", name, headers, b"", lambda: True), "c1").lost_at = 0

@@ -31,7 +31,7 @@ from tests.support.waiting import SOON_S
 OWNER, FOREIGN, LIMITED, WRONG = "k-owner", "k-foreign", "k-limited", "k-nobody"
 KEYS = (key_of("owner"), key_of("foreign"), key_of("limited", ("other",)))
 
-# A path that is no route is answered 404, with or without a key: there is nothing behind it.
+# A path that is not a route is answered 404, with or without a key: there is nothing behind it.
 NOTHING_THERE = {401, 404, 405, 501}
 
 HOW_TO_ASK = (
@@ -158,7 +158,7 @@ class Walk:
         try:
             return await self._answer(method, url, body, query, key, (session, route))
         except aiohttp.ClientError as error:
-            self.faults.append(f"{method} {path}: the answer is no HTTP, {str(error)[:200]}")
+            self.faults.append(f"{method} {path}: the answer is not HTTP, {str(error)[:200]}")
             return Answer(0, "", "")
 
     async def _answer(

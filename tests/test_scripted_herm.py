@@ -460,7 +460,7 @@ IDLE = seen(4, "session.status_idle", stop_reason={"type": "end_turn"})
         (RUNNING + frame(DELTA, id="evt_9"), "not the id"),
         (RUNNING + frame({**DELTA, "type": "agent.thinking"}), "`payload.type`"),
         (RUNNING + frame(DELTA) + frame(IDLE), "was not closed"),
-        (RUNNING + frame({**FINAL, "createdAt": "today"}), "no ISO 8601"),
+        (RUNNING + frame({**FINAL, "createdAt": "today"}), "not an ISO 8601"),
         (RUNNING + frame({**FINAL, "status": "fine"}), "unknown status"),
         (RUNNING + frame(IDLE) + frame({**DELTA, "id": "e", "sequence": 9}), "idle"),
         (

@@ -61,7 +61,7 @@ def texts(events: list[ev.Event], block: str = "b") -> str:
 )
 def test_every_spelling_is_found(spelled: str) -> None:
     assert cleaned({"output": [f"a {spelled} b"]}, VALUE) == {"output": ["a [redacted] b"]}
-    # In what is no JSON too.
+    # In what is not JSON too.
     assert scrubber(VALUE).data(f"no json: {spelled}!\xff".encode()) == (
         "no json: [redacted]!\xff".encode()
     )

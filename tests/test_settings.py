@@ -242,7 +242,7 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
         ("[server]\nshutdown_seconds = 0", "server.shutdown_seconds: must be greater than 0"),
         (
             '[server]\nlisten = "8787"',
-            "server.listen: `8787` is no address: write HOST:PORT, like 127.0.0.1:8787",
+            "server.listen: `8787` is not an address: write HOST:PORT, like 127.0.0.1:8787",
         ),
         (
             ONE_BACKEND + ONE_BACKEND,
@@ -304,7 +304,7 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
         ),
         (
             '[journal]\nurl = "postgresql://127.0.0.1/x"',
-            "journal.url: is no journal of this version: write `sqlite:///FILE` or `memory:`",
+            "journal.url: is not a journal of this version: write `sqlite:///FILE` or `memory:`",
         ),
     ],
 )
@@ -455,9 +455,9 @@ def test_what_could_be_a_secret_is_not_quoted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"[server\n", "is no TOML"),
-        (b"a = 1\na = 2\n", "is no TOML"),
-        (b'a = "\xff"', "is no UTF-8 text: byte 5 is wrong"),
+        (b"[server\n", "is not TOML"),
+        (b"a = 1\na = 2\n", "is not TOML"),
+        (b'a = "\xff"', "is not UTF-8 text: byte 5 is wrong"),
     ],
 )
 def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes, complaint: str) -> None:
@@ -490,7 +490,7 @@ def test_a_listen_address_is_a_host_and_a_port() -> None:
         "http://h.example:80",
         "a b:1",
     ):
-        with pytest.raises(ValueError, match="is no address"):
+        with pytest.raises(ValueError, match="is not an address"):
             parse_listen(wrong)
 
 

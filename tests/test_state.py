@@ -255,7 +255,7 @@ def test_a_turn_that_was_stopped_drops_what_it_has_asked_until_its_end() -> None
         state.apply(event("interaction.resolved", request_id=request_id, outcome="cancelled"))
     state.apply(event("turn.ended", turn_id="t", outcome="interrupted"))
     assert (state.stopped, state.drops("r")) == (False, False)
-    # What was not taken, or is no interrupt, stops nothing.
+    # What was not taken, or is not an interrupt, stops nothing.
     assert not folded([*begun, accepted("interrupt"), settled("refused")]).drops("r")
     assert not folded([*begun, accepted("control"), settled("taken")]).drops("r")
     # What waits for the turn of a message stops nothing that is open.

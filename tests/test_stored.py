@@ -253,7 +253,7 @@ def test_a_record_inside_of_one_has_all_its_fields_too(value: Any, says: str) ->
             {"name": "n", "numbers": ["s3cret"], "more": None},
             "`Part.numbers` is of another type",
         ),
-        ([], "`Part` is no object"),
+        ([], "`Part` is not an object"),
     ],
 )
 def test_a_record_that_does_not_fit_is_named_and_not_quoted(value: Any, says: str) -> None:
@@ -293,7 +293,7 @@ def test_what_was_kept_is_compared_with_what_follows() -> None:
     assert kept.position(b"2", lambda: b'"two"') == b'v1 [2,"two"]'
     assert newest(*kept.restore(b'v1 [1,"one"]', b'v1 [2,"two"]')) == [2, "two"]
     assert newest(*kept.restore(None, None)) == []
-    with pytest.raises(Unfit, match="a thing is no list"):
+    with pytest.raises(Unfit, match="a thing is not a list"):
         kept.restore(b"v1 {}", None)
 
 

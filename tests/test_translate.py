@@ -1,4 +1,4 @@
-"""`dragoman translate`: recorded bodies of every dialect into every other, and what is no body."""
+"""`dragoman translate`: recorded bodies of every dialect in every other, and what is not a body."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ BAD: list[Any] = [
     ("engine", STARTED + b'event: text_delta\ndata: {"text":}\n\n' + WORDS, 5, 14, "", 2),
     ("engine", STARTED + b'data:{"text":}\n\n', 4, 13, "", 2),
     ("engine", STARTED + b'data: {"a":1,\ndata: "b":x}\n\n', 5, 10, "", 2),
-    ("engine", STARTED + b"event: text_delta\ndata: [1]\n\n", 5, 6, "no JSON object", 2),
+    ("engine", STARTED + b"event: text_delta\ndata: [1]\n\n", 5, 6, "not a JSON object", 2),
     ("engine", STARTED + b'event: text_delta\ndata: {"text":"\xff"}\n\n', 5, None, "", 2),
     ("engine", STARTED + WORDS + b'event: text_delta\ndata: {"te', 8, None, "", 4),
     ("engine", b'{"message":"hello"}\n', 1, 0, "no line of an event stream", 0),

@@ -29,7 +29,7 @@ codec makes the dialect's request of each. A part knows no request, so the calls
 from a codec's rooms.
 
 **What is stored.** All fields of a part. What concerns a connection begins anew after a restart: it
-is no field (`Doubts.looking`), or is handed in. A changed field is a new version of every state
+is not a field (`Doubts.looking`), or is handed in. A changed field is a new version of every state
 that holds the part.
 
 **What a dialect keeps beside a part.** Indexes: an eve holds calls in each of its threads, and

@@ -78,7 +78,7 @@ class Doubt:
 
 
 class _Looking:
-    """What is looked for just now concerns a connection: it is no field, and is not stored."""
+    """What is looked for just now concerns a connection: it is not a field, and is not stored."""
 
     __slots__ = ("looking",)
 

@@ -13,7 +13,7 @@ Evidence for the place, the best first:
 * the last frames that were read, in their order, anywhere;
 * the replay begins with some of the last frames that were read.
 
-A frame that could not be decoded has no content to compare. It is no part of a trail, only a
+A frame that could not be decoded has no content to compare. It is not part of a trail, only a
 **hole** at its place: what was garbled there may be a frame of the replay, or nothing of it. The
 same holds for a garbled frame of a replay.
 

@@ -1,7 +1,7 @@
 """The request side of the Engine face: bodies and queries to values, values and errors to answers.
 
 The Engine has no published schema, so this reads leniently what the page leaves open and refuses
-what would lose something: a member of a wrong type, a file that is no base64, an answer that is
+what would lose something: a member of a wrong type, a file that is not base64, an answer that is
 neither yes nor no. Members that the page does not name are kept for an Engine backend, as a
 pass-through proxy does (engine page, section 6.1), and ignored for others. `edit_message_id`,
 `retry_message_id`, `direct` and `super_thinking` mean something to an Engine only:
@@ -142,8 +142,8 @@ def parse_execute(body: bytes) -> Execute:
     """Return the turn that the body of `POST /execute` asks for (section 6).
 
     Raises:
-        ClientProtocolError: the body is no JSON object, a member is missing or wrong, or edit and
-            retry are asked for at once.
+        ClientProtocolError: the body is not a JSON object, a member is missing or wrong, or edit
+            and retry are asked for at once.
     """
     members = _members(body)
     text = _words(members, "message")
@@ -187,8 +187,8 @@ def parse_respond(body: bytes) -> Respond:
     """Return the answer in the body of `POST /hitl/respond` (section 10.1).
 
     Raises:
-        ClientProtocolError: the body is no JSON object, names neither task nor request, or a member
-            is missing or wrong.
+        ClientProtocolError: the body is not a JSON object, names neither task nor request, or a
+            member is missing or wrong.
     """
     members = _members(body)
     task_id = _optional(members, "task_id")
@@ -197,12 +197,12 @@ def parse_respond(body: bytes) -> Respond:
         _refuse("`task_id` is missing: it names what is answered.")
     answer = members.get("answer")
     if not isinstance(answer, str):
-        _refuse("`answer` is missing, or is no string.")
+        _refuse("`answer` is missing, or is not a string.")
     blobs: dict[str, bytes] = {}
     content = _blocks(members, "content_blocks", blobs)
     feedback = members.get("feedback")
     if feedback is not None and not isinstance(feedback, str):
-        _refuse("`feedback` is no string.")
+        _refuse("`feedback` is not a string.")
     return Respond(
         task_id=None if task_id is None else _task_id(task_id),
         request_id=request_id,
@@ -217,7 +217,7 @@ def parse_replay(query: Mapping[str, str]) -> Replay:
     """Return what the query of a replay asks for; without `after` all that is buffered.
 
     Raises:
-        ClientProtocolError: `after` is no count of milliseconds.
+        ClientProtocolError: `after` is not a count of milliseconds.
     """
     after = query.get("after", "0").strip()
     if not re.fullmatch(r"[0-9]{1,16}", after) or int(after) > MAX_AFTER:
@@ -322,10 +322,10 @@ def _members(body: bytes) -> dict[str, Any]:
     value: Any = None
     # Refused outside of it: the error of the reader would be kept as the context of ours.
     with contextlib.suppress(JsonError):
-        # A byte order mark is no part of the text.
+        # A byte order mark is not part of the text.
         value = parse_json(body.removeprefix(b"\xef\xbb\xbf"))
     if not isinstance(value, dict):
-        _refuse("The body is no JSON object.")
+        _refuse("The body is not a JSON object.")
     return value
 
 
@@ -354,7 +354,7 @@ def _task_id(task_id: str) -> str:
 def _flag(members: dict[str, Any], name: str) -> bool:
     value = members.get(name)
     if value is not None and not isinstance(value, bool):
-        _refuse(f"`{name}` is no boolean.")
+        _refuse(f"`{name}` is not a boolean.")
     return value is True
 
 
@@ -371,7 +371,7 @@ def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tupl
     if blocks is None:
         return ()
     if not isinstance(blocks, list):
-        _refuse(f"`{name}` is no list of blocks.")
+        _refuse(f"`{name}` is not a list of blocks.")
     if len(blocks) > MAX_BLOCKS:
         _refuse(f"`{name}` has more than {MAX_BLOCKS} blocks.")
     return tuple(_block(block, f"{name}[{index}]", blobs) for index, block in enumerate(blocks))
@@ -380,7 +380,7 @@ def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tupl
 def _block(block: Any, where: str, blobs: dict[str, bytes]) -> Content:
     """Return the content of a block (section 6.2); one of another type is kept as it is."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        _refuse(f"`{where}` is no block with a `type`.")
+        _refuse(f"`{where}` is not a block with a `type`.")
     kind = block["type"]
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(text=block["text"])
@@ -391,14 +391,14 @@ def _block(block: Any, where: str, blobs: dict[str, bytes]) -> Content:
         _refuse(f"`{where}` has no `source`.")
     media_type = source.get("media_type")
     if media_type is not None and (not isinstance(media_type, str) or "/" not in media_type):
-        _refuse(f"`{where}.source.media_type` is no media type.")
+        _refuse(f"`{where}.source.media_type` is not a media type.")
     match source.get("type"):
         case "base64":
             return _inline(source, media_type, where, blobs)
         case "url":
             url = source.get("url")
             if not isinstance(url, str) or not re.match(r"(?i)https?://[^\s/?#]", url):
-                _refuse(f"`{where}.source.url` is no http or https URL.")
+                _refuse(f"`{where}.source.url` is not an http or https URL.")
             return File(media_type=media_type or _MEDIA_TYPES[kind], ref=Url(url=url))
         case _:
             _refuse(f"`{where}.source.type` is neither `base64` nor `url`.")
@@ -415,7 +415,7 @@ def _inline(
         head, comma, payload = data[5:].partition(",")
         named, *parameters = head.split(";")
         if not comma:
-            _refuse(f"`{where}.source.data` is no data URL.")
+            _refuse(f"`{where}.source.data` is not a data URL.")
         media_type = media_type or named or None
         if "base64" in [parameter.strip().lower() for parameter in parameters]:
             content = _base64(payload, where)
@@ -443,7 +443,7 @@ def _base64(text: str, where: str) -> bytes:
         return decode_base64(text)
     except ValueError:
         pass
-    _refuse(f"`{where}.source.data` is no base64.")
+    _refuse(f"`{where}.source.data` is not base64.")
 
 
 def _refuse(text: str) -> NoReturn:

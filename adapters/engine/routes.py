@@ -79,7 +79,7 @@ def _task_of(_: Incoming, wanted: Execute) -> Target:
 
 
 def _check(message: SendMessage, backends: Sequence[Backend]) -> None:
-    """Refuse what a backend would ignore that is no Engine.
+    """Refuse what a backend would ignore that is not an Engine.
 
     Raises:
         NotSupported: one is none.

@@ -426,7 +426,7 @@ class EngineEncoder(Encoder):
     def _text_completed(self, event: ev.TextCompleted) -> None:
         s = self._s
         if event.content and not event.text and event.status == "complete":
-            # Something that is no text stands here: an image, a redacted block.
+            # Something that is not text stands here: an image, a redacted block.
             self._open_block("text")
             self._frame("text_delta", format_json({"text": ev.text_of(event.content)}))
         self._end_block("text", event.status)

@@ -14,8 +14,8 @@ generation does, would drop something that the sender relies on:
   each other.
 
 `continuationToken` on create and on cancel is ignored there (S refuses), as T does: it promises
-nothing. A `mode` that is no mode is ignored (T refuses), as S ignores every one. A follow-up with a
-`continuationToken` is judged by T's rules, one without by S's.
+nothing. A `mode` that is not a mode is ignored (T refuses), as S ignores every one. A follow-up
+with a `continuationToken` is judged by T's rules, one without by S's.
 
 No refusal keeps the offending bytes: a body may hold the value of a sealed request.
 
@@ -404,7 +404,7 @@ def parse_stream_query(query: Mapping[str, str], face: Face) -> StreamQuery:
     does.
 
     Raises:
-        EveRefusal: `startIndex` is no integer.
+        EveRefusal: `startIndex` is not an integer.
     """
     start = query.get(wire.START_INDEX_QUERY)
     if start is None:
@@ -427,7 +427,7 @@ def _refuse(error: str, status: int = 400, **members: Any) -> NoReturn:
 
 def _value(body: bytes) -> Any:
     try:
-        # As `Request.json()` of the servers: a byte order mark is no part of the text.
+        # As `Request.json()` of the servers: a byte order mark is not part of the text.
         return parse_json(body.removeprefix(b"\xef\xbb\xbf"))
     except JsonError:
         pass
@@ -1448,7 +1448,7 @@ def webhook_path(
 
 def callback_path(address: str) -> str | None:
     """Return the path of a `webhookUrl` of a backend, made anew of its segments; None for an
-    address that is no connection's callback: who asks for it there shows no key."""
+    address that is not a connection's callback: who asks for it there shows no key."""
     try:
         segments = segments_of(urllib.parse.urlsplit(address).path) or ()
     except ValueError:
@@ -1462,7 +1462,7 @@ def callback_path(address: str) -> str | None:
 def token_handle(token: str) -> str | None:
     """Return the 16 digits that all tokens of a session share, an alias to find it by.
 
-    None stands for what is no token of ours.
+    None stands for what is not a token of ours.
     """
     match = _TOKEN.fullmatch(token)
     return None if match is None else "".join(match.groups())

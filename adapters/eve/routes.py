@@ -331,7 +331,7 @@ def _nothing(incoming: Incoming, place: Place) -> Response:
     try:
         url = place.url
     except ValueError:
-        raise ClientProtocolError("`Host` is no host.", dialect=wire.DIALECT) from None
+        raise ClientProtocolError("`Host` is not a host.", dialect=wire.DIALECT) from None
     return requests.route_not_found(incoming.method, url)
 
 

@@ -57,7 +57,7 @@ HEALTH_PATH = "/eve/v1/health"
 CONNECTIONS_PATH = "/eve/v1/connections"
 WEBHOOK = "webhook"
 """The key in the `extra` of a sign-in which says that its provider returns to the backend. The
-address holds a live token and is no part of the event."""
+address holds a live token and is not part of the event."""
 
 FRAME = "frame"
 """The key in an `extra` for what stood beside the object that the event is about, in its record."""

@@ -9,7 +9,7 @@ that the frames before it and after it in the same chunk are delivered too.
 from __future__ import annotations
 
 TORN = "the body ended in the middle of a frame"
-"""The reason of what is no frame because a body ended in it: it comes again, and whole."""
+"""The reason of what is not a frame because a body ended in it: it comes again, and whole."""
 
 SALVAGED_BYTES = 64 * 1024
 """Bytes of the begin of a frame that are kept: what it says of ids and ends is read."""

@@ -67,7 +67,7 @@ class SseParser:
         if max_frame_bytes < 1:
             raise ValueError("`max_frame_bytes` must be at least 1")
         self._limit = max_frame_bytes
-        # The unfinished frame, from its first byte that is no LF on; its last byte while skipping.
+        # The unfinished frame, from its first byte other than LF; its last byte while skipping.
         # Its value is not copied, as that of a bytearray is.
         self._buffer = io.BytesIO()
         self._size = 0

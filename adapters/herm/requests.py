@@ -121,7 +121,7 @@ def parse_create(body: bytes) -> Create:
     """Return what the body of a create or of a PATCH says; an empty one says nothing.
 
     Raises:
-        HermRefusal: it is no JSON object, or a member has the wrong type.
+        HermRefusal: it is not a JSON object, or a member has the wrong type.
     """
     members = _value(body) if body.strip() else {}
     if not isinstance(members, dict):
@@ -149,7 +149,8 @@ def parse_events(body: bytes) -> tuple[UserEvent, ...]:
     """Return the batch of a POST of events, checked as a whole (sections 3 and 3.1).
 
     Raises:
-        HermRefusal: it is no batch, an event breaks section 3.2, or two of them cannot go together.
+        HermRefusal: it is not a batch, an event breaks section 3.2, or two of them cannot go
+            together.
     """
     value = _value(body)
     prefix = ""
@@ -400,7 +401,7 @@ def parse_list(query: Mapping[str, str], session_id: str) -> ListQuery:
     """Return what a list's query asks for; unknown parameters are ignored (section 4.2).
 
     Raises:
-        HermRefusal: a parameter is no number, position or order.
+        HermRefusal: a parameter is not a number, position or order.
     """
     limit = _limit(query)
     order = query.get("order", "asc")

@@ -60,7 +60,7 @@ def text_blocks(text: str) -> list[dict[str, str]]:
 def text_of_blocks(content: object) -> str:
     """Return the words of a `content`, blocks joined as a reader joins deltas (section 4.4).
 
-    Blocks that are no text give nothing, and a mere string is taken as its own text.
+    Blocks that are not text give nothing, and a mere string is taken as its own text.
     """
     if isinstance(content, str):
         return content

@@ -286,7 +286,7 @@ def _store_position(transaction: Transaction, write: Write, tail: Tail) -> None:
 def add_alias(
     connection: apsw.Connection, owner: str, route: str, kind: str, name: str, session: int
 ) -> None:
-    """Give a session a name; having it already is no fault.
+    """Give a session a name; having it already is not a fault.
 
     Raises:
         NameTaken: the name is another session's.

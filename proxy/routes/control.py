@@ -324,7 +324,7 @@ B = TypeVar("B", bound=Body)
 
 
 def guarded(handler: Handler) -> Handler:
-    """Answer errors in this API's form; what is no error of anybody's is logged, answered 500."""
+    """Answer errors in this API's form; what nobody's request caused is logged, answered 500."""
 
     @functools.wraps(handler)
     async def run(request: web.Request) -> web.StreamResponse:
@@ -511,7 +511,7 @@ _INTERNAL = frozenset(
         AliasKind.REPEATED,
     }
 )
-"""Kinds of alias that are no names for anybody."""
+"""Kinds of alias that are not names for anybody."""
 
 
 def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
@@ -722,7 +722,7 @@ def _body(model: type[B], body: bytes) -> B:
     try:
         return model.model_validate(parse_json(body or b"{}"))
     except JsonError as error:
-        raise _invalid(f"The body is no JSON: {error}.") from None
+        raise _invalid(f"The body is not JSON: {error}.") from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])

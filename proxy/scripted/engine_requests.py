@@ -205,7 +205,7 @@ def parse_execute(body: bytes, content_type: str, *, strict: bool) -> Execute:
     """Read a body of `POST /execute` (engine page, section 6.1).
 
     Raises:
-        Refusal: 400 for what is no JSON object or lacks a member, 422 for a bad member.
+        Refusal: 400 for what is not a JSON object or lacks a member, 422 for a bad member.
     """
     value = _body(body, content_type, _EXECUTE, ("message", "task_id"), strict)
     if not value["task_id"]:
@@ -225,7 +225,7 @@ def parse_answer(body: bytes, content_type: str, *, strict: bool) -> Answer:
     """Read a body of `POST /hitl/respond` (engine page, section 10.1).
 
     Raises:
-        Refusal: 400 for what is no JSON object or lacks a member, 422 for a bad member.
+        Refusal: 400 for what is not a JSON object or lacks a member, 422 for a bad member.
     """
     value = _body(body, content_type, _ANSWER, ("task_id", "answer"), strict)
     feedback = value.get("feedback")

@@ -53,7 +53,7 @@ class StreamQuery:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "StreamQuery":
-        """Read a query; raises `Refusal` for a start that is no integer."""
+        """Read a query; raises `Refusal` for a start that is not an integer."""
         text = query.get("startIndex", "0")
         try:
             start = int(text)

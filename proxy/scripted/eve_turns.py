@@ -142,7 +142,7 @@ class _Cancelled(Exception):
 
 
 class _Left(Exception):
-    """A message that is no answer came while a held turn waited."""
+    """A message that is not an answer came while a held turn waited."""
 
     def __init__(self, said: Input) -> None:
         super().__init__(said.post.text)
@@ -858,7 +858,7 @@ class Worker:
             shown = [{"label": o, "description": o} for o in beat.options]
         if beat.options:
             input_["options"] = shown
-        # T's question is no action (section 8.2).
+        # T's question is not an action (section 8.2).
         call_id = self._call("ask_question", input_, shown=not tokens)
         self._end_step("tool-calls")
         if self._variant.held:

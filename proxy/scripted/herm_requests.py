@@ -78,7 +78,7 @@ def parse_batch(body: bytes, content_type: str, *, form: Body, strict: bool) -> 
     elif isinstance(value, dict) and form != "events":
         value = [value]
     elif not (isinstance(value, list) and form == "any"):
-        raise _bad("this is no spelling of a batch that I know")
+        raise _bad("this is not a spelling of a batch that I know")
     if not isinstance(value, list) or not value:
         raise _bad("the batch is empty")
     events = tuple(_event(number, item, strict) for number, item in enumerate(value))
@@ -125,7 +125,7 @@ def _check_blocks(where: str, value: object) -> None:
         if not isinstance(block, dict) or block.keys() != {"type", "text"}:
             raise _bad(f"`{where}` has a block that is not {{type, text}}")
         if block["type"] != "text" or not isinstance(block["text"], str):
-            raise _bad(f"`{where}` has a block that is no text")
+            raise _bad(f"`{where}` has a block that is not text")
         if len(block["text"]) > MAX_TEXT:
             raise _bad(f"`{where}` has a block of more than {MAX_TEXT} characters")
 

@@ -171,7 +171,7 @@ class Body:
         await self._before(b"")
 
     async def write(self, data: bytes) -> None:
-        """Write bytes that are no event, but count for a cut at a byte."""
+        """Write bytes that are not an event, but count for a cut at a byte."""
         if isinstance(self._fault, End) and self._fault.at_byte is not None:
             room = self._fault.at_byte - self._bytes
             if len(data) >= room:

@@ -235,12 +235,12 @@ class Reading:
                 return
             now = record.time()
             because = error or because
-            # A lease that ended is no fault: the dialect expects its reader back soon. Nor is a
+            # A lease that ended is not a fault: the dialect expects its reader back soon. Nor is a
             # stream that was broken to ask the backend.
             leased = error is None and now - opened_at >= LEASE_MS
             if self.watcher.broke(thread_id):
                 because, leased = None, True
-            # Whether an attempt changed the codec's own notes is no news from the backend.
+            # Whether an attempt changed the codec's own notes is nothing new from the backend.
             news = (codec.frames, record.seq) != heard
             if leased or (news and codec.position != before):
                 because = doubt_since = None

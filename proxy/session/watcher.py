@@ -75,7 +75,7 @@ class Watcher:
                 del self._open[thread_id]
 
     def broke(self, thread_id: str) -> bool:
-        """Say, once, whether a thread's stream was broken to ask: that is no fault of it."""
+        """Say, once, whether a thread's stream was broken to ask: that is not a fault of it."""
         if thread_id not in self._broken:
             return False
         self._broken.discard(thread_id)

@@ -47,8 +47,8 @@ LOOK_SECONDS = 1.0
 """How often it is looked whether a stream is silent for too long."""
 
 BODY_LIMIT = 4 * 1024 * 1024
-"""Bytes of an answer that is no stream; the largest known is eve's `info`, about 100 kB. A page of
-a Herm's list has 100 events, and their texts 20,000 characters each. It is parsed in one step."""
+"""Bytes of an answer that is not a stream. The largest known is eve's `info`, about 100 kB. A page
+of a Herm's list has 100 events with 20,000 characters each. It is parsed in one step."""
 
 FRAME_BYTES = 36 * 1024 * 1024
 """Bytes of a frame: an eve may show a file of 25 MiB in one, as base64."""
@@ -166,7 +166,7 @@ class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
     Times are in seconds: until a connection is taken, until the head and again until the end of an
-    answer that is no stream, and between two pieces of a stream.
+    answer that is not a stream, and between two pieces of a stream.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Upstream:
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
 
     def _url(self, call: Call) -> URL:
-        # The last line, whoever made the path: what is no path of segments could lead to another
+        # The last line, whoever made the path: what is not a path of segments could lead to another
         # place of the backend's host, or with the credential to another host.
         if segments_of(call.request.path) is None:
             raise UpstreamUnavailable(

@@ -459,7 +459,7 @@ def test_the_end_of_a_failed_turn_is_held_for_two_seconds() -> None:
     assert all_of(session, ev.TurnEnded) == []
     session.emit(session.codec.tick(begun + 2000))
     assert only(session, ev.TurnEnded).error.code == "errored"
-    # What comes later is told, and is no second failure.
+    # What comes later is told, and is not a second failure.
     session.feed(call, [ERROR, text("late"), COMPLETED])
     session.close(call, CloseReason.ENDED)
     assert only(session, ev.TurnEnded).error.code == "errored"

@@ -59,7 +59,7 @@ def refused(error: str, status: int = 400, **members: Any) -> Verdict:
 
 
 def body_of(value: object) -> bytes:
-    """A recorded body: text that was no JSON stands as it is, None is an empty one."""
+    """A recorded body: text that was not JSON stands as it is, None is an empty one."""
     if value is None:
         return b""
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()

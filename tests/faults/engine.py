@@ -29,7 +29,7 @@ from tests.support.resumed import masked
 
 __all__ = ["FAULTS"]
 
-# The script `tool` has 20 frames, and each kind of frame that is no request.
+# The script `tool` has 20 frames, and each kind of frame that is not a request.
 PLACES = (0, 1, 2, 5, 9, 12, 17)
 
 RECOVERED: list[Fault] = [
@@ -57,7 +57,7 @@ async def seen(conversation: Conversation, fault: Fault | None) -> list[str]:
     """The records of the client."""
     found = masked(conversation.session.log)
     if isinstance(fault, Garbage) and b"from_the_future" not in fault.data:
-        # A broken frame may stand where a block began, and is no part of the conversation.
+        # A broken frame may stand where a block began, and is not part of the conversation.
         found = [line for line in found if "dragoman.gap" not in line]
     return found
 

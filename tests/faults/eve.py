@@ -53,7 +53,7 @@ RECOVERED: list[Fault] = [
     Silence(done=False),
     WrongContentType(),
     Redirect(),
-    # Section 7.5: 404, 409, 425 and 5xx pass, and so may what is no answer of an eve.
+    # Section 7.5: 404, 409, 425 and 5xx pass, and so may what is not an answer of an eve.
     *(Status(status) for status in (404, 409, 425, 429, 500, 503)),
 ]
 

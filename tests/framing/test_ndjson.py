@@ -16,7 +16,7 @@ from adapters.framing.ndjson import NdjsonParser, format_line
 BODIES: dict[str, tuple[bytes, list[bytes], list[bytes]]] = {
     "lines": (b'{"a":1}\n{"b":2}\n', [b'{"a":1}', b'{"b":2}'], []),
     "CRLF": (b"1\r\n2\r\n", [b"1", b"2"], []),
-    "a lone CR is no line end": (b"1\r2\n", [b"1\r2"], []),
+    "a lone CR is not a line end": (b"1\r2\n", [b"1\r2"], []),
     "only one CR is cut off": (b"1\r\r\n", [b"1\r"], []),
     "blank lines": (b"\n\n1\n\r\n \t\n\r\r\n2\n\n", [b"1", b"2"], []),
     "no line end at the end": (b"1\n2", [b"1"], [b"2"]),

@@ -269,7 +269,7 @@ def test_the_table_agrees_with_the_standard_read_line_by_line(name: str) -> None
     assert read_by_the_book(body, 10_000) == (frames, tail)
 
 
-# From 2 on, because two bytes of what may become a BOM are no frame yet.
+# From 2 on, because two bytes of what may become a BOM are not a frame yet.
 @given(BODIES, st.lists(st.integers(min_value=0), max_size=12), st.integers(2, 40))
 @example(b"data: 123456\n\ndata: 1\n\n", [12], 6)
 @example(b"data: 1\n\n\n", [], 7)

@@ -55,7 +55,7 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def open(self, call: Call) -> Response:
-        """Open a stream from where the call asks for it; one that is no stream is an answer."""
+        """Open a stream from where the call asks for it; one that is not a stream is an answer."""
 
     @abc.abstractmethod
     def next(self, call: Call) -> Frame | CloseReason | None:

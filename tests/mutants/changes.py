@@ -123,7 +123,7 @@ class _Finder(ast.NodeVisitor):
         if found:
             self._add(start + found.start(), start + found.end(), after)
 
-    # What is no candidate.
+    # What is not a candidate.
 
     def visit_Raise(self, node: ast.Raise) -> None:
         self._drop(node)
@@ -288,7 +288,7 @@ def find(path: str, content: bytes) -> list[Change]:
     """Return every change of a module, in no particular order.
 
     Raises:
-        SyntaxError: The module is no Python.
+        SyntaxError: The module is not Python.
     """
     finder = _Finder(path, content)
     finder.visit(ast.parse(content))

@@ -194,7 +194,7 @@ def _around(tree: ast.Module, line: int) -> Iterator[ast.stmt]:
             yield node
             body = list(ast.iter_child_nodes(node))
         elif not isinstance(node, ast.stmt | ast.expr):
-            # Cases and handlers are no statements, but hold some.
+            # Cases and handlers are not statements, but hold some.
             body.extend(ast.iter_child_nodes(node))
 
 

@@ -94,7 +94,7 @@ class Person(abc.ABC):
 
     @abc.abstractmethod
     async def mumble(self, ask: Ask) -> None:
-        """Answer an approval with a word that is no answer to it."""
+        """Answer an approval with a word that is not an answer to it."""
 
     @abc.abstractmethod
     async def choose(self, ask: Ask, label: str) -> None:

@@ -117,7 +117,7 @@ class Conversation:
         self._strayed: set[str] = set()
         self._accepted: list[str] = []
         self._tried: list[str] = []
-        # Steering is in `_tried` too, an interrupt is no message: a turn that failed is not its.
+        # Steering is in `_tried` too, an interrupt is not a message: a turn that failed is not its.
         self._steers: list[str] = []
         self._steers_accepted: list[str] = []
         self._stops: list[str] = []

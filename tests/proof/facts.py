@@ -3,7 +3,7 @@
 A fact is something that every dialect can show: a word of the agent, a tool call, its result, a
 request for a person, the end of a turn. The facts of what a backend emitted and those of what a
 client received must be the same, whatever the two dialects are. Nothing here knows the codecs, and
-a frame that is no fact is passed over.
+a frame that is not a fact is passed over.
 """
 
 from __future__ import annotations

@@ -454,7 +454,7 @@ async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) ->
 
 
 def test_the_scripts_of_the_proof_are_played_by_every_backend() -> None:
-    # What a backend only speaks about is no proof of anything.
+    # What a backend only speaks about is not proof of anything.
     missing = {"custom", "secret", "sudo", "child", "structured", "signin", "limit", "compact"}
     assert not missing & {script.split(" ", maxsplit=1)[0] for script in SCRIPTS}
 

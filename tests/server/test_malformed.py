@@ -1,5 +1,5 @@
-"""Requests that are no text or no HTTP, on every route: refused in the dialect's form, and no error
-of ours."""
+"""Requests that are not text or not HTTP, on every route: refused in the dialect's form, without an
+error of ours."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_host_that_is_none_is_refused_and_is_no_error_of_ours(
         for target in (b"/as/eve/to/engine/x", b"/as/herm/to/engine/x", b"/x", b"/api/v1/x"):
             status, _, body = await exchange(dragoman.url, "GET", target, host=host)
             assert status == 400
-            assert b"is no host" in body
+            assert b"is not a host" in body
         for good in (b"[::1]:80", b"my_service.local", b"xn--bcher-kva.example:8787"):
             line = b"Authorization: Bearer k-a"
             status, _, _ = await exchange(dragoman.url, "GET", b"/api/v1/x", line, host=good)

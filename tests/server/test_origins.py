@@ -77,7 +77,7 @@ async def test_a_preflight_of_an_allowed_origin_is_answered_without_a_key(
         assert headers["Access-Control-Max-Age"] == "600"
         _, headers = await heads(dragoman, "OPTIONS", FACES[face], OTHER, headers=asked)
         check_kept(headers)
-        # What is no list of headers is not repeated.
+        # What is not a list of headers is not repeated.
         asked["Access-Control-Request-Headers"] = "a b; c"
         _, headers = await heads(dragoman, "OPTIONS", FACES[face], PAGE, headers=asked)
         assert "Access-Control-Allow-Headers" not in headers
@@ -220,7 +220,7 @@ def test_without_keys_every_origin_cannot_be_allowed() -> None:
     ],
 )
 def test_what_no_browser_sends_is_no_origin(origin: str) -> None:
-    with pytest.raises(ValidationError, match="is no origin"):
+    with pytest.raises(ValidationError, match="is not an origin"):
         ServerSettings.model_validate({"allowed_origins": [origin]})
 
 

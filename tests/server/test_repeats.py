@@ -246,7 +246,7 @@ async def test_a_declared_repeat_is_done_once(
     if face == "engine":
         # The stream of that turn, frame by frame.
         assert after == before
-    # What was answered to its first try again is no repeat of that, except by a key.
+    # What was answered to its first try again is not a repeat of that, except by a key.
     status, body = await talk.say("continue", header)
     assert status < 300, body
     await settled(await house.live(talk.id))

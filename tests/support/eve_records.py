@@ -364,7 +364,7 @@ def _check_result(record: Record, version: int) -> None:
 def _check_request(request: object, record: Record) -> None:
     """Section 9.4: a request is a strict object."""
     if not isinstance(request, dict):
-        raise ProtocolViolation("a request that is no object", record)
+        raise ProtocolViolation("a request that is not an object", record)
     unknown = request.keys() - _REQUEST_MEMBERS
     if unknown:
         _fail(f"a request with the unknown member `{min(unknown)}`", record)
@@ -399,7 +399,7 @@ def _check_request(request: object, record: Record) -> None:
 
 def _check_resolution(resolution: object, record: Record) -> None:
     if not isinstance(resolution, dict):
-        raise ProtocolViolation("a resolution that is no object", record)
+        raise ProtocolViolation("a resolution that is not an object", record)
     if not _is_name(resolution.get("requestId")) or resolution.get("kind") not in _REQUEST_KINDS:
         _fail("a resolution without id or kind", record)
     if resolution.get("outcome") not in _OUTCOMES:

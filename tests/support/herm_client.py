@@ -94,7 +94,7 @@ def _texts(payload: Mapping[str, Any], seen: object) -> str:
     parts = []
     for block in _need(payload, "content", list, seen):
         if not isinstance(block, dict) or block.get("type") != "text":
-            raise ProtocolViolation("a block is no text", seen)
+            raise ProtocolViolation("a block is not text", seen)
         text = _need(block, "text", str, seen)
         if len(text) > MAX_TEXT:
             raise ProtocolViolation("a block has more than 20,000 characters", seen)
@@ -121,7 +121,7 @@ def check_envelope(seen: Envelope, session: str | None = None) -> None:
     for name in ("createdAt", "processedAt"):
         time = seen.get(name)
         if time is not None and not ISO_MS.match(time):
-            raise ProtocolViolation(f"`{name}` is no ISO 8601 time with milliseconds", seen)
+            raise ProtocolViolation(f"`{name}` is not an ISO 8601 time with milliseconds", seen)
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class StreamChecker:
         except (KeyError, ValueError):
             raise ProtocolViolation("a frame without JSON", block) from None
         if not isinstance(seen, dict):
-            raise ProtocolViolation("an envelope is no object", block)
+            raise ProtocolViolation("an envelope is not an object", block)
         check_envelope(seen, self._session)
         if self._expect.three_lines:
             if fields["event"] != seen["type"]:

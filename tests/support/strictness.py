@@ -37,7 +37,7 @@ class ProtocolViolation(AssertionError):
 
 
 class Disconnected(Exception):
-    """The body ended or broke before what was waited for, which is no result."""
+    """The body ended or broke before what was waited for, which is not a result."""
 
 
 class Refused(Exception):

@@ -119,7 +119,7 @@ async def test_a_broken_answer_is_not_quoted_while_a_session_holds_a_sealed_valu
 
 
 async def refused(upstream: Upstream, call: Call) -> Response:
-    """Return the answer of a stream call that is no stream."""
+    """Return the answer of a stream call that is not a stream."""
     async with upstream.stream(call, "sse") as answer:
         assert isinstance(answer, Response)
         return answer
@@ -510,7 +510,7 @@ async def test_a_stream_that_is_cut_gives_its_frames_first(
         assert isinstance(answer, Stream)
         with pytest.raises(UpstreamUnavailable) as failed:
             await collect(answer, seen)
-        # What was left over is no evidence of anything: the connection broke.
+        # What was left over is not evidence of anything: the connection broke.
         assert answer.tail == b""
     assert failed.value.sent
     assert len(seen) == 1

@@ -381,7 +381,7 @@ class EngineClient(ClientCodec):
         self._reached.count_garbled(frame.mark, framed=frame.reason is None)
         reason = frame.reason
         if reason is None:
-            reason = f"event `{frame.name or 'message'}`: the payload is no JSON object"
+            reason = f"event `{frame.name or 'message'}`: the payload is not a JSON object"
         garbled = raw.garbled(wire.DIALECT, reason, frame.data, turn_id=self._s.turn)
         out = frames.hold(self._s, [garbled], frame.name, now)
         if reason != TORN:

@@ -111,7 +111,7 @@ class Reading:
         alignment, self.alignment = self.alignment, None
         if reason is CloseReason.STOPPED or alignment is None:
             return None
-        # A half frame at the end is no end, however orderly it came.
+        # A half frame at the end is not an end, however orderly it came.
         whole = reason is CloseReason.ENDED and not self.torn
         # A broken replay is read again; one that breaks at the same place is all there is.
         seen, sum_, times = alignment.seen, alignment.sum, 1
@@ -180,7 +180,7 @@ class Reading:
         return True
 
     def went_on(self) -> None:
-        """Hear that a frame was good: what is garbled after it is no echo."""
+        """Hear that a frame was good: what is garbled after it is not an echo."""
         self._echoes = []
 
     # Turns.

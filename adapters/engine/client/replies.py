@@ -22,7 +22,7 @@ from adapters.jsonvalue import name_of
 
 
 def refusal(response: Response) -> ev.ErrorInfo:
-    """Return what an error body says; one without `error`, or that is no JSON, is quoted (4.1)."""
+    """Return what an error body says; one without `error`, or that is not JSON, is quoted (4.1)."""
     body = _error_body(response)
     if body is None:
         return raw.quoted(response, "The Engine")

@@ -376,14 +376,14 @@ class EveClient(ClientCodec):
     def _no_event(self, call: Call, frame: bytes, value: Any, now: int) -> list[ev.Event]:
         if type(value) is dict:
             if "$eve" in value:
-                # A control record is no event and is not counted (section 7.4).
+                # A control record is not an event and is not counted (section 7.4).
                 return []
             refused = self._streams.refuse_line(call.thread_id, value)
             if refused is not None:
                 self._kept.touched = True
                 self._set_alarm()
                 return refused
-        return self.garbage(call, frame, "a line is no event", now)
+        return self.garbage(call, frame, "a line is not an event", now)
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
         if self._s.foreign is not None:

@@ -55,7 +55,7 @@ class Messages:
     def message_received(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         if data.get("kind") == "task.result":
-            # What a task has brought is no word of the user.
+            # What a task has brought is not a word of the user.
             return as_native(line, record)
         late = self._turns.is_late(line, data)
         text = data.get("message")

@@ -107,7 +107,7 @@ class Sessions:
                 line.taken_back = False
                 if line.ending is None:
                     return out
-            # A boundary that came after what it belongs to had been told is no answer to a control.
+            # A boundary that came after what it belongs to had been told does not answer a control.
             if line.ending is None and not owed:
                 s.control = max(0, s.control - 1)
         if isinstance(line.ending, Ending):

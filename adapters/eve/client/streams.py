@@ -26,7 +26,8 @@ PAUSED_PATIENCE_MS = 30 * 24 * 3_600_000
 """Section 8.1: a session lives 30 days by default; a pause may last as long."""
 
 QUIET_PATIENCE_MS = 24 * 3_600_000
-"""Silence of a server that opens its streams is no fault: T is silent while a tool runs (7.3)."""
+"""Silence of a server that opens its streams is not a fault: T is silent while a tool runs
+(7.3)."""
 
 LOST_PATIENCE_MS = 600_000
 """How long a stream may refuse to open; the clients give up after about 45 s (section 7.5), we can
@@ -120,7 +121,7 @@ class Streams:
         return before[1]
 
     def _stream_from(self, line: Line, count: int) -> Call:
-        # The backend said where it is: what is no path of segments is not asked for.
+        # The backend said where it is: what is not a path of segments is not asked for.
         path = None if line.path is None else rebuilt(line.path)
         if path is None:
             session = self._s.session if line.thread == ev.MAIN else line.session

@@ -82,7 +82,7 @@ def _is_plain(block: Any) -> bool:
 
 
 def block_of(block: Any) -> Any:
-    """Return a block of a content in the model's form; what is no text is kept as it is."""
+    """Return a block of a content in the model's form; what is not text is kept as it is."""
     if isinstance(block, str):
         return ev.Text(text=block)
     if isinstance(block, dict) and isinstance(block.get("text"), str):

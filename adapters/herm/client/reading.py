@@ -238,17 +238,17 @@ class Reading:
             out += self._turns.end("completed", None, None, synthetic=True)
         return out
 
-    # What is no envelope.
+    # What is not an envelope.
 
     def _garbage_frame(self, frame: SseFrame, reason: str, now: int) -> list[ev.Event]:
-        """Report a frame that is no envelope; the stream goes on."""
+        """Report a frame that is not an envelope; the stream goes on."""
         self._at.frames += 1
         name = frame.event or "message"
         out = [self._garbled(frame.data, f"event `{name}`: {reason}")]
         return out + self._salvaged(frame.event, frame.data, reason, now)
 
     def garbage(self, offending: bytes, reason: str, now: int) -> list[ev.Event]:
-        """Return the report of bytes that are no frame, and what they mean all the same."""
+        """Return the report of bytes that are not a frame, and what they mean all the same."""
         name, data = block_of(offending)
         out = [self._garbled(offending, reason)]
         return out if reason == TORN else out + self._salvaged(name, data, reason, now)

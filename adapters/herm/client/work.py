@@ -49,7 +49,7 @@ class Work:
         self._turns = turns
 
     def _begun(self, seen: Seen, *, asks: bool = False) -> list[ev.Event]:
-        """Return what comes before any work that is no text."""
+        """Return what comes before any work that is not text."""
         return self._turns.work(seen, asks=asks) + self._texts.close("complete", seen.native)
 
     # Text.

@@ -1,6 +1,7 @@
 """A stream of the turn before, when the next turn has begun one of its own.
 
-An Engine's answers may be slow, and what it says of a turn that is over is no part of the next one.
+An Engine's answers may be slow, and what it says of a turn that is over is not part of the
+next one.
 """
 
 from __future__ import annotations
