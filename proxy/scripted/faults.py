@@ -131,9 +131,11 @@ class Reorder:
 
 @dataclass(frozen=True, slots=True)
 class Omit:
-    """The event after that many never comes on this stream; others show it."""
+    """The event after that many never comes on this stream, `data` comes in its place; others show
+    it."""
 
     after_event: int = 0
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +271,9 @@ def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequen
         case Duplicate(place) if sent <= place < sent + len(frames):
             at = place - sent
             return [*frames[: at + 1], *frames[at:]]
-        case Omit(place) if sent <= place < sent + len(frames):
-            return [*frames[: place - sent], *frames[place - sent + 1 :]]
+        case Omit(place, data) if sent <= place < sent + len(frames):
+            at = place - sent
+            return [*frames[:at], *([data] if data else []), *frames[at + 1 :]]
         case Reorder(place) if sent <= place < sent + len(frames) - 1:
             at = place - sent
             return [*frames[:at], frames[at + 1], frames[at], *frames[at + 2 :]]

@@ -196,6 +196,13 @@ class Outbox:
             for one in self._inputs.values()
         )
 
+    @property
+    def administering(self) -> bool:
+        """Say whether a command is on its way that concerns the session as a whole: somebody waits
+        for its outcome, which comes with the backend's answer or when that has had its time."""
+        kinds = (cmd.Archive, cmd.Reset, cmd.Delete, cmd.UpdateSession)
+        return any(isinstance(one.command, kinds) for one in self._inputs.values())
+
     def resets(self, state: LogState) -> bool:
         """Say whether a reset is under way: accepted, and neither refused nor done."""
         resets = any(isinstance(one.command, cmd.Reset) for one in self._inputs.values())

@@ -359,8 +359,7 @@ class Reading:
         if broken and self.watcher.is_working:
             self.settle(DragomanError(broken, code=ErrorCode.BACKEND_PROTOCOL))
         elif asks and self.watcher.is_working:
-            self.watcher.look("a frame could not be read")
-            self._upward.go_on()
+            self.watcher.rearm()
 
     # Time.
 

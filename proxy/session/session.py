@@ -367,9 +367,13 @@ class Session:
         go on. Return whether anything was open; durable on return.
 
         Raises:
+            DragomanError: a reset, an archive or the like is on its way.
             JournalError: it could not be stored.
         """
         self._work.check_usable()
+        if self._outbox.administering:
+            text = "A reset, an archive or the like is on its way; it is decided within a minute."
+            raise DragomanError(text, code=ErrorCode.BUSY)
         record, queued = self._record, {one.command_id for one in self._outbox.queue}
         if not (self.state.busy or self._outbox.owed or self.state.inputs.keys() - queued):
             return False

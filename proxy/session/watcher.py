@@ -84,12 +84,13 @@ class Watcher:
     def go_on(self, *, working: bool) -> None:
         """Ask when it is time. `working` says whether the backend has something to tell."""
         watch, now = self.watch, self._record.time()
-        if not working:
+        if not working and not (watch.doubts and self._record.state.busy):
             watch.watching = False
             return
-        watch.begin(now)
+        if working:
+            watch.begin(now)
         if now >= watch.due:
-            self.look("nothing came")
+            self.look("a frame could not be read" if watch.doubts else "nothing came")
         if self._timer is None:
             self._set_timer()
 
@@ -97,8 +98,12 @@ class Watcher:
         """Ask soon, if nothing comes: the turn is to be interrupted."""
         if self.watch.watching:
             self.watch.hurry(self._record.time())
-            self.close()
-            self._set_timer()
+            self.rearm()
+
+    def rearm(self) -> None:
+        """Wake earlier than was planned."""
+        self.close()
+        self._set_timer()
 
     def look(self, why: str) -> None:
         """Ask the backend how the turn stands."""

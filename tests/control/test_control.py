@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from proxy.routes.control import (
     openapi,
 )
 from proxy.scripted.faults import Faults, Silence
+from proxy.session import Session
 from tests.control.openapi import PATH, text
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.keys import key_of
@@ -863,3 +865,14 @@ async def test_a_session_at_rest_has_nothing_to_settle(dragoman: Proxied) -> Non
     assert (status, body["settled"]) == (200, False)
     assert await log_of(dragoman, session) == before
     assert (await failed(dragoman, "POST", "/sessions/none/settle"))[:2] == (404, "not_found")
+
+
+async def test_a_session_that_is_being_archived_is_not_settled(dragoman: Proxied) -> None:
+    session = await dragoman.say("hello")
+    await dragoman.until_idle(session)
+    live = await dragoman.session(session)
+    held: Any = SimpleNamespace(
+        _work=live._work, _outbox=SimpleNamespace(administering=True), _record=live._record
+    )
+    with pytest.raises(DragomanError, match="decided within a minute"):
+        await Session.settle(held, by="local")

@@ -6,7 +6,7 @@ import pytest
 
 from adapters import events as ev
 from adapters import raw
-from proxy.session.watch import QUIET_MOST, STOPPED_MS, UNREAD_MOST, Watch, is_unread
+from proxy.session.watch import QUIET_MOST, SKIPPED_MS, STOPPED_MS, UNREAD_MOST, Watch, is_unread
 
 
 @pytest.fixture
@@ -43,7 +43,16 @@ def test_an_interrupt_is_to_show_something_soon(watch: Watch) -> None:
     assert watch.due == 2_000 + STOPPED_MS
 
 
-def test_a_frame_that_cannot_be_read_is_asked_about_at_once_and_a_flood_once(watch: Watch) -> None:
+def test_a_frame_that_cannot_be_read_is_asked_about_soon_unless_the_turn_goes_on(
+    watch: Watch,
+) -> None:
+    assert watch.skipped(2_000)
+    assert (watch.due, watch.doubts) == (2_000 + SKIPPED_MS, True)
+    watch.heard(2_500)
+    assert (watch.due, watch.doubts) == (62_500, False)
+
+
+def test_a_flood_of_frames_that_cannot_be_read_is_asked_about_once(watch: Watch) -> None:
     asked = [watch.skipped(now) for now in range(1_000, 1_000 + UNREAD_MOST)]
     assert asked == [True] + [False] * (UNREAD_MOST - 1)
     assert watch.unread == UNREAD_MOST
