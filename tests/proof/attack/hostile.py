@@ -42,9 +42,9 @@ AT_ONCE = 20
 READ_S = 1.5
 """How long a stream is read."""
 
-MEMORY_BYTES = 256 * 2**20
-"""How much more than at its start the process may hold: some hundred frames of megabytes are on
-their way at a time."""
+MEMORY_BYTES = AT_ONCE * 25 * 2**20
+"""How much more than at its start the process may hold: a frame of each conversation may be on its
+way, and the longest has 24 MiB."""
 
 GENERATIONS: tuple[Generation, ...] = ("S2", "T", "S1")
 
