@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from adapters import registry
 from adapters.base import Fidelity
 from adapters.commands import COMMAND_TYPES
 from adapters.errors import DragomanError, ErrorCode
@@ -39,7 +40,7 @@ def mapping_of(dialect: str) -> Mapping:
     if known is None:
         text = f"There is no dialect `{dialect}`; known: {', '.join(DIALECTS)}."
         raise DragomanError(text, code=ErrorCode.CONFIG)
-    page = resources.files("adapters") / known.folder / "MAPPING.md"
+    page = resources.files(registry.__package__) / known.folder / "MAPPING.md"
     if not page.is_file():
         text = f"`{dialect}` has no page adapters/{known.folder}/MAPPING.md with its tables."
         raise DragomanError(text, code=ErrorCode.CONFIG)
@@ -58,7 +59,7 @@ def backends() -> list[str]:
 
 def load_numbers() -> dict[str, Any]:
     """Return the measured numbers: backend -> fixture -> frontend -> counts."""
-    text = (resources.files("proxy") / NUMBERS).read_bytes()
+    text = (resources.files(__package__) / NUMBERS).read_bytes()
     found: dict[str, Any] = orjson.loads(text)["backends"]
     return found
 

@@ -152,7 +152,7 @@ def connect_reader(path: Path) -> apsw.Connection:
 
 def _migrations() -> list[str]:
     """Return the schema's steps in order, as SQL; the step at index n leads to version n + 1."""
-    folder = importlib.resources.files("proxy.journal") / "migrations"
+    folder = importlib.resources.files(__package__) / "migrations"
     steps = sorted((s for s in folder.iterdir() if s.name.endswith(".sql")), key=lambda s: s.name)
     return [step.read_text("utf-8") for step in steps]
 

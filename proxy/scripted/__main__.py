@@ -65,7 +65,7 @@ async def serve(options: argparse.Namespace) -> None:
         kinds = [KINDS[name] for name in options.kinds]
         faults = Faults.seeded(options.faults, options.rate, kinds, first=options.first)
         logging.basicConfig(format="%(message)s")
-        logging.getLogger("proxy.scripted.faults").setLevel(logging.INFO)
+        logging.getLogger(Faults.__module__).setLevel(logging.INFO)
     told = Options(key=options.key, pace=options.pace, generation=options.generation, faults=faults)
     app = BACKENDS[options.dialect](told)
     # A reader that leaves must not leave its handler behind, waiting for the next heartbeat.
