@@ -11,8 +11,9 @@ RUN python -m venv /build \
  && /build/bin/python -m pip check
 RUN python -m venv /opt/dragoman \
  && /opt/dragoman/bin/python -m pip install --require-hashes --no-deps --only-binary :all: --no-cache-dir -r requirements/run.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY adapters/ adapters/
+COPY dragoman/ dragoman/
 COPY proxy/ proxy/
 RUN /build/bin/python -m hatchling build --target wheel --directory /wheel \
  && /opt/dragoman/bin/python -m pip install --no-index --no-deps /wheel/dragoman-*.whl \

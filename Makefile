@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS := 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test docker-steps coverage mutants golden bench peers proof clean
+.PHONY: help install demo lint test docker-steps wheel-steps release coverage mutants golden bench peers proof clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,12 @@ test: lint ## lint, then every test that needs no server, Node, browser or netwo
 docker-steps: $(INSTALLED) ## run the steps of the Dockerfile in a scratch folder (uses the package index)
 	@$(PY) -m pytest -q -m docker tests/test_docker.py
 
+wheel-steps: $(INSTALLED) ## build the wheel, install it beside others and use it (uses the package index)
+	@$(PY) -m pytest -q -m wheel tests/test_wheel.py
+
+release: $(INSTALLED) ## build the sdist and the wheel of a release into dist/; it uploads nothing
+	@$(PY) -m tests.release
+
 coverage: $(INSTALLED) ## the tests again, with the lines and branches that none of them reaches
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
 
@@ -81,4 +87,4 @@ proof: $(INSTALLED) ## kill and cut the proxy thousands of times, with figures; 
 
 clean: ## remove what the other commands made
 	@rm -rf $(VENV) .cache build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	@find adapters proxy bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find adapters dragoman proxy bench tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -147,7 +147,7 @@ def http_program() -> str:
     """
     if shutil.which("curl"):
         return "curl -sS"
-    return f"{shlex.quote(sys.executable)} -m proxy request"
+    return f"{shlex.quote(sys.executable)} -m dragoman request"
 
 
 async def run_demo(

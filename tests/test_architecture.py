@@ -19,7 +19,7 @@ from adapters.registry import DIALECTS
 from tests.contracts import DialectsForbidden, DialectsIndependent
 
 REPOSITORY = Path(__file__).parent.parent
-PACKAGES = ("adapters", "proxy")
+PACKAGES = ("adapters", "dragoman", "proxy")
 MODULES = sorted(
     str(file.relative_to(REPOSITORY))
     for package in PACKAGES
