@@ -31,6 +31,7 @@ import aiohttp
 import click
 import orjson
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 from yarl import URL
@@ -151,8 +152,7 @@ def _announce(url: str) -> None:
     click.echo(f"listening on {url}")
 
 
-@main.command()
-@click.option(
+_OF_A_CONFIGURATION = click.option(
     "--config",
     type=click.Path(path_type=Path),
     envvar="DRAGOMAN_CONFIG",
@@ -160,17 +160,26 @@ def _announce(url: str) -> None:
     metavar="FILE",
     help="The configuration. Without it dragoman.toml here, if there is one, else the defaults.",
 )
+
+
+def _settings(config: Path | None, *, resolved: bool = True) -> Settings:
+    """Read the configuration, or say what is wrong with it and exit."""
+    if config is None and DEFAULT_CONFIG.exists():
+        config = DEFAULT_CONFIG
+    try:
+        return load_settings(config, os.environ, resolved=resolved)
+    except ConfigError as error:
+        _wrong_configuration(error)
+
+
+@main.command()
+@_OF_A_CONFIGURATION
 def serve(config: Path | None) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Prints `listening on http://HOST:PORT` when it answers requests. Logs are JSON lines on stderr.
     """
-    if config is None and DEFAULT_CONFIG.exists():
-        config = DEFAULT_CONFIG
-    try:
-        settings = load_settings(config, os.environ)
-    except ConfigError as error:
-        _wrong_configuration(error)
+    settings = _settings(config)
     logs.configure(level=settings.log.level, secrets=settings.secrets())
     _serve(lambda stop: _serve_settings(settings, stop), settings.server.shutdown_seconds)
 
@@ -514,10 +523,16 @@ def _of_sessions(command: Callable[..., None]) -> Callable[..., None]:
         if journal is None:
             command(source=server, **arguments)
             return
-        url = journal if "://" in journal else f"sqlite:///{Path(journal).absolute()}"
-        command(source=_File(url, server.as_json), **arguments)
+        command(source=_File(_url(journal), server.as_json), **arguments)
 
     return wrapper
+
+
+def _url(journal: str) -> str:
+    """Return the URL of a journal that is named by its file, or by that URL."""
+    if "://" in journal or journal == "memory:":
+        return journal
+    return f"sqlite:///{Path(journal).absolute()}"
 
 
 class _Units(click.ParamType[float]):
@@ -934,6 +949,54 @@ def _sealed_value() -> str:
 
 
 # --- commands that work on files
+
+
+@main.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--journal",
+    metavar="FILE",
+    help="The journal: a file, or a URL like `sqlite:///dragoman.db`. Without it the one of the "
+    "configuration.",
+)
+@_OF_A_CONFIGURATION
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def backup(
+    file: Path, journal: str | None, config: Path | None, force: bool, as_json: bool
+) -> None:
+    """Copy a journal to FILE, also while a server writes it.
+
+    The copy is the state of one moment. FILE is there when it is whole, checked and on the disk;
+    prints its name, its bytes, and how many sessions and events are in it.
+    """
+    from proxy.journal import back_up
+
+    url = _settings(config, resolved=False).journal.url if journal is None else _url(journal)
+    try:
+        with _progress(shown=_on_terminal() and not as_json) as told:
+            found = back_up(url, file, force=force, told=told)
+    except ConfigError as error:
+        _fail(_clean(error.message), status=2)
+    except DragomanError as error:
+        _fail(_clean(error.message))
+    counts = {"bytes": found.bytes, "sessions": found.sessions, "entries": found.entries}
+    if as_json:
+        _print_json({"path": str(file.absolute()), **counts})
+    else:
+        _print_rows(("path", *counts), [[str(file.absolute()), *counts.values()]])
+
+
+@contextlib.contextmanager
+def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Give what takes the progress of a long work; it is gone from the terminal afterwards."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield told
 
 
 @main.command()

@@ -60,6 +60,10 @@ class JournalCorrupt(JournalError):
     """The journal is damaged, or a part of it was written by a newer Dragoman."""
 
 
+class BackupRefused(JournalError):
+    """A copy of the journal may not, or cannot, be written where it was asked for."""
+
+
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading raises where the journal gives back what nobody wrote."""
 

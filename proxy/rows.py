@@ -136,6 +136,15 @@ class CodecRow:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class BackedUp:
+    """What a copy of a journal's file has: its bytes, and how many sessions and entries."""
+
+    bytes: int
+    sessions: int
+    entries: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class NewSession:
     """What the write that makes a session stores beside it: its leg 0, the codec of the dialect
     that made it and its first names, (kind, name) pairs.

@@ -610,8 +610,11 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"; known: {', '.join(names)}"
 
 
-def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Return the settings of the file at `path`, overridden by `environ`, with credentials.
+def load_settings(
+    path: Path | None, environ: Mapping[str, str], *, resolved: bool = True
+) -> Settings:
+    """Return the settings of the file at `path`, overridden by `environ`, with credentials if
+    they are to be `resolved`: what asks no backend needs none.
 
     Without a path they are the defaults and `environ`.
 
@@ -638,14 +641,14 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
         # `from None`: the library's error shows values, and a misplaced value may be a credential.
         raise _config_error(problems) from None
     backends: list[BackendSettings] = []
-    for at, backend in enumerate(settings.backends):
+    for at, backend in enumerate(settings.backends if resolved else ()):
         try:
             backends.append(_with_resolved_credential(backend, environ))
         except ValueError as error:
             problems.append(f"{where(('backends', at, 'auth'))} {error} (backend `{backend.name}`)")
     if problems:
         raise _config_error(problems)
-    return settings.model_copy(update={"backends": tuple(backends)})
+    return settings.model_copy(update={"backends": tuple(backends)}) if resolved else settings
 
 
 def _config_error(problems: list[str]) -> ConfigError:

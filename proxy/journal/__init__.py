@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
+from proxy.rows import BackedUp
 
 
 def open_journal(
@@ -34,6 +38,41 @@ def open_journal(
     window = WINDOW_MS if window_ms is None else window_ms
     if url == "memory:":
         return TemporaryJournal(window_ms=window, frames=frames, frame_limit=limit)
+    return SqliteJournal(
+        _file_of(url),
+        read_only=read_only,
+        window_ms=window,
+        frames=frames,
+        frame_limit=limit,
+    )
+
+
+def back_up(
+    url: str, target: Path, *, force: bool, told: Callable[[str, int, int], object]
+) -> BackedUp:
+    """Copy the journal that a URL names to a file, while a server may write it.
+
+    Args:
+        url: As for `open_journal`.
+        target: The file; made, or with `force` replaced, when the copy is whole and checked.
+        force: Whether a file that exists is replaced.
+        told: Gets what is done, how much of it, and of how much: 0 of 0 where nobody knows.
+
+    Raises:
+        ConfigError: the URL names no journal that is in a file.
+        JournalError: the copy cannot be made; the text says why, and the way out.
+    """
+    from proxy.journal import _backup
+
+    if url == "memory:":
+        raise ConfigError(
+            "journal.url: a `memory:` journal goes with its server and has no file to back up; "
+            "keep single sessions with `dragoman sessions export`"
+        )
+    return _backup.back_up(Path(_file_of(url)), target, force=force, told=told)
+
+
+def _file_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
         raise ConfigError("journal.url: PostgreSQL is not built yet; use `sqlite:///dragoman.db`")
@@ -43,10 +82,4 @@ def open_journal(
             f"journal.url: `{url}` is none of `sqlite:///relative.db`, `sqlite:////absolute.db`, "
             "`memory:`"
         )
-    return SqliteJournal(
-        path,
-        read_only=read_only,
-        window_ms=window,
-        frames=frames,
-        frame_limit=limit,
-    )
+    return path
