@@ -1262,7 +1262,8 @@ async def test_the_command_serves_until_it_is_told_to_stop() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "proxy.scripted",
+        "proxy",
+        "scripted",
         "engine",
         "--key",
         KEY,

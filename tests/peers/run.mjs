@@ -179,7 +179,7 @@ async function openHouse(routes) {
   let tables = "";
   for (const route of routes) {
     const [dialect, words, rest] = BACKENDS[route];
-    const args = ["-m", "proxy.scripted", dialect, "--port", "0", "--key", KEY, ...words];
+    const args = ["-m", "proxy", "scripted", dialect, "--port", "0", "--key", KEY, ...words];
     const backend = await startServer(python, args);
     backends.push(backend);
     tables += `

@@ -393,7 +393,7 @@ class House:
         python, env = self._root / ".venv/bin/python", {"PEERS_KEY": KEY}
         tables = []
         for route, (dialect, options, rest) in BACKENDS.items():
-            words = ["-m", "proxy.scripted", dialect, "--port", "0", "--key", KEY, *options]
+            words = ["-m", "proxy", "scripted", dialect, "--port", "0", "--key", KEY, *options]
             url = await self._started([str(python), *words], env)
             names = f'name = "{route}"\ndialect = "{dialect}"\nurl = "{url}"'
             tables.append(f"[[backends]]\n{names}\n{rest}\n")
