@@ -78,7 +78,7 @@ STEPS: Sequence[Step] = (
 @contextlib.contextmanager
 def _engine() -> Iterator[str]:
     """Serve a scripted Engine, and give its URL."""
-    command = [sys.executable, "-m", "proxy.scripted", "engine", "--port", "0"]
+    command = [sys.executable, "-m", "proxy", "scripted", "engine", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

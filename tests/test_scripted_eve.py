@@ -15,7 +15,6 @@ from aiohttp.test_utils import TestServer
 
 from proxy.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
-from proxy.scripted.__main__ import parse
 from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
 from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
@@ -603,9 +602,7 @@ async def test_a_lost_turn_never_ends_and_the_session_goes_on(serve: Serve) -> N
     assert seen.count("turn.completed") == 1
 
 
-def test_the_command_line_chooses_the_generation() -> None:
-    options = parse(["eve", "--generation", "T", "--key", "k"])
-    assert (options.dialect, options.generation) == ("eve", "T")
+def test_the_options_choose_the_generation() -> None:
     app = BACKENDS["eve"](Options(key="k", generation="T"))
     assert app[EVE].variant.tokens
 

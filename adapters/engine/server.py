@@ -160,7 +160,7 @@ class EngineEncoder(Encoder):
         return out
 
     def snapshot(self) -> bytes:
-        return format_json(fields_of(self._s))
+        return ev.format_state(fields_of(self._s))
 
     def restore(self, snapshot: bytes) -> None:
         value = cast("dict[str, Any]", parse_json(snapshot))

@@ -245,7 +245,7 @@ class EveEncoder(Encoder):
         return out
 
     def snapshot(self) -> bytes:
-        return format_json(fields_of(self._s) | {"next_cursor": self.next_cursor})
+        return ev.format_state(fields_of(self._s) | {"next_cursor": self.next_cursor})
 
     def restore(self, snapshot: bytes) -> None:
         value = cast("dict[str, Any]", parse_json(snapshot))

@@ -130,7 +130,7 @@ class HermEncoder(Encoder):
         return out
 
     def snapshot(self) -> bytes:
-        return format_json(fields_of(self._s))
+        return ev.format_state(fields_of(self._s))
 
     def restore(self, snapshot: bytes) -> None:
         self._s = _State(**cast("dict[str, Any]", parse_json(snapshot)))

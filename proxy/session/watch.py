@@ -2,7 +2,8 @@
 
 A frame that says the end may never come, or may come so that nobody can read it. So the backend is
 asked when a turn that runs was silent for `quiet` ms, and soon when a frame could not be read and
-nothing came after it: where the turn goes on, the frame was neither its end nor a pause. Each time that tells nothing new the next one waits twice as long.
+nothing came after it: where the turn goes on, the frame was neither its end nor a pause. After each
+question in vain the next one waits twice as long.
 
 Nothing here is stored: a restart begins to wait anew.
 """
