@@ -49,7 +49,7 @@ from proxy import matrix as tables
 from proxy.errors import ConfigError, JournalUnavailable
 from proxy.journal.base import Journal
 from proxy.matrix import side_of
-from proxy.settings import Settings, load_settings
+from proxy.settings import Address, Settings, load_address, load_settings, parse_listen
 
 T = TypeVar("T")
 
@@ -60,6 +60,9 @@ DEFAULT_URL = "http://127.0.0.1:8787"
 
 REQUEST_SECONDS = 30.0
 """How long a client command waits for the server, which answers from its journal at once."""
+
+HEALTH_SECONDS = 3.0
+"""How long `health` waits: a server that does not say in this time that it lives holds up all."""
 
 READ_BYTES = 64 * 1024
 """Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""
@@ -162,12 +165,15 @@ _OF_A_CONFIGURATION = click.option(
 )
 
 
+def _found(config: Path | None) -> Path | None:
+    """Return the configuration that is meant, None for the defaults."""
+    return DEFAULT_CONFIG if config is None and DEFAULT_CONFIG.exists() else config
+
+
 def _settings(config: Path | None, *, resolved: bool = True) -> Settings:
     """Read the configuration, or say what is wrong with it and exit."""
-    if config is None and DEFAULT_CONFIG.exists():
-        config = DEFAULT_CONFIG
     try:
-        return load_settings(config, os.environ, resolved=resolved)
+        return load_settings(_found(config), os.environ, resolved=resolved)
     except ConfigError as error:
         _wrong_configuration(error)
 
@@ -211,6 +217,54 @@ def _wrong_configuration(error: ConfigError) -> NoReturn:
 
 
 @main.command()
+@_OF_A_CONFIGURATION
+def health(config: Path | None) -> None:
+    """Ask the server of a configuration whether it lives.
+
+    It must run on this machine, or in this container. Exit status 0 says that it lives, 1 that it
+    does not: also where the configuration cannot be read, because Docker reserves 2.
+    """
+    try:
+        address = load_address(_found(config), os.environ)
+    except ConfigError as error:
+        _fail(error.message)
+    if not address.port:
+        _fail("the server takes any free port: give it one under [server] listen.")
+    asyncio.run(_ask_health(address.reached))
+
+
+async def _ask_health(address: Address) -> None:
+    try:
+        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{address.url}/healthz", allow_redirects=False) as response,
+        ):
+            status = response.status
+    except TimeoutError:
+        _fail(f"the server at {address.url} does not answer.")
+    except (aiohttp.ClientError, OSError) as error:
+        _fail(f"no server can be reached at {address.url}: {_clean(str(error))}.")
+    if status != 200:
+        _fail(f"what answers at {address.url} with status {status} is not a Dragoman that lives.")
+
+
+def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+    try:
+        parse_listen(Address(host, 0).url.removeprefix("http://"))
+    except ValueError:
+        raise click.BadParameter(f"`{host}` is not a host") from None
+    return host
+
+
+@main.command()
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    callback=_host,
+    help="Where to listen. Where other machines can reach it, the demo makes a key.",
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -219,36 +273,47 @@ def _wrong_configuration(error: ConfigError) -> NoReturn:
 @click.option(
     "--check", is_flag=True, help="Run the sample commands, say PASS or FAIL for each, and exit."
 )
-def demo(port: int | None, check: bool) -> None:
+def demo(host: str, port: int | None, check: bool) -> None:
     """Serve scripted backends without any configuration, network or key.
 
     Prints sample commands that can be pasted into a shell. Its journal is gone when it ends.
     """
     logs.configure(level="warning")
     if check:
-        passed = _serve(functools.partial(_check_demo, port=0 if port is None else port))
+        passed = _serve(functools.partial(_check_demo, host=host, port=port or 0))
         sys.exit(0 if passed else 1)
-    _serve(functools.partial(_serve_demo, port=port))
+    _serve(functools.partial(_serve_demo, host=host, port=port))
 
 
-def _serve_demo(stop: asyncio.Event, *, port: int | None) -> Coroutine[Any, Any, None]:
+def _reached(url: str) -> str:
+    """Return a URL at which this machine reaches what listens at `url`."""
+    return parse_listen(url.removeprefix("http://")).reached.url
+
+
+def _serve_demo(stop: asyncio.Event, *, host: str, port: int | None) -> Coroutine[Any, Any, None]:
     from proxy import demo as playing
+
+    key = playing.make_key(host)
 
     def ready(url: str) -> None:
         _announce(url)
-        http = playing.http_program()
+        http = playing.http_program(key, anywhere=key is not None)
+        url = _reached(url)
         click.echo("\nPaste these into one shell, one after the other:")
+        if key is not None:
+            click.echo(f"On another machine put the address of this one in the place of {url}.")
         for sample in playing.SAMPLES:
             click.echo(f"\n# {sample.title}\n{sample.text(url, http)}")
         click.echo("\nCtrl-C ends the demo.")
 
-    return playing.run_demo(port=port, ready=ready, stop=stop)
+    return playing.run_demo(host=host, port=port, key=key, ready=ready, stop=stop)
 
 
-async def _check_demo(stop: asyncio.Event, *, port: int) -> bool:
+async def _check_demo(stop: asyncio.Event, *, host: str, port: int) -> bool:
     """Start the demo, run its samples, stop it; return whether all passed."""
     from proxy import demo as playing
 
+    key = playing.make_key(host)
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     passed = False
 
@@ -256,7 +321,8 @@ async def _check_demo(stop: asyncio.Event, *, port: int) -> bool:
         nonlocal passed
         url = await started
         outcomes = []
-        async with contextlib.aclosing(playing.check(url, playing.http_program())) as run:
+        http = playing.http_program(key)
+        async with contextlib.aclosing(playing.check(_reached(url), http)) as run:
             async for outcome in run:
                 outcomes.append(outcome.passed)
                 click.echo(f"{'PASS' if outcome.passed else 'FAIL'}  {outcome.sample.title}")
@@ -277,7 +343,7 @@ async def _check_demo(stop: asyncio.Event, *, port: int) -> bool:
     try:
         async with asyncio.TaskGroup() as group:
             checking = group.create_task(samples(), name="demo: samples")
-            await playing.run_demo(port=port, ready=ready, stop=stop)
+            await playing.run_demo(host=host, port=port, key=key, ready=ready, stop=stop)
             # Told to stop by a signal: the samples have nobody to talk to.
             if not checking.done():
                 checking.cancel()

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -27,7 +29,14 @@ from aiohttp import web
 
 from proxy.scripted import BACKENDS, Options
 from proxy.server import serve
-from proxy.settings import BackendSettings, JournalSettings, ServerSettings, Settings
+from proxy.settings import (
+    Address,
+    BackendSettings,
+    JournalSettings,
+    KeySettings,
+    ServerSettings,
+    Settings,
+)
 
 HOST = "127.0.0.1"
 PORT = 8787
@@ -141,23 +150,42 @@ SAMPLES: tuple[Sample, ...] = (
 )
 
 
-def http_program() -> str:
+def http_program(key: str | None = None, *, anywhere: bool = False) -> str:
     """Return how a sample makes a request: with curl, or with our own command where that is
-    missing.
+    missing; with the key in each request, if there is one.
+
+    `anywhere` is for samples that may be pasted on another machine, where ours is missing.
     """
-    if shutil.which("curl"):
-        return "curl -sS"
-    return f"{shlex.quote(sys.executable)} -m dragoman request"
+    program = f"{shlex.quote(sys.executable)} -m dragoman request"
+    if anywhere or shutil.which("curl"):
+        program = "curl -sS"
+    return program if key is None else f"{program} -H 'authorization: Bearer {key}'"
+
+
+def make_key(host: str) -> str | None:
+    """Return a new key where other machines can reach `host`, else None."""
+    return None if Address(host, PORT).loopback else secrets.token_urlsafe(24)
+
+
+def _listen(host: str, port: int) -> str:
+    return Address(host, port).url.removeprefix("http://")
 
 
 async def run_demo(
-    *, port: int | None, ready: Callable[[str], None] | None, stop: asyncio.Event
+    *,
+    host: str,
+    port: int | None,
+    key: str | None,
+    ready: Callable[[str], None] | None,
+    stop: asyncio.Event,
 ) -> None:
     """Serve the demo until `stop` is set; its journal is removed afterwards.
 
     Args:
-        port: where to listen, 0 for any free port; None for 8787, or the next free one when that is
+        host: where to listen.
+        port: likewise, 0 for any free port; None for 8787, or the next free one when that is
             busy.
+        key: what every request has to show; None where only this machine is served.
         ready: is called with the base URL once requests are answered.
         stop: ends the demo.
 
@@ -172,9 +200,11 @@ async def run_demo(
                 BackendSettings.model_validate({"name": dialect, "dialect": dialect, "url": url})
             )
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
-        listen = free_port(PORT) if port is None else port
+        listen = free_port(PORT, host) if port is None else port
+        digests = [hashlib.sha256(key.encode()).hexdigest()] if key is not None else []
         settings = Settings(
-            server=ServerSettings(listen=f"{HOST}:{listen}", shutdown_seconds=SHUTDOWN_SECONDS),
+            server=ServerSettings(listen=_listen(host, listen), shutdown_seconds=SHUTDOWN_SECONDS),
+            keys=tuple(KeySettings(name="demo", sha256=digest) for digest in digests),
             journal=JournalSettings(url=f"sqlite:///{Path(folder) / 'demo.db'}"),
             backends=tuple(backends),
         )
@@ -194,18 +224,19 @@ async def _backend(app: web.Application) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-def free_port(first: int) -> int:
+def free_port(first: int, host: str = HOST) -> int:
     """Return the first port from `first` on that is free now.
 
     Raises:
         OSError: too many in a row are busy.
     """
     for port in range(first, first + PORTS_TO_TRY):
-        with socket.socket() as probe:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
             # As the server will: a port that only waits for its last packets is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((HOST, port))
+                probe.bind((host, port))
                 probe.listen()
             except OSError as error:
                 if error.errno not in {errno.EADDRINUSE, errno.EACCES}:

@@ -119,11 +119,10 @@ async def serve(
             for listener in settings.listeners:
                 app = create_listener(settings, sessions, listener)
                 runners.append((await _listen(app, listener.address))[0])
-            host = f"[{address.host}]" if ":" in address.host else address.host
             unwatch = LAG.watch(asyncio.get_running_loop())
             try:
                 if ready is not None:
-                    ready(f"http://{host}:{port}")
+                    ready(address._replace(port=port).url)
                 await stop.wait()
             finally:
                 unwatch()

@@ -67,6 +67,8 @@ _ORIGIN = re.compile(
 )
 _HOOKS = "hooks:"
 
+_ANY_HOST: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
 ANY_ORIGIN = "*"
 """Every origin."""
 
@@ -78,6 +80,17 @@ class Address(NamedTuple):
 
     host: str
     port: int
+
+    @property
+    def url(self) -> str:
+        """The base URL of what listens here."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def reached(self) -> Self:
+        """The address at which this machine reaches it: one for all addresses is none to ask."""
+        return self._replace(host=_ANY_HOST.get(self.host, self.host))
 
     @property
     def loopback(self) -> bool:
@@ -649,6 +662,26 @@ def load_settings(
     if problems:
         raise _config_error(problems)
     return settings.model_copy(update={"backends": tuple(backends)}) if resolved else settings
+
+
+def load_address(path: Path | None, environ: Mapping[str, str]) -> Address:
+    """Return where a server listens that has this configuration, of which nothing else is checked:
+    who asks for its health needs no credentials.
+
+    Raises:
+        ConfigError: the file cannot be read, or the `[server]` table is wrong.
+    """
+    from_file = {} if path is None else _read(path)
+    credentials = _credential_variables(from_file)
+    variables = _Variables({name: environ[name] for name in environ if name not in credentials})
+    server = _merged(from_file, variables.values).get("server", {})
+    try:
+        return ServerSettings.model_validate(server).address
+    except ValidationError as error:
+        found = _complaints(
+            {**one, "loc": ("server", *one["loc"])} for one in error.errors(include_url=False)
+        )
+        raise _config_error([f"{_path(place)}: {why}" for place, why in found]) from None
 
 
 def _config_error(problems: list[str]) -> ConfigError:

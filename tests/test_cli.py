@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from aiohttp.test_utils import TestServer
 from click.testing import CliRunner, Result
 
 from proxy import cli, demo
+from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -402,6 +404,97 @@ async def test_the_demo_prints_its_samples_and_leaves_nothing_behind(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_a_demo_for_other_machines_makes_a_key_and_puts_it_into_every_command(
+    tmp_path: Path,
+) -> None:
+    async with process("demo", "--host", "0.0.0.0", "--port", "0", cwd=tmp_path) as child:
+        port = (await announced(child)).rpartition(":")[2]
+        assert child.stdout is not None
+        printed = ""
+        while "Ctrl-C ends the demo." not in printed:
+            printed += (await child.stdout.readline()).decode()
+        url, key = f"http://127.0.0.1:{port}", re.findall(r"Bearer ([\w-]{32})'", printed)[0]
+        # curl, which other machines have, with the key in each request.
+        http = f"curl -sS -H 'authorization: Bearer {key}'"
+        for sample in demo.SAMPLES:
+            assert f"\n# {sample.title}\n{sample.text(url, http)}\n" in printed
+        assert f"in the place of {url}." in printed
+        refused = await dragoman("sessions", "list", url=url)
+        assert refused.exit_code == 1
+        assert "needs a key" in refused.stderr
+        listed = await dragoman("sessions", "list", "--key", key, url=url)
+        assert listed.exit_code == 0, listed.stderr
+        child.send_signal(signal.SIGTERM)
+        await output(child)
+
+
+async def test_the_samples_of_a_demo_for_other_machines_work_with_its_key(tmp_path: Path) -> None:
+    async with process("demo", "--check", "--host", "0.0.0.0", cwd=tmp_path) as child:
+        status, out, err = await output(child)
+    passes = re.findall(r"^PASS {2}(.*)$", out, re.MULTILINE)
+    assert passes == [sample.title for sample in demo.SAMPLES], out + err
+    assert status == 0
+
+
+def test_the_host_of_a_demo_is_a_host() -> None:
+    done = CliRunner().invoke(cli.main, ["demo", "--host", "a host"])
+    assert done.exit_code == 2
+    assert "`a host` is not a host" in done.stderr
+
+
+async def health(**environ: str) -> Result:
+    """Ask for the health of the server that these variables configure."""
+    names = {f"DRAGOMAN_{name}": value for name, value in environ.items()}
+    return await asyncio.to_thread(CliRunner().invoke, cli.main, ["health"], env=names)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+async def test_health_asks_where_the_configuration_says_and_needs_no_credential(
+    tmp_path: Path, host: str
+) -> None:
+    port = free_port()
+    digest = hashlib.sha256(b"k").hexdigest()
+    file = tmp_path / "dragoman.toml"
+    file.write_text(
+        f'[server]\nlisten = "{host}:{port}"\n[[keys]]\nname = "a"\nsha256 = "{digest}"\n'
+    )
+    assert (await health(CONFIG=str(file))).exit_code == 1
+    async with process("serve", cwd=tmp_path) as child:
+        await announced(child)
+        # What the shell of a health check does not have, the server has been given.
+        with file.open("a") as more:
+            more.write('[[backends]]\nname = "x"\ndialect = "eve"\nurl = "http://x.test"\n')
+            more.write('auth = { bearer_env = "NOWHERE" }\n')
+        done = await health(CONFIG=str(file))
+        assert (done.exit_code, done.output) == (0, "")
+        elsewhere = await health(CONFIG=str(file), SERVER__LISTEN=f"127.0.0.1:{free_port()}")
+        assert elsewhere.exit_code == 1
+        assert "no server can be reached at http://127.0.0.1:" in elsewhere.stderr
+        child.send_signal(signal.SIGTERM)
+        await output(child)
+    assert (await health(CONFIG=str(file))).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("listen", "why"),
+    [
+        ("127.0.0.1:0", "the server takes any free port"),
+        ("nowhere", "server.listen: `nowhere` is no address"),
+    ],
+)
+async def test_health_that_cannot_be_asked_for_is_status_1(listen: str, why: str) -> None:
+    done = await health(SERVER__LISTEN=listen)
+    assert done.exit_code == 1
+    assert why in done.stderr
+
+
+async def test_health_takes_nothing_else_that_answers_for_a_server() -> None:
+    async with TestServer(web.Application()) as other:
+        done = await health(SERVER__LISTEN=f"127.0.0.1:{other.port}")
+    assert done.exit_code == 1
+    assert "with status 404 is not a Dragoman that lives" in done.stderr
+
+
 def test_the_demo_takes_the_next_port_when_its_own_is_busy() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -464,9 +557,7 @@ def test_a_sample_that_fails_makes_the_check_fail(monkeypatch: pytest.MonkeyPatc
     samples = (demo.Sample("good", "echo a", "a"), demo.Sample("bad", "echo b", "c"))
     monkeypatch.setattr(demo, "SAMPLES", samples)
 
-    async def run_demo(
-        *, port: int | None, ready: Callable[[str], None], stop: asyncio.Event
-    ) -> None:
+    async def run_demo(*, ready: Callable[[str], None], stop: asyncio.Event, **_: object) -> None:
         ready("http://127.0.0.1:1")
         await stop.wait()
 
