@@ -1,4 +1,4 @@
-# The image that runs Dragoman: `docker build -t dragoman .`, then `docker run -v dragoman:/data dragoman`.
+# The image that runs Dragoman; docs/deploy.md says how to run it.
 #
 # Python has the minor version that CI tests with. Every RUN step works in any folder and without root:
 # `make docker-steps` executes them in a scratch folder, because CI has no container daemon.
@@ -35,8 +35,8 @@ USER 10001:10001
 WORKDIR /data
 VOLUME /data
 EXPOSE 8787
-HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8787/healthz', timeout=2)"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s --retries=3 \
+  CMD ["dragoman", "health"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["dragoman"]
 CMD ["serve"]

@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS := 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test docker-steps wheel-steps release coverage mutants golden bench peers proof clean
+.PHONY: help install demo lint test docker-steps deploy-steps wheel-steps release coverage mutants golden bench peers proof clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +66,9 @@ wheel-steps: $(INSTALLED) ## build the wheel, install it beside others and use i
 
 release: $(INSTALLED) ## build the sdist and the wheel of a release into dist/; it uploads nothing
 	@$(PY) -m tests.release
+
+deploy-steps: $(INSTALLED) ## follow docs/deploy.md (uses the package index, caddy, nginx, systemd-analyze)
+	@$(PY) -m pytest -q -m deploy tests/test_deploy.py tests/test_proxies.py
 
 coverage: $(INSTALLED) ## the tests again, with the lines and branches that none of them reaches
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal --cov --cov-report=term $(ARGS)
