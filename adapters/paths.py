@@ -19,7 +19,7 @@ _DOTS = frozenset({"", ".", ".."})
 
 _ROUNDS = 3
 """How often a name is decoded to see what it may become: some servers, and proxies before them,
-decode a path twice. A name that still changes after that is no honest one."""
+decode a path twice. A name that still changes after that is not an honest one."""
 
 _UNFIT_IN_HEADER = re.compile("[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 """What no header value has (RFC 9110, section 5.5): control characters but the tab."""

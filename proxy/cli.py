@@ -528,7 +528,7 @@ class _Server:
             ):
                 if response.status != 200 or response.content_type != "application/x-ndjson":
                     self._read(response.status, await response.read())
-                    _fail(f"what answers at {self.url} is no Dragoman. Name another with --url.")
+                    _fail(f"what answers at {self.url} is not a Dragoman. Name another with --url.")
                 async for data in response.content.iter_any():
                     *lines, last = (last + data).split(b"\n")
                     for line in lines:
@@ -556,7 +556,7 @@ class _Server:
             url = URL(f"{self.url.rstrip('/')}/api/v1{path}", encoded=True)
             if url.scheme in {"http", "https"} and url.host:
                 return url
-        _fail(f"`{_clean(self.url)}` is no URL: write --url like {DEFAULT_URL}", status=2)
+        _fail(f"`{_clean(self.url)}` is not a URL: write --url like {DEFAULT_URL}", status=2)
 
     def _read(self, status: int, data: bytes) -> JsonObject:
         try:
@@ -565,7 +565,7 @@ class _Server:
             answer = None
         if not isinstance(answer, dict):
             _fail(
-                f"what answers at {self.url} with status {status} is no Dragoman. "
+                f"what answers at {self.url} with status {status} is not a Dragoman. "
                 "Name another with --url."
             )
         if status < 400:

@@ -223,7 +223,7 @@ async def test_another_kind_of_server_is_recognised(server: FakeServer) -> None:
     server.answer = lambda request: web.Response(text="<html>", status=200)
     done = await dragoman("interactions", "list", url=server.url)
     assert done.exit_code == 1
-    assert "is no Dragoman" in done.stderr
+    assert "is not a Dragoman" in done.stderr
 
 
 async def test_a_redirect_is_not_followed_with_the_key(server: FakeServer) -> None:
@@ -248,7 +248,7 @@ async def test_without_a_server_the_error_says_what_to_do() -> None:
 async def test_a_url_that_is_none_is_a_usage_error(url: str) -> None:
     done = await dragoman("sessions", "list", "--url", url)
     assert done.exit_code == 2
-    assert "is no URL" in done.stderr
+    assert "is not a URL" in done.stderr
 
 
 async def test_request_prints_the_body_whatever_the_status(server: FakeServer) -> None:
@@ -479,7 +479,7 @@ async def test_health_asks_where_the_configuration_says_and_needs_no_credential(
     ("listen", "why"),
     [
         ("127.0.0.1:0", "the server takes any free port"),
-        ("nowhere", "server.listen: `nowhere` is no address"),
+        ("nowhere", "server.listen: `nowhere` is not an address"),
     ],
 )
 async def test_health_that_cannot_be_asked_for_is_status_1(listen: str, why: str) -> None:

@@ -67,7 +67,7 @@ def test_the_key_that_the_page_makes_opens_the_server_that_it_configures(tmp_pat
 
 def test_the_page_s_configuration_is_refused_until_the_hash_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "dragoman.toml").write_text(block("toml"))
-    with pytest.raises(Exception, match="is no SHA-256"):
+    with pytest.raises(Exception, match="is not a SHA-256"):
         load_settings(tmp_path / "dragoman.toml", {"ENGINE_KEY": "x"})
 
 

@@ -66,8 +66,8 @@ class Fill:
     in doubt alone, `hole` that it is read for numbers that the stream lacks.
 
     What is at or below `floor` is known. Of pages with something new the bytes are kept, and of
-    each new envelope its number, its page and its place there, as a heap. `orders` says that there
-    is no list: it only works off what waited."""
+    each new envelope its number, its page and its place there, as a heap. `orders` says
+    that there is no list: it only works off what waited."""
 
     number: int
     begun: int = 0
