@@ -34,7 +34,6 @@ __all__ = [
     "HalfFrame",
     "LoseTurn",
     "Mutated",
-    "Omit",
     "Redirect",
     "Reorder",
     "Reset",
@@ -91,10 +90,12 @@ class HalfFrame:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """After that many events nothing comes, not even heartbeats; for ever without `seconds`."""
+    """After that many events nothing comes but `data`, not even heartbeats; for ever without
+    `seconds`."""
 
     after_event: int = 0
     seconds: float | None = None
+    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +128,6 @@ class Reorder:
     """The event after that many comes after the next one; alone in its write it stays in place."""
 
     after_event: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Omit:
-    """The event after that many never comes on this stream, `data` comes in its place; others show
-    it."""
-
-    after_event: int = 0
-    data: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +202,6 @@ Fault = (
     | LoseTurn
     | Duplicate
     | Reorder
-    | Omit
     | Altered
     | Mutated
     | SplitCharacters
@@ -230,7 +221,6 @@ _OF_STREAMS = (
     | LoseTurn
     | Duplicate
     | Reorder
-    | Omit
     | Altered
     | Mutated
     | SplitCharacters
@@ -252,8 +242,7 @@ SEEDED: tuple[type[Fault], ...] = (
 
 
 def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequence[bytes]:
-    """Return the frames of a write as `Duplicate`, `Reorder`, `Omit`, `Altered` or `Mutated` has
-    them.
+    """Return the frames of a write as `Duplicate`, `Reorder`, `Altered` or `Mutated` has them.
 
     Args:
         fault: the one of the stream.
@@ -271,9 +260,6 @@ def disturbed(fault: Fault | None, frames: Sequence[bytes], sent: int) -> Sequen
         case Duplicate(place) if sent <= place < sent + len(frames):
             at = place - sent
             return [*frames[: at + 1], *frames[at:]]
-        case Omit(place, data) if sent <= place < sent + len(frames):
-            at = place - sent
-            return [*frames[:at], *([data] if data else []), *frames[at + 1 :]]
         case Reorder(place) if sent <= place < sent + len(frames) - 1:
             at = place - sent
             return [*frames[:at], frames[at + 1], frames[at], *frames[at + 2 :]]
@@ -389,7 +375,6 @@ class Faults:
             LoseTurn(place),
             Duplicate(place),
             Reorder(place),
-            Omit(place),
             Altered(),
             Mutated(byte),
             SplitCharacters(),

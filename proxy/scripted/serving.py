@@ -198,8 +198,10 @@ class Body:
             case Garbage(place, data) if place == self._events:
                 self._fault = None
                 await self._response.write(data)
-            case Stall(place, seconds) if place == self._events:
+            case Stall(place, seconds, data) if place == self._events:
                 self._fault = None
+                if data:
+                    await self._response.write(data)
                 if seconds is None:
                     await self._backend.stopping.wait()
                 else:

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from proxy.scripted.faults import Fault, Faults, Garbage, Omit, Stall
+from proxy.scripted.faults import Fault, Faults, Garbage, Stall
+from proxy.upstream.client import Upstream
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.conversation import SAID, SCRIPT, rested
 from tests.faults.playing import Run, begin, check_survives, play
@@ -14,7 +15,14 @@ from tests.support.alone import Alone
 from tests.support.patience import HASTE
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.usefixtures("impatient")
+pytestmark = pytest.mark.usefixtures("bearing")
+
+
+@pytest.fixture
+def bearing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bear the silence of a stream for as long as the test lasts: only the question ends it."""
+    monkeypatch.setitem(Upstream.__init__.__kwdefaults__, "silence_seconds", 3600.0)
+
 
 each = pytest.mark.parametrize("kind", BACKENDS, ids=str)
 
@@ -46,12 +54,12 @@ async def frames_of(run: Run, kind: Kind) -> int:
 
 
 @each
-@pytest.mark.parametrize("last", [1, 2])
+@pytest.mark.parametrize("last", [1, 2, 4])
 async def test_a_turn_whose_end_was_not_shown_ends_when_the_backend_is_asked(
     run: Run, kind: Kind, last: int
 ) -> None:
     place = await frames_of(run, kind) - last
-    conversation = await play(run, kind, {(kind.faulty.stream, 1): Omit(place)})
+    conversation = await play(run, kind, {(kind.faulty.stream, 1): Stall(place)})
     assert conversation.turn.text == SAID
     assert conversation.turn.records[-1]["type"] == "session.waiting"
     await check_survives(kind, conversation)
@@ -88,7 +96,7 @@ async def test_where_nothing_comes_after_an_unreadable_frame_the_backend_is_aske
 ) -> None:
     # The end is lost, and what comes in its place cannot be read.
     place = await frames_of(run, kind) - 2
-    fault = Omit(place, UNREADABLE[kind.dialect])
+    fault = Stall(place, data=UNREADABLE[kind.dialect])
     house = await begin_patient(run, kind, fault)
     session = await house.eve().create(SCRIPT)
     turn = await session.read_turn()
@@ -107,7 +115,7 @@ async def test_an_interrupt_ends_a_turn_that_the_backend_does_not_run_any_more(
     run: Run, kind: Kind
 ) -> None:
     place = await frames_of(run, kind) - 2
-    house = await begin_patient(run, kind, Omit(place))
+    house = await begin_patient(run, kind, Stall(place))
     session = await house.eve().create(SCRIPT)
     reading = asyncio.create_task(session.read_turn())
     await until(lambda: SAID in str(session.log))

@@ -318,11 +318,6 @@ class HermClient(ClientCodec):
         s.pending, s.later = None, []
         return out
 
-    def look(self, now: int) -> bool:
-        if self._s.session is not None:
-            self._calls.append(posts.look(self._s.session))
-        return False
-
     @property
     def patience(self) -> int:  # type: ignore[override]
         """Return how long silence is borne on a stream that opens; a backend that is away has a

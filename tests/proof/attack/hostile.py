@@ -102,13 +102,7 @@ class _Floods(Faults):
         return _flood(self._name, self._dialect, source.randrange(8))
 
 
-NOT_DRAWN = frozenset({"Omit"})
-"""A record that is lost on the way, which no HTTP body loses: a test names its place."""
-
-WAYS = (
-    *(kind for kind in KINDS if kind not in NOT_DRAWN),
-    *(*FLOODS, *LINES, "ManyFrames", "NoEnd", *MANY_KINDS),
-)
+WAYS = (*KINDS, *FLOODS, *LINES, "ManyFrames", "NoEnd", *MANY_KINDS)
 """How a scripted backend misbehaves: each fault, and each flood."""
 
 
