@@ -837,6 +837,8 @@ async def test_a_session_that_is_stuck_is_brought_to_rest(dragoman: Proxied) -> 
     assert (resolved.request_id, resolved.outcome) == (request.request_id, "withdrawn")
     # What waited goes on; this Engine refuses it, as it still waits itself.
     live = await dragoman.session(session)
+    codec: Any = live.codec
+    assert codec._s.turn is None
     await until(lambda: live.idle and not live.state.inputs)
     bodies = [got.body for got in dragoman.engine.received if got.route == "execute"]
     assert [json.loads(body)["message"] for body in bodies] == ["script: approve", "later"]

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.usefixtures("bearing")
 @pytest.fixture
 def bearing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bear the silence of a stream for as long as the test lasts: only the question ends it."""
-    monkeypatch.setitem(Upstream.__init__.__kwdefaults__, "silence_seconds", 3600.0)
+    defaults = Upstream.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "silence_seconds", 3600.0)
 
 
 each = pytest.mark.parametrize("kind", BACKENDS, ids=str)
