@@ -78,17 +78,16 @@ KNOWN_TAILS = 4096
 of them let the memory of a busy server grow for an hour."""
 
 SNAPSHOTS = 64
-"""Snapshots for each transaction: compressing and storing one takes about 50 us."""
+SNAPSHOTS_BYTES = 1024 * 1024
+"""Snapshots for each transaction: compressing and storing a usual one takes about 50 us. What waits
+behind a longer transaction waits in memory."""
 
 SNAPSHOT_SECONDS = 0.5
 """How long a snapshot waits for others: it is a cache, and a transaction costs more than it."""
 
-SNAPSHOTS_WAITING = 4096
-"""Snapshots that wait for the disk; beyond that the oldest are forgotten: they are a cache."""
-
-SNAPSHOTS_WAITING_BYTES = 32 * 1024 * 1024
-"""The same for their bytes: those of a long open block have megabytes each, and are made faster
-than they are stored."""
+SNAPSHOTS_WAITING_BYTES = 8 * 1024 * 1024
+"""Bytes of snapshots that wait for the disk; beyond that new ones are dropped: they are a cache.
+Those of a long block have megabytes each, made faster than they are stored."""
 
 VACUUM_PAGES = 64
 """Free pages that one step gives back: 1.4 ms here, so that no write waits long for it."""
@@ -196,7 +195,9 @@ class Writer:
         self._queue: queue.SimpleQueue[Item | Later | None] = queue.SimpleQueue()
         self._frames: list[FrameBatch] = []
         self._snapshots: collections.deque[Keepsake] = collections.deque()
-        self._snapshots_size = 0
+        # Bytes that were ever handed over, and that were ever taken off: by two threads.
+        self._snapshots_put = 0
+        self._snapshots_gone = 0
         self._snapshots_due = 0.0
         self._began = 0.0
         self._longer = 1
@@ -244,6 +245,10 @@ class Writer:
 
     def put(self, item: Item | Later) -> None:
         """Hand over writes, a job, frames or a snapshot; never blocks."""
+        if isinstance(item, Keepsake):
+            if self._snapshots_put - self._snapshots_gone > SNAPSHOTS_WAITING_BYTES:
+                return
+            self._snapshots_put += len(item.snapshot.data)
         self._queue.put(item)
 
     def _run(self, started: asyncio.Future[None]) -> None:
@@ -356,7 +361,7 @@ class Writer:
             while True:
                 if isinstance(item, Write):
                     batch.append(item)
-                    size += len(item.body)
+                    size += item.size
                 elif isinstance(item, Job):
                     batch.append(item)
                 elif item is None:
@@ -383,7 +388,7 @@ class Writer:
         elif isinstance(item, Keepsake):
             if not self._snapshots:
                 self._snapshots_due = time.monotonic() + SNAPSHOT_SECONDS
-            self._keep(item)
+            self._snapshots.append(item)
         else:
             self._emptying.append(item.future)
             self._truncate_due = 0.0
@@ -422,7 +427,7 @@ class Writer:
             self._fail(
                 batch, errors, JournalUnavailable("the journal's writer failed, see the log")
             )
-        size = sum([len(item.body) for item in batch if isinstance(item, Write)])
+        size = sum([item.size for item in batch if isinstance(item, Write)])
         self._tell(self._settled, batch, errors, size)
 
     def _store_singly(self, batch: list[Item], errors: dict[int, JournalError]) -> None:
@@ -594,25 +599,14 @@ class Writer:
             insert_frames(self._connection, batch)
         execute("COMMIT")
 
-    def _keep(self, item: Keepsake) -> None:
-        if len(self._snapshots) == SNAPSHOTS_WAITING:
-            self._forget_snapshot()
-        self._snapshots.append(item)
-        self._snapshots_size += len(item.snapshot.data)
-        while self._snapshots_size > SNAPSHOTS_WAITING_BYTES and len(self._snapshots) > 1:
-            self._forget_snapshot()
-
-    def _forget_snapshot(self) -> Keepsake:
-        """Return the snapshot that waits longest, which waits no longer."""
-        kept = self._snapshots.popleft()
-        self._snapshots_size -= len(kept.snapshot.data)
-        return kept
-
     def _store_snapshots(self) -> None:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        for _ in range(min(SNAPSHOTS, len(self._snapshots))):
-            kept = self._forget_snapshot()
+        number = size = 0
+        while self._snapshots and number < SNAPSHOTS and size < SNAPSHOTS_BYTES:
+            kept = self._snapshots.popleft()
+            number, size = number + 1, size + len(kept.snapshot.data)
+            self._snapshots_gone += len(kept.snapshot.data)
             insert_snapshot(self._connection, kept.session, kept.snapshot)
         execute("COMMIT")
 

@@ -97,6 +97,11 @@ class Write:
             and not self.blobs
         )
 
+    @property
+    def size(self) -> int:
+        """Bytes that wait for the disk: the events, and the codec's state with them."""
+        return len(self.body) + len(self.leg_state or b"")
+
     def check(self) -> None:
         """Refuse a body that is not `count` lines: chunks are joined without looking into them.
 

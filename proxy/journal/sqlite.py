@@ -206,7 +206,7 @@ class SqliteJournal(Journal):
             if write.done is not None:
                 self._loop.call_soon(write.done, refusal)
             return
-        self._backlog += len(write.body)
+        self._backlog += write.size
         if write.blobs:
             self._fresh.over(write.blobs)
         self._writer.put(write)
@@ -235,7 +235,7 @@ class SqliteJournal(Journal):
 
     @property
     def backlog(self) -> int:
-        """Bytes of events submitted and not yet stored."""
+        """Bytes of events and codecs' states submitted and not yet stored."""
         return self._backlog
 
     @property

@@ -258,6 +258,7 @@ class Reading:
 
     async def run(self, call: Call) -> UpstreamError | None:
         """Do one stream call from its head to its end; return why it could not be had or broke."""
+        await self._disk()
         codec, record = self._codec, self._record
         opened = False
         try:
@@ -311,7 +312,7 @@ class Reading:
         for start in range(0, len(frames), SLICE_FRAMES):
             self._take(call, frames[start : start + SLICE_FRAMES])
             await asyncio.sleep(0)
-        await self._disk()
+            await self._disk()
 
     async def _disk(self) -> None:
         """Wait while the disk is far behind: what comes faster than it writes would fill memory."""

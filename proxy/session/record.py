@@ -30,7 +30,7 @@ from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
-from proxy.session.work import STATE_MOST, Upward, Work, too_much_open
+from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_open
 
 __all__ = ["Record"]
 
@@ -345,9 +345,20 @@ class Record:
         self._journal.submit(write)
         if codec.wake_at is not None:
             self._upward.wake()
-        if upstream and len(batch.state or b"") > STATE_MOST and state.thread(ev.MAIN).turn:
-            self._upward.broke(too_much_open())
+        if upstream and whole:
+            self._check_open(batch.state or b"")
         return stored
+
+    def _check_open(self, kept: bytes) -> None:
+        """Fail the turn where more is open than the codec's stored state `kept`, or memory, may
+        have of it."""
+        thread = self.state.thread(ev.MAIN)
+        if thread.turn is None:
+            return
+        if len(kept) > STATE_MOST:
+            self._upward.broke(too_much_open(f"the {STATE_MOST} bytes that are kept of it"))
+        elif len(thread.calls) > CALLS_MOST:
+            self._upward.broke(too_much_open(f"{CALLS_MOST} calls"))
 
     def _written(
         self,

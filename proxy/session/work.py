@@ -13,11 +13,15 @@ from adapters.errors import DragomanError, ErrorCode
 from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.tasks import Tasks
 
-__all__ = ["RETRY_SECONDS", "STATE_MOST", "Upward", "Work", "too_much_open"]
+__all__ = ["CALLS_MOST", "RETRY_SECONDS", "STATE_MOST", "Upward", "Work", "too_much_open"]
 
 STATE_MOST = 32 * 2**20
 """Bytes of a codec's stored state. A turn that needs more fails: a backend that opens calls and
 questions without end is broken, and every event would be stored with all of them."""
+
+CALLS_MOST = 2_000
+"""Open calls of one turn. A turn that needs more fails: they are small in what is stored, and each
+takes some kilobytes of memory in the codec and in every encoder."""
 
 RETRY_SECONDS = 1
 """When whoever comes to a session that leaves memory is to come again."""
@@ -25,9 +29,9 @@ RETRY_SECONDS = 1
 _log = logging.getLogger(__name__)
 
 
-def too_much_open() -> DragomanError:
-    """Return why a turn fails whose codec needs more than `STATE_MOST`."""
-    text = f"The turn has more open than the {STATE_MOST >> 20} MiB that are kept of it."
+def too_much_open(limit: str) -> DragomanError:
+    """Return why a turn fails that has more open than `limit`."""
+    text = f"The turn has more open than {limit}."
     return DragomanError(text, code=ErrorCode.TOO_LARGE)
 
 

@@ -277,5 +277,14 @@ async def test_a_turn_that_has_more_open_than_can_be_kept_fails_and_says_so(
     monkeypatch.setattr(record, "STATE_MOST", 20_000)
     data = many("ManyCalls", kind.dialect, 300)
     conversation = await play(run, kind, {(kind.faulty.stream, 1): Garbage(1, data)})
-    assert "more open than the 32 MiB" in failure(conversation.turn)["message"]
+    assert "more open than the 20000 bytes" in failure(conversation.turn)["message"]
+    await rested(conversation.house, conversation.session)
+
+
+@each
+async def test_a_turn_with_too_many_open_calls_fails_and_says_so(run: Run, kind: Kind) -> None:
+    # Small ones: what is stored of them is far from its limit.
+    data = many("ManyCalls", kind.dialect, 60 if kind.dialect == "eve" else 4_000)
+    conversation = await play(run, kind, {(kind.faulty.stream, 1): Garbage(1, data)})
+    assert "more open than 2000 calls" in failure(conversation.turn)["message"]
     await rested(conversation.house, conversation.session)

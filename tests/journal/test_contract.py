@@ -561,6 +561,18 @@ async def test_an_opened_again_journal_holds_everything(journal: Journal) -> Non
     assert isinstance(await store(journal, Write(key, 50, 1, line(50))), SequenceConflict)
 
 
+async def test_what_waits_for_the_disk_is_the_events_and_the_codecs_state(
+    journal: Journal,
+) -> None:
+    session = await create(journal)
+    write = Write(session.key, 2, 1, line(2), leg_state=b"s" * 5_000)
+    stored = begin(journal, write)
+    await asyncio.sleep(0)
+    assert journal.backlog == len(line(2)) + 5_000
+    assert await stored is None
+    assert journal.backlog == 0
+
+
 async def test_the_newest_snapshot_of_a_kind_and_version_is_found_by_cursor(
     journal: Journal,
 ) -> None:

@@ -31,9 +31,10 @@ from proxy.errors import (
 from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
-from proxy.journal.base import LONGER, BackendRow, CodecRow, Journal, Write
+from proxy.journal.base import LONGER, BackendRow, CodecRow, Journal, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
+from tests.support.waiting import SOON_S
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -260,6 +261,37 @@ async def test_a_file_that_is_no_journal_is_left_alone(path: Path) -> None:
     path.write_bytes(b"no database at all, but long enough to have a header " * 40)
     with pytest.raises(JournalCorrupt):
         await SqliteJournal(path).open()
+
+
+async def test_snapshots_that_are_made_faster_than_stored_are_dropped(path: Path) -> None:
+    journal = SqliteJournal(path)
+    await journal.open()
+    session = await create(journal)
+    goes_on = threading.Event()
+    busy = asyncio.ensure_future(journal._job(lambda _: goes_on.wait()))
+    size = _writer.SNAPSHOTS_WAITING_BYTES // 8
+
+    def add(cursor: int) -> None:
+        data = random.Random(cursor).randbytes(size)
+        journal.add_snapshot(session.key, Snapshot("frames/a", 1, cursor, cursor, data))
+
+    async def newest() -> int:
+        found = await journal.snapshot(session.key, "frames/a", 1)
+        return -1 if found is None else found.cursor
+
+    for cursor in range(40):
+        add(cursor)
+    goes_on.set()
+    await busy
+    async with asyncio.timeout(SOON_S):
+        while await newest() < 8:  # noqa: ASYNC110 - it tells of no event
+            await asyncio.sleep(0.01)
+    add(50)
+    async with asyncio.timeout(SOON_S):
+        while await newest() != 50:
+            assert await newest() == 8
+            await asyncio.sleep(0.01)
+    await journal.aclose()
 
 
 async def test_a_full_disk_fails_the_writes_and_later_ones_succeed(path: Path) -> None:

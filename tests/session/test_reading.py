@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from adapters.base import Call, Request
+from proxy.errors import UpstreamUnavailable
 from proxy.sealed import SecretScrubber
 from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
 from proxy.upstream.client import Take
@@ -101,6 +102,46 @@ async def test_a_long_frame_is_taken_and_one_with_too_many_values_is_reported() 
     await listening(codec)._read(CALL, stream)
     assert codec.fed == [long]
     assert codec.refused == ["a frame of 900004 bytes has too many values and was skipped"]
+
+
+async def test_each_slice_of_a_piece_waits_for_the_disk() -> None:
+    journal = SimpleNamespace(backlog=0)
+    waited: list[int] = []
+
+    class Full(Codec):
+        def feed(self, call: Call, frame: bytes, now: int) -> list[Any]:
+            journal.backlog = BACKLOG_BYTES + 1
+            return super().feed(call, frame, now)
+
+    async def sleep(seconds: float) -> None:
+        waited.append(len(codec.fed))
+        journal.backlog = 0
+
+    codec = Full()
+    stream: Any = Frames([b"{}"] * SLICE_FRAMES * 3)
+    clock = SimpleNamespace(now=lambda: 1, sleep=sleep)
+    await listening(codec, journal=journal, clock=clock)._read(CALL, stream)
+    assert waited == [SLICE_FRAMES, SLICE_FRAMES * 2, SLICE_FRAMES * 3]
+
+
+async def test_no_stream_is_opened_while_the_disk_is_behind() -> None:
+    journal = SimpleNamespace(backlog=BACKLOG_BYTES + 1)
+    opened: list[int] = []
+
+    async def sleep(seconds: float) -> None:
+        journal.backlog -= 1
+
+    class Upstream:
+        def stream(self, *_: Any) -> Any:
+            opened.append(journal.backlog)
+            raise UpstreamUnavailable("no", sent=False)
+
+    codec: Any = Codec()
+    codec.framing, codec.failed = None, lambda *_, **__: []
+    clock = SimpleNamespace(now=lambda: 1, sleep=sleep)
+    late = listening(codec, journal=journal, clock=clock, upstream=Upstream())
+    await late.run(CALL)
+    assert opened == [BACKLOG_BYTES]
 
 
 async def test_time_waits_for_the_disk() -> None:

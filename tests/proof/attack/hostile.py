@@ -46,6 +46,10 @@ MEMORY_BYTES = 256 * 2**20
 """How much more than at its start the process may hold: some hundred frames of megabytes are on
 their way at a time."""
 
+FRAME_BYTES = 8 * 2**20
+"""What a frame of these backends may have: less than what has no end sends, so that the limit is
+met, and more than any other flood."""
+
 GENERATIONS: tuple[Generation, ...] = ("S2", "T", "S1")
 
 _FRAME = {"herm": b"data: %b\n\n", "engine": b"event: text_delta\ndata: %b\n\n", "eve": b"%b\n"}
@@ -194,7 +198,11 @@ class Hostile:
 
     @contextlib.asynccontextmanager
     async def _backend(self, way: str, dialect: str) -> AsyncIterator[dict[str, str]]:
-        table = {"name": f'"{way}-{dialect}"', "dialect": f'"{dialect}"'}
+        table = {
+            "name": f'"{way}-{dialect}"',
+            "dialect": f'"{dialect}"',
+            "max_frame_bytes": str(FRAME_BYTES),
+        }
         if dialect == "herm":
             table["create"] = '{ agent = "agent_K4" }'
         if way in RUDE:
