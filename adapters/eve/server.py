@@ -135,6 +135,7 @@ class _State:
     unsettled: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     # Those of them that answer what was asked.
     unsettled_answers: list[str] = dataclasses.field(default_factory=list)
+    controls: list[str] = dataclasses.field(default_factory=list)
     taken: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     refused: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     # What was said beside answers and has not been received: whether it is shown already. `folded`
@@ -691,6 +692,8 @@ class EveEncoder(Encoder):
             self._s.answering = True
         if event.kind == "interrupt" and self._s.held:
             self._stop(event.command_id)
+        if event.kind == "control" and event.name in ("compact", "clear"):
+            self._s.controls.append(event.command_id)
         if event.kind in ("message", "steer"):
             self._s.unsettled[event.command_id] = [
                 _flat(event.content),
@@ -708,6 +711,8 @@ class EveEncoder(Encoder):
             if self._rests() and s.unsettled:
                 self._deliver_waiting()
                 self._rest_again()
+        if event.command_id in s.controls:
+            self._control_settled(event)
         message = s.unsettled.pop(event.command_id, None)
         if message is None:
             return
@@ -740,6 +745,12 @@ class EveEncoder(Encoder):
                 self._rest_again()
         elif s.turn is None and not self._rests():
             self._show_refused()
+
+    def _control_settled(self, event: ev.InputSettled) -> None:
+        """End a control; its sender reads to the next boundary, also where it came to nothing."""
+        self._s.controls.remove(event.command_id)
+        if event.outcome != "taken" and self._s.turn is None and not self._rests():
+            self._wait()
 
     def _show_refused(self) -> None:
         """Show messages that were not taken, each as a turn of its own: the sender waits for a

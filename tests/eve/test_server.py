@@ -572,6 +572,25 @@ def test_a_message_that_is_not_taken_gets_a_boundary_with_its_delivery(
         assert found[3]["data"]["code"] == f"input_{outcome}"
 
 
+@pytest.mark.parametrize("name", ["compact", "clear"])
+@pytest.mark.parametrize("outcome", ["refused", "unknown"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_control_that_comes_to_nothing_has_a_boundary(
+    form: Form, outcome: Any, name: str
+) -> None:
+    control = ev.InputAccepted(
+        thread_id=MAIN, command_id="c2", kind="control", name=name, by="local"
+    )
+    before = [*said(), step(), step_over(), ended(), control]
+    found = records(form, before)
+    settled = ev.InputSettled(thread_id=MAIN, command_id="c2", outcome=outcome)
+    after = records(form, [*before, settled])
+    assert kinds(after[len(found) :]) == ["session.waiting"]
+    # One that is taken has its own.
+    taken = ev.InputSettled(thread_id=MAIN, command_id="c2", outcome="taken")
+    assert records(form, [*before, taken]) == found
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_message_that_is_not_taken_while_a_turn_runs_is_shown_after_it(form: Form) -> None:
     raw = [*said(), accepted("c2"), accepted("c3"), step(), REFUSED, WITHDRAWN, step_over()]

@@ -455,14 +455,18 @@ async def play_once(
     except ProtocolViolation as violation:
         log = shortened(await log_of(talk, dragoman, http))
         where = traceback.format_exc(limit=-4)[-12_000:]
-        return f"{violation}\n{where}\nour log:\n{log}", False
+        return f"{violation}\nour log:\n{log}\n{where}", False
     except TimeoutError:
         log = shortened(await log_of(talk, dragoman, http))
         where = traceback.format_exc(limit=-6)
-        return f"not over after {SCENE_S:.0f} s\n{where}\nour log:\n{log}", False
+        return f"not over after {SCENE_S:.0f} s\nour log:\n{log}\n{where}", False
     except Exception as error:  # noqa: BLE001 - the root of a scenario
         where = traceback.format_exc(limit=-4)
-        return f"{type(error).__name__}: {str(error)[:2000]}\n{where[-2500:]}", False
+        log = shortened(await log_of(talk, dragoman, http))
+        return (
+            f"{type(error).__name__}: {str(error)[:2000]}\n{where[-2500:]}\nour log:\n{log}",
+            False,
+        )
     finally:
         with contextlib.suppress(Exception):
             await talk.aclose()
@@ -483,7 +487,7 @@ async def log_of(talk: Talk, dragoman: Dragoman, http: aiohttp.ClientSession) ->
 
 def shortened(log: str) -> str:
     """Return the begins of the newest lines of a log."""
-    return "\n".join(line[:300] for line in log.splitlines()[-60:])
+    return "\n".join(line[:300] for line in log.splitlines()[-40:])
 
 
 @contextlib.asynccontextmanager

@@ -273,8 +273,7 @@ class State:
     version: list[int] | None = None
     # The version of streams that was refused, as the server names it.
     foreign: str | None = None
-    # When the session was made here, and until when its stream is read to hear whether it is over.
-    made_at: int | None = None
+    # Until when the session's stream is read, which tells whether it is over.
     doubted_until: int | None = None
     model: str | None = None
     ended: bool = False

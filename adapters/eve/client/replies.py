@@ -77,13 +77,6 @@ class Replies:
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         """Hear the answer to a request."""
-        known = self._s.session
-        out = self._respond(call, response, now)
-        if known is None and self._s.session is not None:
-            self._s.made_at = now
-        return out
-
-    def _respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         ok = 200 <= response.status < 300
         body = json_body(response)
         left = self._inputs.not_shown(call)
@@ -228,7 +221,9 @@ class Replies:
         command_id = call.command_id
         if call.name == "cancel" and ok:
             self._stopping.expect_end(call, body, now)
-        if self._not_yet(call, body.get("code"), now):
+        inactive = body.get("status") == "no_active_session"
+        code = wire.SESSION_NOT_ACTIVE if inactive and call.name != "reset" else body.get("code")
+        if self._not_yet(call, code, now):
             return [_retried(f"The session is not active yet; `{call.name}` will be sent again.")]
         self._retries.done(call)
         if call.name == "cancel" and command_id is None:
@@ -240,10 +235,10 @@ class Replies:
                 self._stopping.mistrust(now)
             over = self._over(body.get("code"), error, now)
             return [raw.settled(command_id, "refused", error), *over]
-        if body.get("status") == "no_active_session" and call.name == "reset":
+        if inactive and call.name == "reset":
             # It is over there, and so it takes no more input here.
             return [raw.settled(command_id, "taken"), *self._ends.end_session("terminated", None)]
-        if body.get("status") == "no_active_session":
+        if inactive:
             error = ev.ErrorInfo(
                 code="no_active_session", message=f"eve: there is no active session to {call.name}"
             )

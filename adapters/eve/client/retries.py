@@ -16,11 +16,9 @@ _MESSAGE = Patience(first_ms=250, most_ms=2_000, for_ms=20_000)
 """Section 7.5: `session_not_ready` is tried again after 250 ms doubling to 2 s, for 20 s."""
 
 _NOT_YET = Patience(first_ms=250, most_ms=4_000, tries=5)
-"""0.48 to 0.58 say `session_not_active` of a session that is just being made: what they refuse so
-is tried again after 250 ms doubling to 4 s, five times."""
-
-YOUNG_MS = 30_000
-"""How long a session may not be active yet after it was made. Ours."""
+"""0.48 to 0.58 say `session_not_active` of a session that is just being made. A busy 0.80.1 says it
+of one that has just come to rest. What they refuse so is tried again after 250 ms doubling to 4 s,
+five times."""
 
 _ANSWER = Patience(first_ms=200, most_ms=200, tries=10)
 """Section 7.5: T tries answers again, 200 ms apart, while the target session is not found."""
@@ -84,10 +82,8 @@ class Retries:
     def not_yet(self, call: Call, now: int) -> bool:
         """Plan a request once more that was refused by a session which may not be active yet; False
         when it is, or its time is over."""
-        known, made_at = self._retry_of(call, now), self._s.made_at
-        since = now if known.again.since is None else known.again.since
-        young = made_at is None or since - made_at < YOUNG_MS
-        if young and known.again.refused(now, _NOT_YET):
+        known = self._retry_of(call, now)
+        if known.again.refused(now, _NOT_YET):
             return True
         self._s.retries.remove(known)
         return False
