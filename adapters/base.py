@@ -50,7 +50,7 @@ class Request:
     """An HTTP request as a value.
 
     `path` is below the base URL of the server and begins with a slash. A `body` that is a `Body`
-    names files, which whoever sends it puts in.
+    names files, which anybody who sends it puts in.
     """
 
     method: str
@@ -207,7 +207,7 @@ class ClientCodec(Stored, abc.ABC):
 
     @abc.abstractmethod
     def opened(self, call: Call, head: Response, now: int) -> list[Event]:
-        """Hear that a stream call was answered with 2xx and an acceptable content type."""
+        """Record that a stream call was answered with 2xx and an acceptable content type."""
 
     @abc.abstractmethod
     def respond(self, call: Call, response: Response, now: int) -> list[Event]:
@@ -217,7 +217,7 @@ class ClientCodec(Stored, abc.ABC):
 
     @abc.abstractmethod
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[Event]:
-        """Hear that a call got no answer; `sent` is false when the backend surely never saw it."""
+        """Record that a call got no answer; `sent` is false if the backend never saw it."""
 
     @abc.abstractmethod
     def feed(self, call: Call, frame: SseFrame | bytes, now: int) -> list[Event]:
@@ -233,7 +233,7 @@ class ClientCodec(Stored, abc.ABC):
 
     @abc.abstractmethod
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[Event]:
-        """Hear that a stream is over, and how.
+        """Record that a stream is over, and how.
 
         `ENDED`: the body came to its end as HTTP says; whether the dialect's own end was in it, the
         codec knows. `LOST`: it broke. `STOPPED`: we stop reading.
@@ -241,7 +241,7 @@ class ClientCodec(Stored, abc.ABC):
 
     @abc.abstractmethod
     def give_up(self, error: DragomanError, now: int, *, thread_id: str = MAIN) -> list[Event]:
-        """Hear that a thread's stream cannot be had again: the turn has failed, code
+        """Record that a thread's stream cannot be had again: the turn has failed, code
         `backend_session_lost`. A child's loss ends the child only.
         """
 

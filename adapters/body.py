@@ -1,7 +1,7 @@
 """The body of a request to a backend that has files in it: JSON whose files are named, not made.
 
 To make base64 and JSON of a file of 25 MB takes a tenth of a second and four times its size. So a
-codec says where a file stands, by its hash, and whoever sends the request puts it in, piece by
+codec says where a file stands, by its hash, and anybody who sends the request puts it in, piece by
 piece. What a codec has to keep of such a request is as short as its words.
 """
 

@@ -226,7 +226,7 @@ class Kept:
     """What a client codec has stored of itself: a place, which every frame moves, and its state.
 
     A snapshot is `[place, state, …]`. A position is `[place]`, or `[place, state]` where the state
-    has changed since the last snapshot: of the two the position is never the older one. Whoever may
+    has changed since the last snapshot: of the two the position is never the older one. What may
     change the state sets `touched`.
     """
 

@@ -1,7 +1,7 @@
 """Reads what the load generator receives: HTTP/1.1 bodies, and the stamps inside of them.
 
 A stamp is `~` and 16 hex digits: the origin's monotonic clock in nanoseconds, at the start of each
-text delta. It survives any translation, so that whoever reads the text knows when it was sent, that
+text delta. It survives any translation, so that its reader knows when it was sent, that
 nothing is missing, and that nothing came twice. Hex, because a long run of decimal digits is no
 ordinary text for a JSON parser. No other text of the load contains a `~`.
 """

@@ -393,7 +393,7 @@ class Feed:
                 if piece[-1].cursor + 1 >= self._ring_start:
                     return
                 if first:
-                    # Whoever comes back at the same time gets a first frame before the rest: in one
+                    # One that comes back at the same time has a first frame before the rest: in one
                     # turn of the loop it is seen, in the next one heard, then answered.
                     for _ in range(3):
                         await asyncio.sleep(0)

@@ -37,7 +37,7 @@ class Keeping:
         self._clock = clock
 
     def erase_soon(self, session: Session) -> None:
-        """Hear that a session was deleted: what is stored of it goes. A stop in between is made
+        """Record that a session was deleted: what is stored of it goes. A stop in between is made
         good by the journal itself when it is opened."""
         if not self._live.stopping:
             self._tasks.start(self._erase(session.row), name=f"erase {session.id}")

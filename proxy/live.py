@@ -263,7 +263,7 @@ class Live:
     def admit(self, session: Session) -> None:
         """Take a session that is made or loaded among those in memory."""
         if self.closed:
-            # Whoever waits for it finds it closed; what was under way is the next start's.
+            # Anybody who waits for it finds it closed; what was under way is the next start's.
             session.close()
             return
         if self.stopping:
@@ -307,7 +307,7 @@ class Live:
         self._live.clear()
 
     def _lost(self, session: Session) -> None:
-        """Hear that the journal failed under a session: forget it, load it again where it has
+        """Record that the journal failed under a session: forget it, load it again where it has
         work."""
         if self._live.get(session.id) is session:
             del self._live[session.id]

@@ -103,7 +103,7 @@ class Making:
             [] if submission is None else [(AliasKind.REQUEST, submission.body)],
         )
         session = self._live.make(row, LegRow(row.key, 0, backend.name, native_id), backend)
-        # Who finds it on disk before we hear that it is there waits for this one: two of it would
+        # Who finds it on disk before we know that it is there waits for this one: two of it would
         # send its first message twice.
         made = self._live.loading[row.id] = asyncio.get_running_loop().create_future()
         try:

@@ -1,7 +1,7 @@
 """What this process counts, for Prometheus: rare things when they happen, the rest when asked for.
 
-Labels are dialects, rules and kinds. No label names a session, a key, a route or a backend: whoever
-may read the numbers learns no names, and a label with a session's id would grow for ever.
+Labels are dialects, rules and kinds. No label names a session, a key, a route or a backend: so the
+numbers tell no names, and a label with a session's id would grow for ever.
 """
 
 from __future__ import annotations

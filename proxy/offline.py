@@ -1,7 +1,7 @@
 """What the control API says of sessions, read from a journal's file: for the command line, beside a
 server or without one.
 
-Nobody's keys are asked: whoever can read the file has everything. Changing it needs the file alone;
+Nobody's keys are asked: who can read the file has everything. Changing it needs the file alone;
 a server that writes it is named in the error.
 """
 

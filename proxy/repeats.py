@@ -110,8 +110,8 @@ class Submission:
         accepted.submission = self
 
     def over(self, *, whole: bool) -> None:
-        """Hear that the reply is over, and whether it was written to its end, which it was not to a
-        client that is gone. Of an accepted request what is said first counts."""
+        """Record that the reply is over, and whether it was written to its end; to a client that is
+        gone it was not. Of an accepted request what is said first counts."""
         whole = whole and self._reachable()
         self._lost = not whole
         accepted, tell = self._accepted, self._tell
@@ -168,8 +168,8 @@ class Requests:
             del self._known[next(iter(self._known))]
 
     def _was_not_done(self, command_id: str) -> None:
-        """Hear that a command was not done, in sight of everybody: who asks for it again, without a
-        key of the first time, asks anew."""
+        """Record that a command was not done, in sight of everybody: who asks for it again, without
+        the key of the first time, asks anew."""
         for known in self._known.values():
             if command_id in known.ids:
                 known.body = None

@@ -3,7 +3,7 @@
 A session goes as a whole, the one with the oldest last event first, and never while a turn or an
 interaction is open in it. Nothing is cut off the front of a log: sessions are loaded, and their
 frames made, from the first event on, so that snapshots stay a cache that may be deleted at any
-time. Whoever comes back to a session that went is told so, in its dialect's own words.
+time. Anybody who comes back to a session that went is told so, in its dialect's own words.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ class NewSession:
     that made it and its first names, (kind, name) pairs.
 
     An alias is unique in (owner, route, kind), the id at all. `succeeds` is the key of an expired
-    session, whose aliases may be taken. `takes` are names that it takes from whoever has them.
+    session, whose aliases may be taken. `takes` are names that it takes from anybody who has them.
     """
 
     row: SessionRow

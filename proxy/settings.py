@@ -489,7 +489,7 @@ class Settings(BaseSettings):
         return table.model_dump() if isinstance(table, Table) else {}
 
     def secrets(self) -> list[str]:
-        """Return the backends' credentials, for whoever must recognise them to hide them."""
+        """Return the backends' credentials, for anybody who must recognise them to hide them."""
         return [
             backend.credential.secret.get_secret_value()
             for backend in self.backends

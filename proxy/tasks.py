@@ -1,7 +1,7 @@
 """The one helper that starts tasks: it names them, keeps them, and reports what they fail with.
 
 asyncio keeps only a weak reference to a task and tells of its exception when the task is collected,
-if at all. So every task that outlives its caller is started here, and whoever owns a `Tasks` closes
+if at all. So every task that outlives its caller is started here, and the owner of a `Tasks` closes
 it.
 """
 

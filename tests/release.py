@@ -65,5 +65,6 @@ def release(repository: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for built in release(REPOSITORY):
+    unreleased = sys.argv[1:] == ["--unreleased"]
+    for built in build(REPOSITORY, REPOSITORY / "dist") if unreleased else release(REPOSITORY):
         sys.stdout.write(f"{built.relative_to(REPOSITORY)}\n")

@@ -1,6 +1,6 @@
 """Nothing that anybody writes names a file: only a codec does, that of a file of its own command.
 
-A request's body says by a hash, between two marks, where a file stands. Whoever could write such a
+A request's body says by a hash, between two marks, where a file stands. One who could write such a
 mark could have a file of somebody else's, whose hash it knows or guesses, put into its own request.
 """
 

@@ -107,7 +107,7 @@ async def test_a_conversation_is_held_through_a_face_that_is_declared_only(
     assert "and more" in text_of(second)
     # The second body begins where the first one ended.
     assert lines(second)[0]["n"] == lines(first)[-1]["n"] + 1
-    # Whoever comes back reads on from any line, the same bytes.
+    # Anybody who comes back reads on from any line, the same bytes.
     assert await ann.ask("GET", "/chats/c1") == (200, first + second)
     last = lines(first)[-1]["n"]
     assert await ann.ask("GET", f"/chats/c1?after={last}") == (200, second)
@@ -180,7 +180,7 @@ async def test_what_the_agent_asks_is_answered_while_the_turn_waits(
     assert (answered["ask"], answered["outcome"]) == (ask["ask"], outcome)
     assert [line["n"] for line in shown] == list(range(len(shown)))
     assert shown[-1]["type"] == "over"
-    # Whoever comes late finds that it has its answer.
+    # Anybody who comes late finds that it has its answer.
     late = await ann.ask("POST", "/answer", json=given)
     assert refusal(late) == (409, "already_answered")
 

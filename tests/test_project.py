@@ -227,6 +227,8 @@ EXACT = (
     r"npm install --package-lock-only ",  # makes a lock
     r"apt(-get)? (update|install) ",  # tools of any version that the system has
     r"brew install python@3\.13\b",
+    r"uvx --with-requirements requirements/run\.txt --from dist/",  # our wheel and its lock
+    r"pipx install dist/",  # our wheel, for people: what it needs by its own bounds
 )
 """Ways to install whose outcome no new release of a package changes."""
 

@@ -247,7 +247,7 @@ async def test_a_session_that_cannot_be_loaded_is_there_for_its_owner_only(
         assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
-async def test_whoever_joins_a_session_does_not_learn_of_one_on_another_route() -> None:
+async def test_anybody_who_joins_a_session_does_not_learn_of_one_on_another_route() -> None:
     async with proxied(backends=("engine", "other"), keys=KEYS) as dragoman:
         name = await dragoman.say("hello", key=OWNER)
         real, nobodys = [

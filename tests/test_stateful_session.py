@@ -3,7 +3,7 @@
 A backend that keeps everything it said, people who say things and answer, readers of all dialects
 with cursors of their own, crashes after any write, restarts, putting away, expiry and deletion. The
 model is a list of entries and, for each dialect, the frames of an encoder that has read it from the
-first entry on and was never put back: whoever reads must get exactly these, from any cursor.
+first entry on and was never put back: anybody who reads must get exactly these, from any cursor.
 
 The backend stands behind a codec of its own that speaks canonical events, so nothing here depends
 on how a dialect is spoken upstream. Snapshots and rings are small, so that a short log needs them.
@@ -1107,7 +1107,7 @@ class SessionMachine(RuleBasedStateMachine):
         await self.read_late(model)
 
     async def read_late(self, model: Model) -> None:
-        """Whoever comes now gets what the others got, from the first frame and from the middle."""
+        """A late reader gets what the others got, from the first frame and from the middle."""
         live = await self.live(model)
         for dialect in FACES:
             feed = live.feed(dialect)

@@ -222,6 +222,8 @@ def test_an_editable_install_is_one_line_with_the_repository(tmp_path: Path) -> 
 def test_the_version_is_the_same_wherever_it_stands() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["version"] == __version__ == dragoman.__version__
+    named = re.findall(r"dragoman-(\S+?)-py3", (REPOSITORY / "README.md").read_text("utf-8"))
+    assert set(named) == {__version__}
 
 
 # Releases.

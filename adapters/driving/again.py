@@ -56,11 +56,11 @@ class Again(Part):
         return self.at if self.waits else None
 
     def wait(self, at: int | None = None) -> None:
-        """Hear that it is to wait, until a time or until it is let go."""
+        """Record that it is to wait, until a time or until it is let go."""
         self.waits, self.at, self.ready = True, at, False
 
     def refused(self, now: int, patience: Patience, asked_ms: int | None = None) -> bool:
-        """Hear that it was refused for now; say whether it is tried again: after what the backend
+        """Record that it was refused for now; say whether it is tried again: after what the backend
         asked for, else as the patience says."""
         if self.since is None:
             self.since = now
@@ -71,7 +71,7 @@ class Again(Part):
         return True
 
     def let_go(self) -> None:
-        """Hear that it need not wait any more."""
+        """Record that it need not wait any more."""
         if self.waits:
             self.at, self.ready = None, True
 
@@ -81,5 +81,5 @@ class Again(Part):
             self.let_go()
 
     def sent(self) -> None:
-        """Hear that it is being sent."""
+        """Record that it is being sent."""
         self.waits, self.at, self.ready = False, None, False

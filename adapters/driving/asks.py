@@ -71,11 +71,11 @@ class Asks(Part, Generic[A]):
     open: dict[str, A] = dataclasses.field(default_factory=dict)
 
     def ask(self, request_id: str, ask: A) -> None:
-        """Hear that something is asked."""
+        """Record that something is asked."""
         self.open[request_id] = ask
 
     def give(self, request_id: str, given: Given) -> None:
-        """Hear that an answer is being sent. The newest counts."""
+        """Record that an answer is being sent. The newest counts."""
         self.open[request_id].given = given
 
     def given_by(self, command_id: str) -> str | None:
@@ -86,7 +86,7 @@ class Asks(Part, Generic[A]):
         return None
 
     def release(self, command_id: str, turn_id: str | None = None) -> list[ev.Event]:
-        """Hear that the answer of a command did not count."""
+        """Record that the answer of a command did not count."""
         request_id = self.given_by(command_id)
         if request_id is None:
             return []
@@ -99,7 +99,7 @@ class Asks(Part, Generic[A]):
         ]
 
     def resolve(self, request_id: str, turn_id: str | None, **said: Any) -> Resolved | None:
-        """Hear that an interaction is over; None where it is not open.
+        """Record that an interaction is over; None where it is not open.
 
         `said` is what the backend itself says: fields of the event. The rest is from what was
         given.
@@ -117,5 +117,5 @@ class Asks(Part, Generic[A]):
         return Resolved(given, event)
 
     def clear(self) -> None:
-        """Hear that all is over that was asked; the normalizer resolves what the log has open."""
+        """Record that all is over that was asked; the normalizer resolves what the log has open."""
         self.open.clear()

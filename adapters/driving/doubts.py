@@ -107,7 +107,7 @@ class Doubts(_Looking, Part):
         return {name: doubt for name, doubt in self.open.items() if name not in self.looking}
 
     def look(self, command_id: str) -> None:
-        """Hear that an input is looked for: now, for the first time or again."""
+        """Record that an input is looked for: now, for the first time or again."""
         self.open.setdefault(command_id, Doubt())
         self.looking.add(command_id)
 
@@ -130,7 +130,7 @@ class Doubts(_Looking, Part):
         return verdict
 
     def forget(self, command_id: str) -> None:
-        """Hear that the fate of an input is known otherwise."""
+        """Record that the fate of an input is known otherwise."""
         self.open.pop(command_id, None)
         self.looking.discard(command_id)
 

@@ -51,7 +51,7 @@ class Ledger(Part, Generic[I]):
     open: dict[str, I] = dataclasses.field(default_factory=dict)
 
     def expect(self, input_: I) -> None:
-        """Hear that an input is being sent, or may have been."""
+        """Record that an input is being sent, or may have been."""
         self.open[input_.command_id] = input_
 
     def settle(
@@ -76,7 +76,7 @@ class Ledger(Part, Generic[I]):
         synthetic: bool = True,
         extra: dict[str, Any] | None = None,
     ) -> list[ev.Event]:
-        """Hear that a message has become part of the conversation, or steering of a turn: it was
+        """Record that a message has become part of the conversation, or steering of a turn: it was
         taken, and this is its receipt.
         """
         told = self.settle(command_id, "taken")
@@ -109,8 +109,8 @@ class Ledger(Part, Generic[I]):
         ]
 
     def lost(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
-        """Hear that nothing more will show: what was taken has its receipt now, of the rest nobody
-        knows.
+        """Record that nothing more will show: what was taken has its receipt now, the rest is
+        unknown.
         """
         out: list[ev.Event] = []
         for command_id, input_ in list(self.open.items()):

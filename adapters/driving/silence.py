@@ -35,14 +35,14 @@ class Silence(Part):
     open: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
     def doubt(self, command_id: str, now: int | None = None) -> None:
-        """Hear that an input may have arrived; `now` where the stream is open that is to show it.
+        """Record that an input may have arrived; `now` where the stream is open that is to show it.
         A time that was set before stands.
         """
         if self.open.get(command_id) is None:
             self.open[command_id] = None if now is None else now + RECOVER_MS
 
     def listen(self, now: int) -> bool:
-        """Hear that the stream is open which is to show what is in doubt; say whether a time is
+        """Record that the stream is open which is to show what is in doubt; say whether a time is
         new.
         """
         new = [command_id for command_id, at in self.open.items() if at is None]
@@ -66,9 +66,9 @@ class Silence(Part):
         return [name for name, at in self.open.items() if at is not None and at <= now]
 
     def forget(self, command_id: str) -> bool:
-        """Hear that the fate of an input is known; say whether it was in doubt."""
+        """Record that the fate of an input is known; say whether it was in doubt."""
         return self.open.pop(command_id, self) is not self
 
     def clear(self) -> None:
-        """Hear that the stream shows nothing more."""
+        """Record that the stream shows nothing more."""
         self.open.clear()

@@ -228,7 +228,7 @@ class Reached:
         return [] if trail is None else [mark for at, mark in trail.holes if at == trail.since]
 
     def part(self) -> None:
-        """Hear that what comes next does not follow on what was read: trails begin anew."""
+        """Record that what comes next does not follow on what was read: trails begin anew."""
         self.far = self.near = None
         self.tail.clear()
 

@@ -413,8 +413,8 @@ class EngineEncoder(Encoder):
         s.blocks += 1
 
     def _end_block(self, kind: str, status: str) -> None:
-        """Hear that a block is over. One that was cut stays open until something else begins: half
-        a text must not look like an answer, and a turn that fails closes nothing.
+        """Record that a block is over. One that was cut stays open until something else begins:
+        half a text must not look like an answer, and a turn that fails closes nothing.
         """
         if self._s.block != kind:
             return
@@ -542,7 +542,7 @@ class EngineEncoder(Encoder):
             return
         claimed, asked["claimed"] = asked["claimed"], event.state == "claimed"
         if claimed and not asked["claimed"] and self._s.shown == event.request_id:
-            # The answer came to nothing: whoever reads is told once more that it is open.
+            # The answer came to nothing: anybody who reads is told once more that it is open.
             self._write("hitl_request", self._record(asked), _event_of(asked))
 
     def _interaction_updated(self, event: ev.InteractionUpdated) -> None:

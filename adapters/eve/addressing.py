@@ -100,7 +100,7 @@ def stands_for(incoming: Incoming, seen: EveSeen, request_id: str) -> bool:
 
 def callback_path(kind: str, incoming: Incoming) -> str | None:
     """Return the path of a callback below the backend's own address, made anew of the segments that
-    were matched; None where one of them could lead elsewhere: whoever asks shows no key."""
+    were matched; None where one of them could lead elsewhere: anybody who asks shows no key."""
     names = [value for part, value in incoming.names.items() if part != "route"]
     if not all(map(is_segment, names)):
         return None

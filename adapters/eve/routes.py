@@ -80,7 +80,7 @@ def _refuse(failure: Failure) -> Response:
     return requests.refusal(
         failure.error,
         form=face_of(failure.request).form,
-        # Whoever named the session by a token is answered as generation T does.
+        # Anybody who named the session by a token is answered as generation T does.
         token_style=getattr(failure.said, "token", None) is not None,
         session_id=failure.request.names.get("session"),
         route=cast("requests.Route", failure.route.errors),

@@ -108,8 +108,8 @@ _REASONING_RECORD = b'{"type":"reasoning.appended","data":{"reasoningDelta":%b' 
 
 
 DELIVERIES_MOST = 256
-"""Deliveries that a record names, which is on each record of their turn: the newest, since whoever
-said something earlier has seen a record that names it."""
+"""Deliveries that a record names, which is on each record of their turn: the newest. Who said
+something earlier has seen a record that names it."""
 
 
 @dataclasses.dataclass(slots=True)

@@ -145,7 +145,7 @@ class LogReader(abc.ABC, Generic[EncoderT]):
 
     @abc.abstractmethod
     def begin(self, encoder: EncoderT) -> None:
-        """Hear that a part begins."""
+        """Record that a part begins."""
 
     @abc.abstractmethod
     def add(self, entry: Entry) -> bool:
@@ -153,7 +153,7 @@ class LogReader(abc.ABC, Generic[EncoderT]):
 
     @abc.abstractmethod
     def end(self) -> None:
-        """Hear that the part is over: nothing more of it is needed, or the log has no more."""
+        """Record that the part is over: nothing more of it is needed, or the log has no more."""
 
 
 class Listed(NamedTuple):
@@ -180,7 +180,7 @@ class SessionsPage(abc.ABC):
 
     @abc.abstractmethod
     def cut(self) -> None:
-        """Hear that no more are looked at for this page: its cursor leads on."""
+        """Record that no more are looked at for this page: its cursor leads on."""
 
     @abc.abstractmethod
     def answer(self) -> Response:

@@ -546,7 +546,7 @@ class Page:
         return self._high if self._descending else self._low + 1
 
     def begin(self, cursor: int) -> None:
-        """Hear that a part begins, with the envelope `cursor`."""
+        """Record that a part begins, with the envelope `cursor`."""
         self._cursor, self._part, self._passed = cursor, {}, False
         self._pending.clear()
 
@@ -576,7 +576,7 @@ class Page:
         return not self._descending and len(self._part) > self._limit
 
     def end(self) -> None:
-        """Hear that a part is over: nothing more of it is needed, or the log has no more."""
+        """Record that a part is over: nothing more of it is needed, or the log has no more."""
         part = list(self._part.values())
         if not self._descending:
             self._rows, self._done = part, True

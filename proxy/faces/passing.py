@@ -94,7 +94,7 @@ async def _address(visit: Visit, act: PassOn) -> tuple[BackendSettings, str] | N
         session = await sessions.get(name, owner=None, route=None)
     except DragomanError as error:
         # Nothing is pending in one that is no longer kept, or whose backend is gone, and who asks
-        # shows no key and does not hear that it was ever there.
+        # shows no key and is not told that it was ever there.
         if error.code not in _NOT_PENDING:
             raise
         return None

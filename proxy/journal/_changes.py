@@ -237,7 +237,7 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
         connection.execute(
             "UPDATE sessions SET state = coalesce(?, state), title = coalesce(?, title),"
             " archived_at = coalesce(?, archived_at), updated_at = max(updated_at, ?),"
-            # Whoever deletes it erases it next, or the next start does.
+            # Anybody who deletes it erases it next, or the next start does.
             " erasing = max(erasing, ?) WHERE key = ?",
             (
                 write.state,
@@ -307,7 +307,7 @@ def take_aliases(
     names: Sequence[tuple[str, str]],
     session: int,
 ) -> None:
-    """Give a session names, whoever had them."""
+    """Give a session names, no matter who had them."""
     connection.executemany(
         "INSERT OR REPLACE INTO aliases (owner, route, kind, name, session) VALUES (?, ?, ?, ?, ?)",
         [(owner, route, kind, name, session) for kind, name in names],

@@ -21,11 +21,11 @@ class Fresh:
         self._times: collections.Counter[str] = collections.Counter()
 
     def put(self, sha256: str) -> None:
-        """Hear that a blob is put."""
+        """Record that a blob is put."""
         self._times[sha256] += 1
 
     def over(self, names: Iterable[str]) -> None:
-        """Hear that blobs are named by a write, or will be by none."""
+        """Record that blobs are named by a write, or will be by none."""
         for sha256 in names:
             if self._times[sha256] > 1:
                 self._times[sha256] -= 1

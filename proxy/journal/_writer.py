@@ -455,7 +455,7 @@ class Writer:
     def _fail(
         self, batch: list[Item], errors: dict[int, JournalError], error: JournalError
     ) -> None:
-        # An instance for each: whoever awaits one raises it, and adds a traceback of its own.
+        # An instance for each: anybody who awaits one raises it, and adds a traceback of its own.
         for index in range(len(batch)):
             errors[index] = type(error)(error.message)
 

@@ -59,7 +59,7 @@ class Write:
     `body` holds `count` lines, each ended by a line feed, seq `first` and on. `position` and
     `leg_state` are the client codec's after these events. `commands` are inserted or moved on in
     the outbox. `aliases` are (kind, name) pairs of this session in its owner and route, `takes`
-    those that it takes from whoever has them. The first write of a session makes it: that has a
+    those that it takes from anybody who has them. The first write of a session makes it: that has a
     `new` one.
     """
 

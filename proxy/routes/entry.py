@@ -66,7 +66,7 @@ def entered(
 def open_route(request: web.Request) -> None:
     """Check the route of a request that needs no key.
 
-    Whoever shows no key learns whether a name that it guessed is a route, which health of a route
+    Without a key one learns whether a name that it guessed is a route, which health of a route
     cannot be without, and nothing else of it. A key learns of its own routes only, as everywhere.
 
     Raises:

@@ -181,7 +181,7 @@ class Feeds:
         for dialect in list(self._codecs):
             try:
                 await self.get(dialect, ev.MAIN).catch_up()
-            except Exception:  # noqa: BLE001 - whoever reads hears of what is wrong
+            except Exception:  # noqa: BLE001 - anybody who reads hears of what is wrong
                 _log.exception("session `%s`: no snapshots for `%s`", self._row.id, dialect)
 
     def end(self) -> None:

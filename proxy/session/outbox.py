@@ -324,7 +324,7 @@ class Outbox:
         return first if free else None
 
     def leave(self, command_id: str) -> None:
-        """Hear that a message leaves the queue, to be sent now."""
+        """Record that a message leaves the queue, to be sent now."""
         self._inputs[command_id].move(Fate.LEAVING)
 
     def due_stops(self, state: LogState) -> tuple[list[Input], list[Input]]:
@@ -357,7 +357,7 @@ class Outbox:
         return any(message.number < stop.number for message in self.queue)
 
     def send(self, command_ids: Iterable[str], now: int) -> list[Input]:
-        """Hear that the commands of a call are about to be stored as sent, and return them."""
+        """Record that the commands of a call are about to be stored as sent, and return them."""
         found = [self._inputs[name] for name in command_ids if name in self._inputs]
         for one in found:
             one.move(Fate.SENT)
@@ -413,7 +413,7 @@ class Outbox:
         self, raw: Sequence[ev.Event], state: LogState, told: Collection[str] = ()
     ) -> list[ev.Event]:
         """Refuse what was said beside answers none of which was taken: both are one step, and
-        whoever answers anew says it anew. What is `told` of is settled otherwise."""
+        anybody who answers anew says it anew. What is `told` of is settled otherwise."""
         released = {
             event.request_id
             for event in raw

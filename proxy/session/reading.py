@@ -146,7 +146,7 @@ class Reading:
         record.hear(self._codec.respond(call, response, record.time()), answer=True)
 
     def failed(self, call: Call, error: UpstreamError) -> None:
-        """Hear that a call got no answer."""
+        """Record that a call got no answer."""
         self._record.hear(self._failed(call, error), answer=True)
 
     def _failed(self, call: Call, error: UpstreamError) -> list[ev.Event]:
@@ -154,7 +154,7 @@ class Reading:
         return self._codec.failed(call, error, sent=sent, now=now)
 
     def give_up(self, error: DragomanError, thread_id: str = ev.MAIN) -> None:
-        """Hear that a thread's stream cannot be had again."""
+        """Record that a thread's stream cannot be had again."""
         self._record.hear(self._codec.give_up(error, self._record.time(), thread_id=thread_id))
 
     def settle(self, error: DragomanError) -> None:
@@ -169,7 +169,7 @@ class Reading:
         return Backoff(self._fraction)
 
     def doubt(self, since: int) -> None:
-        """Hear that a stream which is read to its end without a word of a command is evidence of
+        """Record that a stream which is read to its end without a word of a command is evidence of
         all the time since then, not of this start's only."""
         self._doubt_since = since
 

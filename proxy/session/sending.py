@@ -225,7 +225,7 @@ class Sending:
             self._release(step.commands.values())
 
     def _release(self, commands: Iterable[cmd.AnyCommand]) -> None:
-        """Hear that commands are not on their way any more: what they answered, sealed, may be
+        """Record that commands are not on their way any more: what they answered, sealed, may be
         answered anew."""
         for command in commands:
             if isinstance(command, cmd.AnswerInteraction) and command.sealed is not None:

@@ -108,6 +108,6 @@ class Snapshots:
         return state
 
     def begin_at(self, seq: int) -> None:
-        """Hear that the newest snapshot is of this seq, or that there is none: of 0."""
+        """Record that the newest snapshot is of this seq, or that there is none: of 0."""
         self._taken = seq
         self.due += seq

@@ -24,7 +24,7 @@ CALLS_MOST = 2_000
 takes some kilobytes of memory in the codec and in every encoder."""
 
 RETRY_SECONDS = 1
-"""When whoever comes to a session that leaves memory is to come again."""
+"""When anybody who comes to a session that leaves memory is to come again."""
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Work:
         return task
 
     def start_timer(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Do work in a task that whoever starts it ends; a session that only waits for it is
+        """Do work in a task that anybody who starts it ends; a session that only waits for it is
         idle."""
         return self._tasks.start(work, name=f"{self.name}: {name}")
 

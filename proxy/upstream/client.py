@@ -192,7 +192,7 @@ class Upstream:
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
 
     def _url(self, call: Call) -> URL:
-        # The last line, whoever made the path: what is not a path of segments could lead to another
+        # The last line of defence: what is not a path of segments could lead to another
         # place of the backend's host, or with the credential to another host.
         if segments_of(call.request.path) is None:
             raise UpstreamUnavailable(

@@ -40,6 +40,6 @@ class Backoff:
         return self.since is not None and now - self.since >= patience
 
     def reset(self) -> None:
-        """Hear that something new came."""
+        """Record that something new came."""
         self.attempts = 0
         self.since = None

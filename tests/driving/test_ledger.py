@@ -68,7 +68,7 @@ TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
         ([message()], lambda b: b.settle("m", "refused", NO), [settled("m", "refused", NO)], []),
         ([message()], lambda b: b.settle("m", "unknown"), [settled("m", "unknown")], []),
         ([answer()], lambda b: b.settle("a", "refused", NO), [settled("a", "refused", NO)], []),
-        # Each is settled once, whoever tells first.
+        # Each is settled once, no matter who tells first.
         ([message(taken=True)], lambda b: b.settle("m", "taken"), [], [message(taken=True)]),
         ([message(taken=True)], lambda b: b.settle("m", "refused", NO), [], [message(taken=True)]),
         ([], lambda b: b.settle("a", "taken"), [], []),

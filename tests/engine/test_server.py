@@ -555,7 +555,7 @@ def test_what_is_pending_is_what_was_shown_and_not_what_is_claimed() -> None:
     released = claim.model_copy(update={"state": "released"})
     (again,) = encoder.feed(ev.Entry(10, START, "dgs_1", released))
     assert encoder.pending == record
-    # Whoever reads the stream is told too, once.
+    # Anybody who reads the stream is told too, once.
     (frame,) = frames_of(again.data)
     assert frame.event == "hitl_request"
     shown_again = json.loads(frame.data)

@@ -159,7 +159,7 @@ class Player(Played):
         return events
 
     def passed(self, step: str) -> None:
-        """Hear that a step is done and stored."""
+        """Record that a step is done and stored."""
 
     def tick(self, until: int) -> None:
         """Wake the codec as often as it wants up to a time."""

@@ -213,7 +213,7 @@ class Leg(Played):
         return True
 
     def fail(self, call: Call, error: Lost) -> None:
-        """Hear that a call got no answer, and look for what may have come of its commands."""
+        """Record that a call got no answer, and look for what may have come of its commands."""
         left = [name for name in call.command_ids if name in self.outbox]
         if call.command_ids and not left:
             return

@@ -61,7 +61,7 @@ class Killed(Player):
                 assert self.codec.recover(command_id, self.outbox[command_id]) is None
 
     def fail(self, call: Call) -> None:
-        """Hear that the answer of a call is lost."""
+        """Record that the answer of a call is lost."""
         self.look_for(call)
         lost = Lost(sent=True)
         self.emit(self.codec.failed(call, lost, sent=True, now=self.now), answer=True)

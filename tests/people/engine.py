@@ -73,7 +73,7 @@ class EnginePerson(Person):
         await self._respond(ask, result)
 
     async def reveal(self, ask: Ask, value: str) -> None:
-        """Whoever types a secret here types it as an answer."""
+        """Anybody who types a secret here types it as an answer."""
         await self._respond(ask, value)
 
     async def decline(self, ask: Ask) -> None:

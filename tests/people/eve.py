@@ -89,7 +89,7 @@ class EvePerson(Person):
         await self._respond(ask, None, result)
 
     async def reveal(self, ask: Ask, value: str) -> None:
-        """Whoever types a secret here types it as an answer."""
+        """Anybody who types a secret here types it as an answer."""
         await self._respond(ask, None, value)
 
     async def decline(self, ask: Ask) -> None:

@@ -1,6 +1,6 @@
 """Stops and what is said just after them, in whatever order the ways to a backend carry them.
 
-Whoever stops a turn and speaks at once is told once that he was heard, and gets his answer.
+Anybody who stops a turn and speaks at once is told once that he was heard, and gets his answer.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def stops(call: Call) -> bool:
 
 
 async def shown(house: House, backend: str, session: str) -> list[str]:
-    """What a session shows as said to whoever reads it whole."""
+    """What a session shows as said to anybody who reads it whole."""
     reader = house.eve(backend).attach(session)
     async with aclosing(reader.stream(0, follow=False)) as records:
         found = [record async for record in records]

@@ -126,7 +126,7 @@ async def test_those_who_come_back_together_are_served_a_few_at_a_time(
         nonlocal loading, most
         loading += 1
         most = max(most, loading)
-        # Whoever may would come here by now.
+        # Anybody who may would come here by now.
         for _ in range(20):
             await asyncio.sleep(0)
         await load(session, names)

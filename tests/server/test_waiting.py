@@ -1,4 +1,4 @@
-"""What waits for a backend is bounded, whoever says how much."""
+"""What waits for a backend is bounded, no matter who says how much."""
 
 from __future__ import annotations
 

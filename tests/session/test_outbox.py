@@ -110,7 +110,7 @@ def test_a_sealed_answer_is_stored_nowhere_and_claims_its_request() -> None:
     assert desk.hear(taken("i2")) != []
     assert not desk.outbox.busy
     assert desk.outbox.sending
-    # Whoever carried it gives the claim back.
+    # Anybody who carried it gives the claim back.
     assert desk.hear(taken("i1")) == []
     assert desk.outbox.claims == {"r"}
     assert not desk.outbox.sending
@@ -566,7 +566,7 @@ def test_what_a_session_does_for_an_input(
     [
         *[(QUEUES, fate, "unknown") for fate in (ACCEPTED, LEAVING, SENT, SOUGHT, DOUBTED)],
         *[(one, QUEUED, "withdrawn") for one in (QUEUES, INTERRUPT, RESET)],
-        # What was to end the session has ended it, whoever did.
+        # What was to end the session has ended it, no matter who did.
         *[(RESET, fate, "taken") for fate in (ACCEPTED, LEAVING, SENT, SOUGHT, DOUBTED)],
         (ANSWER, SENT, "unknown"),
     ],

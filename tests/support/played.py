@@ -20,7 +20,7 @@ __all__ = ["Played", "folded"]
 
 
 def folded(events: Sequence[ev.Event]) -> LogState:
-    """Return what a log leaves open, as whoever opens it finds it."""
+    """Return what a log leaves open, as anybody who opens it finds it."""
     state = LogState()
     for seq, event in enumerate(events, 1):
         state.apply_entry(ev.Entry(seq, 0, "s", event))

@@ -165,7 +165,7 @@ class EngineClient(ClientCodec):
         return out
 
     def _end_at(self, reason: CloseReason) -> list[ev.Event]:
-        """Hear that a body is over, all of which is processed."""
+        """Record that a body is over, all of which is processed."""
         self._reading.ended = None
         end = self._s.ending
         if end is not None and (reason is CloseReason.ENDED or end.error is not None):

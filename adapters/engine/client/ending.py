@@ -109,7 +109,7 @@ def end(s: State) -> list[ev.Event]:
 
 
 def lost(s: State, message: str) -> list[ev.Event]:
-    """Hear that nothing more can be had of the session's stream."""
+    """Record that nothing more can be had of the session's stream."""
     error = ev.ErrorInfo(code=SESSION_LOST, message=message)
     out: list[ev.Event] = []
     said = s.ledger.message

@@ -82,13 +82,13 @@ class Reading:
     # Streams.
 
     def sent(self, call: Call | None) -> None:
-        """Hear that a message is being sent, or may have been: what was known is of the turn
+        """Record that a message is being sent, or may have been: what was known is of the turn
         before."""
         self.live = call
         self._confirmed = self._denied = False
 
     def opened(self, call: Call, reached: Reached, *, idle: bool) -> None:
-        """Hear that a body has begun; `idle` where no turn is open."""
+        """Record that a body has begun; `idle` where no turn is open."""
         self.live = call
         self.torn = False
         self.alignment = None
@@ -101,12 +101,12 @@ class Reading:
             self.alignment = Alignment(reached, idle=idle)
 
     def over(self, call: Call) -> None:
-        """Hear that a stream could not be had. A message may have begun another one meanwhile."""
+        """Record that a stream could not be had. A message may have begun another one meanwhile."""
         if self.live is call:
             self.live = None
 
     def closed(self, call: Call, reason: CloseReason) -> Decision | None:
-        """Hear that a body is over; return what of it is new after all, None where that is open."""
+        """Record that a body is over; return what of it is new after all, None if that is open."""
         self.live = None
         alignment, self.alignment = self.alignment, None
         if reason is CloseReason.STOPPED or alignment is None:
@@ -126,7 +126,7 @@ class Reading:
         return self._decided(alignment.decide(over=True, last=times == SAME_BREAKS))
 
     def drop(self) -> None:
-        """Hear that nothing more is wanted of what was read."""
+        """Record that nothing more is wanted of what was read."""
         self.alignment = self.ended = None
         self.rest.clear()
 
@@ -180,13 +180,13 @@ class Reading:
         return True
 
     def went_on(self) -> None:
-        """Hear that a frame was good: what is garbled after it is not an echo."""
+        """Record that a frame was good: what is garbled after it is not an echo."""
         self._echoes = []
 
     # Turns.
 
     def turn_begun(self) -> None:
-        """Hear that a turn has begun: a replay that shows it knows it."""
+        """Record that a turn has begun: a replay that shows it knows it."""
         self.may_begin = False
         if self.live is not None and self.live.name == "replay":
             self._know()

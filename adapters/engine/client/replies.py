@@ -87,7 +87,7 @@ def reply(s: State, task: str, call: Call, response: Response, now: int) -> Out:
 
 
 def no_reply(s: State, task: str, call: Call, error: DragomanError, *, sent: bool, now: int) -> Out:
-    """Hear that a call got no reply; `sent` is false when the Engine surely never saw it."""
+    """Record that a call got no reply; `sent` is false when the Engine surely never saw it."""
     info = ev.ErrorInfo(code=str(error.code), message=error.message)
     match call.name:
         case "replay":
@@ -133,7 +133,7 @@ def _answered(s: State, command_id: str, response: Response) -> Out:
 
 
 def _not_taken(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
-    """Hear that an answer did not count: the open request can be answered again."""
+    """Record that an answer did not count: the open request can be answered again."""
     told = s.ledger.settle(command_id, "refused", error)
     return Out([*told, *s.asks.release(command_id, s.turn)])
 

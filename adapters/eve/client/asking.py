@@ -125,7 +125,7 @@ class Asking:
         extra = beside_of(record.data, _REQUESTED_KEYS, rest_of(request, _REQUEST_KEYS)) or {}
         if str(native_kind) not in _REQUEST_KINDS:
             extra["kind"] = native_kind
-        # Section 10: whoever asks, it appears on the session's own stream and is answered there.
+        # Section 10: it appears on the session's own stream and is answered there.
         shown_on = ev.MAIN if asking.thread != ev.MAIN else None
         opened = OpenRequest(
             kind=kind,

@@ -189,7 +189,7 @@ class Asks:
         self.of_call.setdefault(of_call, {})[request_id] = None
 
     def resolve(self, request_id: str, turn_id: str | None, **said: Any) -> list[ev.Event]:
-        """Hear that a request is over; return what says so."""
+        """Record that a request is over; return what says so."""
         self._forget_request(request_id)
         found = self._s.asks.resolve(request_id, turn_id, **said)
         return [] if found is None else [found.event]

@@ -116,7 +116,7 @@ class Boundaries:
         return self._end(line, record, Ending("completed"), C_KEYS)
 
     def _held(self, line: Line, record: Record) -> list[ev.Event]:
-        """Hear that a turn has ended for now: it goes on with what it waits for."""
+        """Record that a turn has ended for now: it goes on with what it waits for."""
         asked = self._asks.asked(line)
         line.held.decide_all("unknown" if asked else "allow")
         out = self._turns.in_turn(line, record) if line.turn is None else []
@@ -147,7 +147,7 @@ class Boundaries:
         return out + self._end(line, record, Ending("interrupted"), C_KEYS)
 
     def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
-        """Hear that the backend cancels a turn that has ended: the next boundary is of no turn."""
+        """Record that the backend cancels a turn that has ended: the next boundary has no turn."""
         line.taken_back = True
         name = text_of(record.data.get("turnId")) or next(reversed(line.ended), None)
         if name in line.ended:

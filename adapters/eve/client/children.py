@@ -192,7 +192,7 @@ class Children:
     def _child_over(
         self, child: Line, record: Record, outcome: Outcome, extra: dict[str, Any] | None
     ) -> list[ev.Event]:
-        """Hear that a child is over: its end waits until its own stream has told how."""
+        """Record that a child is over: its end waits until its own stream has told how."""
         outcome.native, outcome.extra = record.native, extra
         child.outcome, child.outcome_at = outcome, record.now
         self._dues.wait_for(child)

@@ -87,7 +87,7 @@ class Ends:
         taken = [item.command_id for item in s.ledger.open.values() if item.taken]
         out = self._close_inputs(error)
         if taken and s.lines[ev.MAIN].turn is None:
-            # Nothing came of what was taken, and whoever said it waits for an end.
+            # Nothing came of what was taken, and anybody who said it waits for an end.
             turn_id = f"lost_{taken[0]}"
             begin = ev.TurnStarted(
                 thread_id=ev.MAIN, turn_id=turn_id, cause="message", synthetic=True
@@ -217,7 +217,7 @@ class Ends:
         return line.heard if steps == 0 or (rests and steps == 1) else ""
 
     def turn_over(self, line: Line, outcome: str = "failed") -> list[ev.Event]:
-        """Hear that a turn is over, and close what it has open."""
+        """Record that a turn is over, and close what it has open."""
         s = self._s
         self._turns.over(line, outcome)
         line.closed, line.paused, line.step_open = False, None, False

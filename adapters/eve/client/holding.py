@@ -70,7 +70,7 @@ class Holding:
         self.callers.setdefault(call_id, {})[line.thread] = None
 
     def call_returned(self, line: Line, call_id: str) -> None:
-        """Hear that a call is open no more: some of these are remembered."""
+        """Record that a call is open no more: some of these are remembered."""
         call, s = line.calls.get(call_id), self._s
         if call is None or call.returned:
             return

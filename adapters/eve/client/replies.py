@@ -278,7 +278,7 @@ class Replies:
         return out + self._ends.lost(error)
 
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
-        """Hear that a request has no answer."""
+        """Record that a request has no answer."""
         info = ev.ErrorInfo(code=str(error.code), message=error.message)
         left = self._inputs.not_shown(call)
         if left is None:

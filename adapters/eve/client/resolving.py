@@ -98,7 +98,7 @@ class Resolving:
         return out
 
     def doubt(self, line: Line) -> None:
-        """Hear that a step is tried again: what it has asked for and not heard of counts only if
+        """Record that a step is tried again: what it has asked for and not heard of counts only if
         it asks for it once more."""
         line.retried = True
         for call in line.calls.values():

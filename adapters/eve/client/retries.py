@@ -89,7 +89,7 @@ class Retries:
         return False
 
     def done(self, call: Call) -> None:
-        """Hear that a request was answered."""
+        """Record that a request was answered."""
         retries = self._s.retries
         self._s.retries = [
             r for r in retries if (r.command_id, r.name) != (call.command_id, call.name)

@@ -138,7 +138,7 @@ class Stopping:
         return [] if cancel is None else _done(cancel)
 
     def forget(self) -> None:
-        """Hear that the negative answers come to nothing."""
+        """Record that the negative answers come to nothing."""
         self._s.cancel = None
 
     def _cancel_now(self, turn_id: str | None) -> list[ev.Event]:
@@ -168,7 +168,7 @@ class Stopping:
             s.gone_after, s.gone_at = CANCELLED_MS, now + CANCELLED_MS
 
     def taken(self, now: int) -> None:
-        """Hear that a message was taken, of which something must come."""
+        """Record that a message was taken, of which something must come."""
         if self._s.mistrusted:
             self.mistrust(now)
 
@@ -214,7 +214,7 @@ class Stopping:
     # Both.
 
     def turn_over(self) -> list[ev.Event]:
-        """Hear that the turn is over, with or without our cancel."""
+        """Record that the turn is over, with or without our cancel."""
         s = self._s
         s.gone_at = s.cancel_at = None
         s.lapsed, s.answered, s.stopping = s.answered, [], False
@@ -249,7 +249,7 @@ class Stopping:
         self._s.answered.append({"requestId": request_id, "optionId": refusal})
 
     def step_begins(self, *, again: bool) -> None:
-        """Hear that a step begins: T keeps what was answered before the step before, if any."""
+        """Record that a step begins: T keeps what was answered before the step before, if any."""
         s = self._s
         if again:
             s.answered = []
@@ -257,12 +257,12 @@ class Stopping:
             s.answered, s.unsaid = s.unsaid, []
 
     def turn_cancelled(self) -> None:
-        """Hear that a turn is cancelled."""
+        """Record that a turn is cancelled."""
         s = self._s
         s.unsaid, s.answered = [*s.unsaid, *s.answered], []
 
     def turn_taken_back(self) -> None:
-        """Hear that a turn is forgotten which was over."""
+        """Record that a turn is forgotten which was over."""
         s = self._s
         s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed], []
 

@@ -139,7 +139,7 @@ class Streams:
         return Call("stream", request, stream=True, thread_id=line.thread)
 
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
-        """Hear that a stream is open."""
+        """Record that a stream is open."""
         self._live.refused.discard(call.thread_id)
         out: list[ev.Event] = []
         text = head.headers.get(wire.STREAM_VERSION_HEADER)
@@ -195,7 +195,7 @@ class Streams:
         return self._ends.lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
-        """Hear that a stream has ended."""
+        """Record that a stream has ended."""
         line = self._s.lines.get(call.thread_id)
         if call.thread_id == ev.MAIN:
             at_once = self._live.opened_at is not None and now - self._live.opened_at < AT_ONCE_MS
@@ -214,7 +214,7 @@ class Streams:
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
     ) -> list[ev.Event]:
-        """Hear that a stream is not to be had."""
+        """Record that a stream is not to be had."""
         line = self._s.lines.get(thread_id)
         if thread_id != ev.MAIN and line is not None:
             self._members.close_stream(line)

@@ -128,7 +128,7 @@ class Turns:
         )
 
     def over(self, line: Line, outcome: str) -> None:
-        """Hear that the turn of a thread has ended for good."""
+        """Record that the turn of a thread has ended for good."""
         line.last, line.turn = line.turn, None
         line.over = max(line.over, line.sequence)
         if line.native is not None:

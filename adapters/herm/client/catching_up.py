@@ -224,7 +224,7 @@ class CatchingUp:
         self.hole_at = None
 
     def opened(self) -> None:
-        """Hear that a stream begins, which has again what waited."""
+        """Record that a stream begins, which has again what waited."""
         self.drop()
         if self.fill is not None:
             self.fill.waiting.clear()
@@ -364,7 +364,7 @@ class CatchingUp:
         return True
 
     def failed(self, call: Call, why: str, now: int, *, final: bool = False) -> list[ev.Event]:
-        """Hear that a page cannot be had; it is asked for again, or the list is over."""
+        """Record that a page cannot be had; it is asked for again, or the list is over."""
         fill = self.fill
         if fill is None or call.name != f"list {fill.number}":
             return []
@@ -433,7 +433,7 @@ class CatchingUp:
         fill.retry_at = now
 
     def end(self, fill: Fill) -> None:
-        """Hear that all of a list is processed."""
+        """Record that all of a list is processed."""
         self.fill = None
         self._s.inputs_mark = max(self._s.inputs_mark, fill.top)
         # The list is ahead of the stream, whose older deltas still come.

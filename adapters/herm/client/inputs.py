@@ -237,7 +237,7 @@ class Inputs:
         return self.refused(call, error)
 
     def refused(self, call: Call, error: ev.ErrorInfo) -> list[ev.Event]:
-        """Hear that the backend did not take what a call carried."""
+        """Record that the backend did not take what a call carried."""
         out: list[ev.Event] = []
         for command_id in call.command_ids:
             out += self.settle(command_id, "refused", error)

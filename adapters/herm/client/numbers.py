@@ -43,7 +43,7 @@ class Numbers:
         self.holes = 0
 
     def opened(self) -> None:
-        """Hear that a stream begins."""
+        """Record that a stream begins."""
         self.catching_up = True
         self.holes = 0
 

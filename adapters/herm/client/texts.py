@@ -37,7 +37,7 @@ class Texts:
         self._joined = False
 
     def opened(self, *, joined: bool) -> None:
-        """Hear that a stream begins, and whether it does so after something was missed."""
+        """Record that a stream begins, and whether it does so after something was missed."""
         self._joined = joined
 
     def join(self, envelope: dict[str, Any]) -> None:

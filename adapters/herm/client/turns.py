@@ -116,7 +116,7 @@ class Turns:
         return out + [foreign_message(message.id, message.text, s.turn) for message in inbox]
 
     def running(self, seen: Seen) -> list[ev.Event]:
-        """Hear that the agent works."""
+        """Record that the agent works."""
         s = self._s
         out: list[ev.Event] = []
         if s.ending is not None or (s.late_at is not None and self._begins(seen)):
@@ -153,7 +153,7 @@ class Turns:
         )
 
     def idle(self, seen: Seen) -> list[ev.Event]:
-        """Hear that the agent rests: it waits for answers, or the turn is over."""
+        """Record that the agent rests: it waits for answers, or the turn is over."""
         reason = seen.payload.get("stop_reason")
         reason = reason if isinstance(reason, dict) else {}
         kind = reason.get("type")
@@ -205,7 +205,7 @@ class Turns:
         return self.settle() if due is not None and now >= due else []
 
     def returned(self) -> list[ev.Event]:
-        """Hear that a call has returned, which the end of the turn may have waited for."""
+        """Record that a call has returned, which the end of the turn may have waited for."""
         return self.settle() if self._s.ending is not None and not self._returning() else []
 
     def settle(self) -> list[ev.Event]:
