@@ -125,7 +125,7 @@ Written by `python -m bench --write`; do not edit. Run `make bench` to measure y
 {meaning(results)}
 
 A machine that is slower by half carries half of it. When it is too much,
-`dragoman_loop_lag_seconds` in [`/metrics`](operations.md) rises first.
+`dragoman_loop_lag_seconds` in [`/metrics`](monitoring.md#metrics) rises first.
 
 ## The figures
 
@@ -227,7 +227,7 @@ def _busy(results: Results) -> list[str]:
     return lines
 
 
-RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
+EVIDENCE = Path(__file__).parent.parent / "docs" / "evidence.md"
 
 
 def documented(
@@ -258,6 +258,6 @@ def documented(
 def document(
     module: str, arguments: Sequence[str], machine: Mapping[str, str], lines: list[str]
 ) -> None:
-    """Write what a module of the benchmark has found into `docs/reliability.md`."""
-    page = RELIABILITY.read_text()
-    RELIABILITY.write_text(documented(page, module, arguments, machine, lines))
+    """Write what a module of the benchmark has found into `docs/evidence.md`."""
+    page = EVIDENCE.read_text()
+    EVIDENCE.write_text(documented(page, module, arguments, machine, lines))

@@ -6,7 +6,7 @@ server and asks for what comes after some cursor: how long until the first frame
 right one, and how many rows of the log were read for it. Then each dialect reads a log from begin
 to end. The exit status judges all of it. Server and client share the process, so the times contain
 the client's, and a restart is a new application on the same file; some starts are executed from the
-command line besides. `--docs` writes the tables into `docs/reliability.md`.
+command line besides. `--docs` writes the tables into `docs/evidence.md`.
 """
 
 from __future__ import annotations
@@ -662,7 +662,7 @@ def main() -> int:
     )
     parser.add_argument("--folder", type=Path, help="where the journal is made, a temporary one")
     parser.add_argument("--untimed", action="store_true", help="judge no seconds")
-    parser.add_argument("--docs", action="store_true", help="write docs/reliability.md")
+    parser.add_argument("--docs", action="store_true", help="write docs/evidence.md")
     options = parser.parse_args()
     report = Report()
     with (

@@ -1,5 +1,5 @@
 """Measures what many clients at once cost: `python -m bench.storm`; `--docs` writes its table into
-`docs/reliability.md`.
+`docs/evidence.md`.
 
 `storm`: 1,000 clients, a third of each face, come within a second, each with a cursor of its own in
 a session of its own that is in the journal only, while 50 others read running turns. `idle`: 5,000
@@ -558,7 +558,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[*PARTS], help="only this part")
     parser.add_argument("--quick", action="store_true", help="small loads, times do not count")
     parser.add_argument("--folder", type=Path, help="where journals are made, a temporary one")
-    parser.add_argument("--docs", action="store_true", help="write docs/reliability.md")
+    parser.add_argument("--docs", action="store_true", help="write docs/evidence.md")
     options = parser.parse_args()
     raise_file_limit()
     with (

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from bench.origin import BLOCK_DELTAS, EVENT_SIZES, Connection, Origin, Turn
-from bench.report import NOT_MEASURED, RELIABILITY, documented, page, summary
+from bench.report import EVIDENCE, NOT_MEASURED, documented, page, summary
 from bench.results import Results
 from bench.resume import CURSORS, MOST_ROWS, PAGE_ROWS, complaints, figures_of
 from bench.storm import judged
@@ -160,7 +160,7 @@ def test_a_storm_is_judged_by_what_is_right_and_a_full_one_by_its_times_too() ->
 
 @pytest.mark.parametrize("module", ["bench.resume", "bench.storm"])
 def test_figures_replace_those_before_in_their_part_of_the_page(module: str) -> None:
-    before = RELIABILITY.read_text()
+    before = EVIDENCE.read_text()
     once = documented(before, module, ["--docs"], MACHINE, ["| a |", "one"])
     twice = documented(once, module, ["--docs"], MACHINE, ["| b |"])
     assert f"Measured on 2026-01-02 at commit abc1234 by `python -m {module} --docs`" in twice

@@ -116,7 +116,7 @@ def test_its_options_are_those_of_the_backends() -> None:
     assert getattr(generation, "choices", ()) == get_args(Generation)
     convert = options["kinds"].type.convert
     assert convert(",".join(KINDS), None, None) == tuple(KINDS)
-    page = (REPOSITORY / "docs" / "reliability.md").read_text()
+    page = (REPOSITORY / "docs" / "evidence.md").read_text()
     section = page.partition("## Backends that break on purpose")[2].partition("\n## ")[0]
     for kind in SEEDED:
         assert f"`{kind.__name__}`" in section

@@ -38,7 +38,7 @@ __all__ = ["journal", "log", "path", "run"]
 
 run = starts(Running)
 
-OPERATIONS = Path(__file__).parents[1] / "docs" / "operations.md"
+MONITORING = Path(__file__).parents[1] / "docs" / "monitoring.md"
 
 
 def number(name: str, **labels: str) -> float:
@@ -141,7 +141,7 @@ def test_every_series_begins_at_zero_before_anything_happens() -> None:
 def test_the_documentation_has_every_number_and_no_other() -> None:
     text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode()
     shown = {re.split(r"[{ ]", name)[0] for name in exposed(text)}
-    page = OPERATIONS.read_text()
+    page = MONITORING.read_text()
     documented = set(re.findall(r"^\| `(dragoman_\w+)", page, re.MULTILINE))
     assert documented == shown
     labels = {

@@ -17,7 +17,7 @@ from tests.picture import PATH, STEPS
 
 REPOSITORY = Path(__file__).parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-RELIABILITY = (REPOSITORY / "docs" / "reliability.md").read_text(encoding="utf-8")
+EVIDENCE = (REPOSITORY / "docs" / "evidence.md").read_text(encoding="utf-8")
 PERFORMANCE = (REPOSITORY / "docs" / "performance.md").read_text(encoding="utf-8")
 
 
@@ -69,7 +69,7 @@ def test_its_picture_is_that_of_the_steps() -> None:
 
 def total(section: str, column: int) -> int:
     """The sum of a column over the pairs of a table."""
-    part = RELIABILITY.partition(f"### {section}\n")[2].partition("Answers given")[0]
+    part = EVIDENCE.partition(f"### {section}\n")[2].partition("Answers given")[0]
     rows = [line.split("|") for line in part.splitlines() if re.match(r"\| \w+ > \w+ \| \d", line)]
     assert len(rows) == 9
     return sum(int(row[column]) for row in rows)
@@ -79,11 +79,11 @@ def test_its_figures_are_those_that_were_measured() -> None:
     kills, cuts = "Kills", "Disconnects"
     assert f"{total(kills, 3) + total(cuts, 3):,}"[:3] == "2,8"
     assert [total(part, column) for part in (kills, cuts) for column in (6, 7, 8)] == [0] * 6
-    answers = [int(number) for number in re.findall(r"Answers given: (\d+), twice: 0", RELIABILITY)]
+    answers = [int(number) for number in re.findall(r"Answers given: (\d+), twice: 0", EVIDENCE)]
     words = README.replace("\n  ", " ")
     assert f"{sum(answers[:2]):,} answers" in words
-    assert re.search(r"^2000 kills; .*45 minutes", RELIABILITY, re.MULTILINE)
-    assert re.search(r"^10016 connections cut", RELIABILITY, re.MULTILINE)
+    assert re.search(r"^2000 kills; .*45 minutes", EVIDENCE, re.MULTILINE)
+    assert re.search(r"^10016 connections cut", EVIDENCE, re.MULTILINE)
     assert "2,000 kills of the server in 45 minutes and 10,016 cut connections" in words
     adds = re.search(r"reader ([\d.]+) ms after the backend wrote it", PERFORMANCE)
     assert adds

@@ -34,7 +34,7 @@ KILLS = 2000
 DISCONNECTS = 10_000
 SOAK_MINUTES = 60.0
 CLOSING_S = 30.0
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

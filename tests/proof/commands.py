@@ -188,7 +188,7 @@ def judged(
 
 def _lists(backend: str, kind: str) -> bool:
     """Say whether a list of the backend tells what became of a command: Herm's has every input, an
-    Engine's the requests that still wait (docs/reliability.md, "Not promised")."""
+    Engine's the requests that still wait (docs/promises.md, "Commands whose fate is not known")."""
     return backend == "herm" or (backend == "engine" and kind == "answer")
 
 
