@@ -17,9 +17,11 @@ from adapters.herm.server import HermEncoder
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("herm", encoder=HermEncoder, client=HermClient, face=herm.FACE),
-        Dialect("eve", encoder=EveEncoder, client=EveClient, face=eve.FACE),
-        Dialect("engine", encoder=EngineEncoder, client=EngineClient, face=engine.FACE),
+        Dialect("herm", HermEncoder, client=HermClient, face=herm.FACE, naming=herm.NAMING),
+        Dialect("eve", EveEncoder, client=EveClient, face=eve.FACE, naming=eve.NAMING),
+        Dialect(
+            "engine", EngineEncoder, client=EngineClient, face=engine.FACE, naming=engine.NAMING
+        ),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),
     )

@@ -467,6 +467,68 @@ def scripted(
     _serve(lambda stop: serve_alone(app, host, port, ready=_announce, stop=stop))
 
 
+class _RecordedBackend(click.ParamType[tuple[str, str]]):
+    name = "backend"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return its dialect and its URL."""
+        dialect, _, url = value.partition("=")
+        known = [name for name, one in DIALECTS.items() if one.naming is not None]
+        if dialect not in known:
+            self.fail(f"write DIALECT=URL, with a dialect of {', '.join(known)}.", param, ctx)
+        address = URL(url)
+        if address.scheme not in ("http", "https") or not address.host:
+            self.fail(f"`{url}` is not a URL that begins with http:// or https://.", param, ctx)
+        return dialect, url
+
+
+@main.command()
+@click.option(
+    "--backend",
+    type=_RecordedBackend(),
+    required=True,
+    metavar="DIALECT=URL",
+    help="The backend that is recorded, as engine=http://127.0.0.1:8000.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="The folder for captures; it is made if it is missing.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    show_default=True,
+    help="Where to listen, 0 for any free port.",
+)
+def record(backend: tuple[str, str], out: Path, host: str, port: int) -> None:
+    """Record a backend's conversations until SIGINT or SIGTERM.
+
+    Give the client the address that is printed in place of the backend's. All that passes goes on
+    unchanged, and into one capture for each session. Credentials in headers are left out, what
+    bodies say is not.
+    """
+    from proxy.recorder import record as recording
+
+    dialect, url = backend
+    naming = DIALECTS[dialect].naming
+    assert naming is not None
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _fail(f"the folder {out} cannot be made: {error.strerror}", status=2)
+    _serve(
+        lambda stop: recording(
+            naming, dialect, url, out, listen=(host, port), ready=_announce, stop=stop
+        )
+    )
+
+
 # --- commands that ask a running server
 
 

@@ -1,0 +1,313 @@
+"""Records what goes between its client and one backend: `dragoman record`.
+
+Every request is passed on to the backend and every answer back, bytes unchanged and as they come.
+What passes is written to a capture (`adapters.capture`), one file for each session. Nothing is held
+back for it: a body goes on piece by piece, and each piece is one line of the file, written at once.
+So a recorder that is killed leaves files that are right up to their last whole line.
+
+A request that makes a session names none; what is to be written of it waits in memory for the
+answer, which does. What names no session at all goes into a file of its own, `unnamed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from adapters.capture import End, Head, Record, Request, Response, body_of, format_record
+from adapters.capture.naming import SessionNaming
+from adapters.capture.redact import redacted
+from proxy import __version__
+from proxy.clock import Clock
+from proxy.scripted.running import serve_alone
+
+__all__ = ["Recorder", "record"]
+
+UNNAMED = "unnamed"
+"""The file of what names no session."""
+
+HELD_BYTES = 1024 * 1024
+"""How much of an exchange waits for the name of its session; a longer one is of none."""
+
+NAME_MOST = 100
+"""Characters of a session's id that its file is named by."""
+
+CONNECT_SECONDS = 30.0
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+|^\.+")
+"""What of an id is not taken into the name of a file."""
+
+_HOP = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
+        *("upgrade", "host", "accept-encoding", "expect"),
+    }
+)
+"""Headers of one connection. A capture is to be read, so nothing is asked for compressed."""
+
+
+class _Files:
+    """The captures of a folder, each open until the end."""
+
+    def __init__(self, folder: Path, dialect: str, now: Callable[[], float]) -> None:
+        self._folder = folder
+        self._now = now
+        self._dialect = dialect
+        self._open: dict[str, BinaryIO] = {}
+
+    def write(self, session: str | None, lines: bytes) -> None:
+        """Add lines to a session's capture.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        key = session or ""
+        file = self._open.get(key)
+        if file is None:
+            file = self._open[key] = self._made(session)
+        file.write(lines)
+
+    def _made(self, session: str | None) -> BinaryIO:
+        stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:NAME_MOST]
+        number = 1
+        while True:
+            name = f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson"
+            with contextlib.suppress(FileExistsError):
+                # What is not for others' eyes: conversations.
+                file = open(self._folder / name, "xb", buffering=0, opener=_private)  # noqa: SIM115
+                break
+            number += 1
+        head = Head(
+            made_by=f"dragoman {__version__}",
+            at=self._now(),
+            dialect=self._dialect,
+            session=session,
+        )
+        file.write(format_record(head))
+        return file
+
+    def close(self) -> None:
+        """Close them all."""
+        for file in self._open.values():
+            file.close()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class _Exchange:
+    """What is written of one request and its answer."""
+
+    def __init__(self, recorder: Recorder, number: int, target: str) -> None:
+        self._recorder = recorder
+        self._now = recorder.now
+        self._target = target
+        self._held: list[bytes] | None = []
+        self._size = 0
+        self._sent = bytearray()
+        self._answer = bytearray()
+        self._session: str | None = None
+        self.number = number
+
+    def write(self, record: Record) -> None:
+        """Write a record, or keep it until the session is known."""
+        line = format_record(record)
+        if self._held is None:
+            self._recorder.files.write(self._session, line)
+            return
+        self._held.append(line)
+        self._size += len(line)
+        if self._size > HELD_BYTES:
+            self._settle(None)
+
+    def sent(self, data: bytes) -> None:
+        """Write a piece of the request's body."""
+        if self._held is not None:
+            self._sent += data
+        self.write(body_of(self.number, "request", self._now(), data))
+
+    def received(self, data: bytes) -> None:
+        """Write a piece of the answer's body."""
+        if self._held is not None:
+            self._answer += data
+        self.write(body_of(self.number, "response", self._now(), data))
+
+    def asked(self) -> None:
+        """Look whether the request, which is whole now, names a session."""
+        if self._held is None:
+            return
+        found = self._recorder.naming.of_request(self._target, bytes(self._sent))
+        if found is not None:
+            self._settle(found)
+
+    def ended(self, how: str, why: str | None = None) -> None:
+        """Write the end."""
+        if self._held is not None:
+            made = self._recorder.naming.of_answer(self._target, bytes(self._answer))
+            self._settle(made)
+        self.write(End(exchange=self.number, at=self._now(), how=how, why=why))  # type: ignore[arg-type]
+
+    def _settle(self, session: str | None) -> None:
+        held, self._held, self._session = self._held, None, session
+        self._recorder.files.write(session, b"".join(held or []))
+
+
+class Recorder:
+    """Passes requests on to one backend and writes what passes.
+
+    Args:
+        session: for requests to the backend.
+        url: where the backend is; the path of a request is put behind it.
+        naming: how the backend's dialect names sessions.
+        files: where captures go.
+        salt: what marks in the place of credentials are made with.
+        now: the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        naming: SessionNaming,
+        files: _Files,
+        salt: bytes,
+        now: Callable[[], float],
+    ) -> None:
+        self._session = session
+        self._url = url.rstrip("/")
+        self._salt = salt
+        self._numbers = 0
+        self.now = now
+        self.naming = naming
+        self.files = files
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Pass a request on, and its answer back."""
+        self._numbers += 1
+        target = request.raw_path
+        exchange = _Exchange(self, self._numbers, target)
+        exchange.write(
+            Request(
+                exchange=exchange.number,
+                side="backend",
+                at=self.now(),
+                method=request.method,
+                target=target,
+                headers=redacted(request.headers.items(), self._salt),
+            )
+        )
+        return await self._pass_on(request, exchange, target)
+
+    async def _pass_on(
+        self, request: web.Request, exchange: _Exchange, target: str
+    ) -> web.StreamResponse:
+        async def body() -> object:
+            async for data in request.content.iter_any():
+                exchange.sent(data)
+                yield data
+            exchange.asked()
+
+        headers = _passed(request.headers)
+        try:
+            answer = await self._session.request(
+                request.method,
+                URL(self._url + target, encoded=True),
+                headers=headers,
+                data=body() if request.body_exists else None,
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            why = f"{type(error).__name__}: {error}"
+            async for data in request.content.iter_any():
+                exchange.sent(data)
+            exchange.asked()
+            exchange.ended("broke", why)
+            return web.Response(status=502, text=f"The backend cannot be reached: {why}\n")
+        except asyncio.CancelledError:
+            exchange.ended("left")
+            raise
+        if not request.body_exists:
+            exchange.asked()
+        with contextlib.closing(answer):
+            return await self._pass_back(request, exchange, answer)
+
+    async def _pass_back(
+        self, request: web.Request, exchange: _Exchange, answer: aiohttp.ClientResponse
+    ) -> web.StreamResponse:
+        exchange.write(
+            Response(
+                exchange=exchange.number,
+                at=self.now(),
+                status=answer.status,
+                headers=redacted(answer.headers.items(), self._salt),
+            )
+        )
+        response = web.StreamResponse(
+            status=answer.status, reason=answer.reason, headers=_passed(answer.headers)
+        )
+        try:
+            await response.prepare(request)
+            async for data in answer.content.iter_any():
+                exchange.received(data)
+                await response.write(data)
+        except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError) as error:
+            exchange.ended("broke", f"{type(error).__name__}: {error}")
+            # The client hears of it as it would without us: its connection breaks.
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        except (asyncio.CancelledError, ConnectionResetError):
+            exchange.ended("left")
+            raise
+        exchange.ended("ended")
+        await response.write_eof()
+        return response
+
+
+def _passed(headers: Mapping[str, str]) -> CIMultiDict[str]:
+    kept = ((name, value) for name, value in headers.items() if name.lower() not in _HOP)
+    return CIMultiDict(kept)
+
+
+async def record(
+    naming: SessionNaming,
+    dialect: str,
+    url: str,
+    folder: Path,
+    *,
+    listen: tuple[str, int],
+    ready: Callable[[str], None],
+    stop: asyncio.Event,
+) -> None:
+    """Pass on and record until `stop` is set; `ready` gets the address once requests are answered.
+
+    Raises:
+        OSError: there it cannot listen.
+    """
+    now = Clock().now
+    files = _Files(folder, dialect, now)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, auto_decompress=False
+    ) as session:
+        recorder = Recorder(session, url, naming, files, secrets.token_bytes(16), now)
+        app = web.Application(client_max_size=0)
+        app.router.add_route("*", "/{path:.*}", recorder.handle)
+        try:
+            await serve_alone(app, *listen, ready=ready, stop=stop)
+        finally:
+            files.close()

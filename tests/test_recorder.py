@@ -1,0 +1,270 @@
+"""`dragoman record`: what passes is the same as without it, and stands in a capture."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from click.testing import CliRunner
+
+from adapters.capture import Capture, read_capture
+from adapters.registry import DIALECTS
+from proxy import cli
+from proxy.recorder import Recorder, _Files
+from proxy.scripted import BACKENDS, Options
+from tests.support.ports import HOST, free_port
+from tests.support.serving import serve
+from tests.support.waiting import SOON_S
+from tests.test_cli_scripted import program
+
+
+def capture(file: Path) -> Capture:
+    return read_capture(file.read_bytes().splitlines(keepends=True), file.name)
+
+
+def captures(folder: Path) -> dict[str | None, Capture]:
+    found = [capture(file) for file in sorted(folder.glob("*.ndjson"))]
+    return {one.head.session: one for one in found}
+
+
+class House:
+    """A backend, a recorder before it, and a client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._runners: list[web.AppRunner] = []
+        self.time = 0.0
+
+    def _now(self) -> float:
+        self.time += 1
+        return self.time
+
+    async def start(self, dialect: str, app: web.Application, *, up: bool = True) -> None:
+        runner, port = await serve(app)
+        self._runners.append(runner)
+        self.direct = f"http://{HOST}:{port}"
+        if not up:
+            self.direct = f"http://{HOST}:{free_port()}"
+        self.http = aiohttp.ClientSession()
+        self.upstream = aiohttp.ClientSession(auto_decompress=False)
+        naming = DIALECTS[dialect].naming
+        assert naming is not None
+        self.files = _Files(self.folder, dialect, self._now)
+        recorder = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
+        front = web.Application(client_max_size=0)
+        front.router.add_route("*", "/{path:.*}", recorder.handle)
+        runner, port = await serve(front)
+        self._runners.append(runner)
+        self.base = f"http://{HOST}:{port}"
+
+    async def close(self) -> None:
+        await self.http.close()
+        for runner in reversed(self._runners):
+            await runner.cleanup()
+        await self.upstream.close()
+        self.files.close()
+
+    async def ask(self, method: str, path: str, **given: Any) -> tuple[int, bytes]:
+        async with self.http.request(method, self.base + path, **given) as answer:
+            return answer.status, await answer.read()
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    one = House(tmp_path)
+    yield one
+    await one.close()
+
+
+def scripted(dialect: str, pace: float = 0.0) -> web.Application:
+    return BACKENDS[dialect](Options(pace=pace))
+
+
+async def test_a_conversation_with_an_eve_is_one_capture(house: House) -> None:
+    await house.start("eve", scripted("eve", 0.2))
+    message = {"message": "script: slow 10"}
+    status, made = await house.ask("POST", "/eve/v1/session", json=message)
+    session = json.loads(made)["sessionId"]
+    path = f"/eve/v1/session/{session}/stream"
+    async with house.http.get(house.base + path) as answer:
+        read = b""
+        while b"session.waiting" not in read:
+            read += await answer.content.readany()
+    (found,) = captures(house.folder).values()
+    assert (found.head.dialect, found.head.session, found.cut) == ("eve", session, None)
+    begun, stream = found.of_side("backend")
+    assert (begun.request.method, begun.request.target) == ("POST", "/eve/v1/session")
+    assert json.loads(begun.body) == message
+    assert begun.response is not None
+    assert (begun.response.status, begun.answer) == (status, made)
+    assert begun.end is not None
+    assert begun.end.how == "ended"
+    assert stream.request.target == path
+    assert stream.answer.startswith(read)
+    assert len(stream.received) > 1
+    # And not otherwise than without a recorder.
+    async with house.http.get(f"{house.direct}{path}") as answer:
+        direct = await answer.content.readexactly(len(read))
+        assert direct == read
+        there = {name for name in answer.headers if name.lower().startswith("x-eve")}
+    assert stream.response is not None
+    assert there <= {name for name, _ in stream.response.headers}
+
+
+async def test_a_client_that_leaves_is_told_from_a_stream_that_ends(house: House) -> None:
+    await house.start("eve", scripted("eve"))
+    _, made = await house.ask("POST", "/eve/v1/session", json={"message": "script: text"})
+    session = json.loads(made)["sessionId"]
+    async with house.http.get(f"{house.base}/eve/v1/session/{session}/stream") as answer:
+        await answer.content.readany()
+    async with asyncio.timeout(SOON_S):
+        while (end := captures(house.folder)[session].exchanges[-1].end) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert end.how == "left"
+
+
+@pytest.mark.parametrize("dialect", ["herm", "engine"])
+async def test_a_session_is_known_by_what_its_dialect_says(house: House, dialect: str) -> None:
+    await house.start(dialect, scripted(dialect))
+    if dialect == "herm":
+        _, made = await house.ask("POST", "/v1/agents/agent_K4/sessions", json={})
+        session = json.loads(made)["id"]
+        said = {"type": "user.message", "content": [{"type": "text", "text": "script: text"}]}
+        status, _ = await house.ask(
+            "POST", f"/v1/sessions/{session}/events", json={"events": [said]}
+        )
+    else:
+        session = "task-1"
+        body = {"message": "script: text", "task_id": session}
+        status, _ = await house.ask("POST", "/execute", json=body)
+        await house.ask("GET", f"/execute/replay?after=0&task_id={session}")
+    assert status < 300
+    assert set(captures(house.folder)) == {session}
+    assert len(captures(house.folder)[session].exchanges) == 2
+
+
+async def test_what_names_no_session_has_a_file_of_its_own(house: House) -> None:
+    await house.start("eve", scripted("eve"))
+    await house.ask("GET", "/no/such/route")
+    assert set(captures(house.folder)) == {None}
+    assert (house.folder / "unnamed.ndjson").exists()
+
+
+async def test_credentials_are_not_recorded_and_reach_the_backend(house: House) -> None:
+    seen: list[Any] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(request.headers)
+        return web.json_response({}, headers={"Set-Cookie": "sid=s-secret", "X-Request-Id": "7"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    await house.start("engine", app)
+    secret = {
+        "Authorization": "Bearer k-secret",
+        "X-Engine-Key": "e-secret",
+        "Cookie": "sid=c-secret",
+        "Idempotency-Key": "i-1",
+    }
+    for _ in range(2):
+        await house.ask("POST", "/execute", json={"task_id": "t"}, headers=secret)
+    assert seen[0]["Authorization"] == "Bearer k-secret"
+    assert (seen[0]["X-Engine-Key"], seen[0]["Cookie"]) == ("e-secret", "sid=c-secret")
+    (file,) = house.folder.glob("*.ndjson")
+    assert b"-secret" not in file.read_bytes()
+    assert file.stat().st_mode & 0o777 == 0o600
+    first, second = capture(file).exchanges
+    told = dict(first.request.headers)
+    assert told["Authorization"].startswith("Bearer [redacted-")
+    assert told["Idempotency-Key"] == "i-1"
+    # Equal values have equal marks.
+    assert told["X-Engine-Key"] == dict(second.request.headers)["X-Engine-Key"]
+    assert told["X-Engine-Key"] != told["Cookie"]
+
+
+async def test_a_stream_that_breaks_breaks_for_the_client_too(house: House) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"event: a\ndata: {}\n\n")
+        assert request.transport is not None
+        request.transport.abort()
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    await house.start("engine", app)
+    with pytest.raises((aiohttp.ClientPayloadError, aiohttp.ClientConnectionError)):
+        await house.ask("POST", "/execute", json={"task_id": "t"})
+    (exchange,) = captures(house.folder)["t"].exchanges
+    assert exchange.end is not None
+    assert exchange.end.how == "broke"
+    assert exchange.answer in (b"", b"event: a\ndata: {}\n\n")
+
+
+async def test_a_backend_that_is_not_there_is_a_502(house: House) -> None:
+    await house.start("engine", web.Application(), up=False)
+    status, told = await house.ask("POST", "/execute", json={"task_id": "t"})
+    assert status == 502
+    assert b"cannot be reached" in told
+    (exchange,) = captures(house.folder)["t"].exchanges
+    assert exchange.end is not None
+    assert (exchange.end.how, exchange.response) == ("broke", None)
+
+
+async def test_ids_of_others_do_not_leave_the_folder(house: House) -> None:
+    await house.start("engine", scripted("engine"))
+    for name in ("../../x", "..", ".hidden", "a/b", "x" * 500, "é"):
+        await house.ask("POST", "/execute", json={"task_id": name, "message": "script: text"})
+    names = {file.name for file in house.folder.iterdir()}
+    assert len(names) == 6
+    assert all(not name.startswith(".") and len(name) < 120 for name in names)
+    assert [*house.folder.parent.glob("x*.ndjson")] == []
+
+
+async def test_a_recorder_that_is_killed_leaves_captures_that_can_be_read(tmp_path: Path) -> None:
+    async with program("scripted", "engine", "--pace", "0.1") as backend:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "record"),
+            *("--backend", f"engine={backend}", "--out", str(tmp_path / "made")),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        base = (await process.stdout.readline()).decode().split()[-1]
+        body = {"message": "script: slow 1000", "task_id": "t"}
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(base + "/execute", json=body) as answer,
+        ):
+            read = await answer.content.readany()
+            while len(read) < 2_000:
+                read += await answer.content.readany()
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+    (exchange,) = captures(tmp_path / "made")["t"].exchanges
+    assert exchange.end is None
+    assert exchange.answer.startswith(read)
+    assert json.loads(exchange.body) == body
+
+
+@pytest.mark.parametrize(
+    ("backend", "told"),
+    [
+        ("http://127.0.0.1:1", "write DIALECT=URL, with a dialect of herm, eve, engine"),
+        ("hermes-agent=http://127.0.0.1:1", "write DIALECT=URL, with a dialect of"),
+        ("eve=127.0.0.1:1", "`127.0.0.1:1` is not a URL that begins with http:// or https://"),
+    ],
+)
+def test_what_cannot_be_recorded_is_told(tmp_path: Path, backend: str, told: str) -> None:
+    words = ["record", "--backend", backend, "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli.main, words)
+    assert done.exit_code == 2
+    assert told in done.stderr
