@@ -147,7 +147,7 @@ class Live:
 
         Raises:
             SessionNotFound: there is none, or it was deleted.
-            SessionExpired: it is no longer kept; only its owner hears that, or who may see all.
+            SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
         """
         live = self._live.get(name)
         if live is not None and not live.closed and owner in (None, live.row.owner):

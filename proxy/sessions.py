@@ -306,7 +306,7 @@ class Sessions:
 
         Raises:
             SessionNotFound: there is none, or it was deleted.
-            SessionExpired: it is no longer kept; only its owner hears that, or who may see all.
+            SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
         """
         return await self.live.get(name, owner=owner, route=route)
 

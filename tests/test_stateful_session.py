@@ -757,7 +757,7 @@ class SessionMachine(RuleBasedStateMachine):
         face: str,
         settle: bool,
     ) -> None:
-        """Say something; the backend, if it hears that, answers at once."""
+        """Say something; the backend, if it is told that, answers at once."""
         model = self.any_of(which)
         if model is None:
             return

@@ -1,4 +1,4 @@
-"""What we write is what people say: "is not a URL", never "is no URL"."""
+"""What we write is what people say: "is not a URL", never "is no URL"; and the docs stay short."""
 
 from __future__ import annotations
 
@@ -29,7 +29,25 @@ def test_the_search_finds_what_nobody_says(text: str, found: str | None) -> None
     assert (match and match[0]) == found
 
 
-def test_nothing_is_no_something() -> None:
+UNUSUAL = re.compile(r"\b(?:whoever|hear that|hears that)\b", re.IGNORECASE)
+"""Words that nobody says aloud to a colleague."""
+
+MADE = re.compile(r"<!-- made by .*?<!-- end of [^>]*-->", re.DOTALL)
+
+WORDS_MOST = 18_000
+"""Words of all pages in `docs/`, but for what programs write."""
+
+
+def test_the_docs_are_short_enough_to_be_read() -> None:
+    words = 0
+    for file in (REPOSITORY / "docs").rglob("*.md"):
+        text = file.read_text(encoding="utf-8")
+        if "\nWritten by `python -m" not in text:
+            words += len(re.findall(r"\S*\w\S*", MADE.sub("", text)))
+    assert 10_000 < words <= WORDS_MOST, "say it once, and link to it"
+
+
+def test_what_is_written_is_what_people_say() -> None:
     found = []
     for file in repository_files():
         name = file.relative_to(REPOSITORY).as_posix()
@@ -38,6 +56,6 @@ def test_nothing_is_no_something() -> None:
         if name == "tests/test_words.py":
             continue
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-            if (match := UNSAID.search(line)) is not None:
+            if (match := UNSAID.search(line) or UNUSUAL.search(line)) is not None:
                 found.append(f"{name}:{number}: {match[0]}")
     assert found == []
