@@ -135,7 +135,7 @@ async def deleted(journal: Journal, name: str) -> JsonObject:
 
 
 async def pruned(journal: Journal, limits: Limits, *, dry_run: bool) -> JsonObject:
-    """Erase the sessions that the limits do not keep, anyone who's they are."""
+    """Erase the sessions that the limits do not keep, no matter whose they are."""
     now = Clock().now()
     gone = [
         doomed
