@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from adapters.base import ClientCodec, Encoder
-from adapters.capture.naming import SessionNaming
+from adapters.capture.dialect import Captured
 from adapters.faces import Face
 
 Only = Literal["frontends", "backends"]
@@ -21,7 +21,7 @@ class Dialect:
     stored sessions may still need, by `Encoder.version`. `client` drives backends, and takes the
     settings of one. `only` says that a protocol has one side by nature: `frontends` that nobody is
     a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
-    `only` is still to come. `naming` says how requests name their session, for captures.
+    `only` is still to come. `captured` says what is known of its captures.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Dialect:
     client: Callable[[Mapping[str, Any]], ClientCodec] | None = None
     face: Face | None = None
     only: Only | None = None
-    naming: SessionNaming | None = None
+    captured: Captured | None = None
 
     def __post_init__(self) -> None:
         """Check that what is built agrees.

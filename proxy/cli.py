@@ -475,7 +475,7 @@ class _RecordedBackend(click.ParamType[tuple[str, str]]):
     ) -> tuple[str, str]:
         """Return its dialect and its URL."""
         dialect, _, url = value.partition("=")
-        known = [name for name, one in DIALECTS.items() if one.naming is not None]
+        known = [name for name, one in DIALECTS.items() if one.captured is not None]
         if dialect not in known:
             self.fail(f"write DIALECT=URL, with a dialect of {', '.join(known)}.", param, ctx)
         address = URL(url)
@@ -516,15 +516,15 @@ def record(backend: tuple[str, str], out: Path, host: str, port: int) -> None:
     from proxy.recorder import record as recording
 
     dialect, url = backend
-    naming = DIALECTS[dialect].naming
-    assert naming is not None
+    captured = DIALECTS[dialect].captured
+    assert captured is not None
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         _fail(f"the folder {out} cannot be made: {error.strerror}", status=2)
     _serve(
         lambda stop: recording(
-            naming, dialect, url, out, listen=(host, port), ready=_announce, stop=stop
+            captured.naming, dialect, url, out, listen=(host, port), ready=_announce, stop=stop
         )
     )
 

@@ -26,7 +26,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from adapters.capture import End, Head, Record, Request, Response, body_of, format_record
-from adapters.capture.naming import SessionNaming
+from adapters.capture.dialect import SessionNaming
 from adapters.capture.redact import redacted
 from proxy import __version__
 from proxy.clock import Clock

@@ -16,6 +16,7 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from adapters.capture import Capture, read_capture
+from adapters.captured_log import log_of
 from adapters.registry import DIALECTS
 from proxy import cli
 from proxy.recorder import Recorder, _Files
@@ -55,8 +56,9 @@ class House:
             self.direct = f"http://{HOST}:{free_port()}"
         self.http = aiohttp.ClientSession()
         self.upstream = aiohttp.ClientSession(auto_decompress=False)
-        naming = DIALECTS[dialect].naming
-        assert naming is not None
+        captured = DIALECTS[dialect].captured
+        assert captured is not None
+        naming = captured.naming
         self.files = _Files(self.folder, dialect, self._now)
         recorder = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
         front = web.Application(client_max_size=0)
@@ -110,6 +112,10 @@ async def test_a_conversation_with_an_eve_is_one_capture(house: House) -> None:
     assert stream.request.target == path
     assert stream.answer.startswith(read)
     assert len(stream.received) > 1
+    reading = log_of(found)
+    types = [entry.event.TYPE for entry in reading.log]
+    assert (types.count("turn.ended"), types.count("message.received")) == (1, 1)
+    assert reading.notes == []
     # And not otherwise than without a recorder.
     async with house.http.get(f"{house.direct}{path}") as answer:
         direct = await answer.content.readexactly(len(read))

@@ -10,7 +10,6 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from adapters.base import Response
-from adapters.capture.naming import SessionNaming
 from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.engine import requests, wire
 from adapters.engine.requests import Execute, Respond
@@ -292,6 +291,3 @@ FACE = Face(
         Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(_nothing)),
     ),
 )
-
-NAMING = SessionNaming(query="task_id", sent="task_id")
-"""Section 2: a task is named in the body, or in the query of what has none."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from adapters.base import Response
-from adapters.capture.naming import SessionNaming
 from adapters.commands import (
     SAID_AS_MESSAGE,
     AnswerInteraction,
@@ -417,10 +415,3 @@ FACE = Face(
         ),
     ),
 )
-
-NAMING = SessionNaming(
-    path=re.compile(r"/eve/v1/session/([^/]+)"),
-    made=re.compile(r"/eve/v1/session/?$"),
-    answer="sessionId",
-)
-"""Sections 4 and 5: each route but the one that makes a session has its id in the path."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from multidict import CIMultiDict
 
 from adapters.base import Response
-from adapters.capture.naming import SessionNaming
 from adapters.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
 from adapters.errors import DragomanError, ErrorCode
 from adapters.events import Entry, InteractionRequested
@@ -431,10 +429,3 @@ FACE = Face(
         Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(_nothing)),
     ),
 )
-
-NAMING = SessionNaming(
-    path=re.compile(r"/v1/sessions/([^/]+)"),
-    made=re.compile(r"/v1/agents/[^/]+/sessions/?$"),
-    answer="id",
-)
-"""Each route of a session has its id in the path; the agent's makes one."""

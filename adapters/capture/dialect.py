@@ -1,14 +1,16 @@
-"""Which session an exchange belongs to, told by what a dialect says of it on the wire."""
+"""What a dialect says of captures: which session an exchange is of, and what of a stream is new."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable, Iterator, Sequence
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from adapters.capture import Exchange
 from adapters.jsonvalue import JsonError, parse_json
 
-__all__ = ["SessionNaming"]
+__all__ = ["Captured", "SessionNaming"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,3 +53,16 @@ def _member(body: bytes, name: str) -> str | None:
         return None
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, str) and found else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Captured:
+    """What is known of a dialect's captures.
+
+    `naming` says which session an exchange is of. `new` is given the exchanges of one session that
+    were answered by a stream, in their order, and a list for notes. It yields, as bytes of one
+    body, what each stream has that none before it had, and notes what is missing.
+    """
+
+    naming: SessionNaming
+    new: Callable[[Sequence[Exchange], list[str]], Iterator[bytes]]
