@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import logging
 import os
 import re
 import secrets
@@ -34,11 +36,16 @@ from proxy.scripted.running import serve_alone
 
 __all__ = ["Recorder", "record"]
 
+_log = logging.getLogger(__name__)
+
 UNNAMED = "unnamed"
 """The file of what names no session."""
 
 HELD_BYTES = 1024 * 1024
 """How much of an exchange waits for the name of its session; a longer one is of none."""
+
+FILES_OPEN = 64
+"""Captures that are open at a time; one that was closed is opened again."""
 
 NAME_MOST = 100
 """Characters of a session's id that its file is named by."""
@@ -58,42 +65,47 @@ _HOP = frozenset(
 
 
 class _Files:
-    """The captures of a folder, each open until the end."""
+    """The captures of a folder. The newest used are open."""
 
     def __init__(self, folder: Path, dialect: str, now: Callable[[], float]) -> None:
         self._folder = folder
-        self._now = now
         self._dialect = dialect
-        self._open: dict[str, BinaryIO] = {}
+        self._now = now
+        self._paths: dict[str | None, Path] = {}
+        self._open: dict[str | None, BinaryIO] = {}
+        self._broken: set[str | None] = set()
 
     def write(self, session: str | None, lines: bytes) -> None:
-        """Add lines to a session's capture.
+        """Add lines to a session's capture. Where that fails nothing more is added to it, and the
+        log says so: what passes is not held up by it."""
+        if session in self._broken:
+            return
+        try:
+            file = self._open.pop(session, None)
+            if file is None:
+                file = self._opened(session)
+            # The last one of a dictionary is the newest.
+            self._open[session] = file
+            file.write(lines)
+        except OSError as error:
+            self._broken.add(session)
+            name = "what names no session" if session is None else f"session {session!r}"
+            _log.error("the capture of %s ends here: %s", name, error)
 
-        Raises:
-            OSError: they cannot be written.
-        """
-        key = session or ""
-        file = self._open.get(key)
-        if file is None:
-            file = self._open[key] = self._made(session)
-        file.write(lines)
-
-    def _made(self, session: str | None) -> BinaryIO:
+    def _opened(self, session: str | None) -> BinaryIO:
+        if len(self._open) >= FILES_OPEN:
+            self._open.pop(next(iter(self._open))).close()
+        if session in self._paths:
+            return self._paths[session].open("ab", buffering=0)
         stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:NAME_MOST]
-        number = 1
-        while True:
-            name = f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson"
+        for number in itertools.count(1):
+            path = self._folder / (f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson")
             with contextlib.suppress(FileExistsError):
-                # What is not for others' eyes: conversations.
-                file = open(self._folder / name, "xb", buffering=0, opener=_private)  # noqa: SIM115
+                file = open(path, "xb", buffering=0, opener=_private)  # noqa: SIM115
                 break
-            number += 1
-        head = Head(
-            made_by=f"dragoman {__version__}",
-            at=self._now(),
-            dialect=self._dialect,
-            session=session,
-        )
+        self._paths[session] = path
+        made_by = f"dragoman {__version__}"
+        head = Head(made_by=made_by, at=self._now(), dialect=self._dialect, session=session)
         file.write(format_record(head))
         return file
 
@@ -104,6 +116,7 @@ class _Files:
 
 
 def _private(path: str, flags: int) -> int:
+    """Open a file for its owner only: it has conversations."""
     return os.open(path, flags, 0o600)
 
 

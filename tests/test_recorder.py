@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from adapters.capture import Capture, read_capture
 from adapters.captured_log import log_of
 from adapters.registry import DIALECTS
-from proxy import cli
+from proxy import cli, recorder
 from proxy.recorder import Recorder, _Files
 from proxy.scripted import BACKENDS, Options
 from tests.support.ports import HOST, free_port
@@ -60,9 +60,9 @@ class House:
         assert captured is not None
         naming = captured.naming
         self.files = _Files(self.folder, dialect, self._now)
-        recorder = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
+        one = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
         front = web.Application(client_max_size=0)
-        front.router.add_route("*", "/{path:.*}", recorder.handle)
+        front.router.add_route("*", "/{path:.*}", one.handle)
         runner, port = await serve(front)
         self._runners.append(runner)
         self.base = f"http://{HOST}:{port}"
@@ -234,6 +234,44 @@ async def test_ids_of_others_do_not_leave_the_folder(house: House) -> None:
     assert len(names) == 6
     assert all(not name.startswith(".") and len(name) < 120 for name in names)
     assert [*house.folder.parent.glob("x*.ndjson")] == []
+
+
+async def test_many_sessions_do_not_keep_many_files_open(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "FILES_OPEN", 3)
+    await house.start("engine", scripted("engine"))
+    for _ in range(2):
+        for number in range(8):
+            body = {"task_id": f"t{number}", "message": "script: text"}
+            await house.ask("POST", "/execute", json=body)
+            assert len(house.files._open) <= 3
+    found = captures(house.folder)
+    assert len(found) == 8
+    assert all(len(one.exchanges) == 2 for one in found.values())
+
+
+async def test_what_cannot_be_written_is_told_once_and_passes_all_the_same(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    await house.start("engine", scripted("engine"))
+    # A folder stands where the capture is to be made anew.
+    house.files._paths["t"] = house.folder
+    for _ in range(2):
+        body = {"task_id": "t", "message": "script: text"}
+        status, read = await house.ask("POST", "/execute", json=body)
+        assert status == 200
+        assert b"completed" in read
+    (line,) = caplog.messages
+    assert line.startswith("the capture of session 't' ends here: ")
+
+
+async def test_a_second_recording_has_files_of_its_own(tmp_path: Path) -> None:
+    for _ in range(2):
+        files = _Files(tmp_path, "engine", lambda: 1.0)
+        files.write("t", b"")
+        files.close()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["t.2.ndjson", "t.ndjson"]
 
 
 async def test_a_recorder_that_is_killed_leaves_captures_that_can_be_read(tmp_path: Path) -> None:
