@@ -36,6 +36,7 @@ from rich.table import Table
 from rich.text import Text
 from yarl import URL
 
+from adapters import difference
 from adapters import translate as translation
 from adapters.commands import AnyCommand
 from adapters.errors import DragomanError, NotSupported
@@ -1391,6 +1392,92 @@ def _translate(
 
 def _closing(reader: translation.Source) -> Iterator[Entry]:
     yield from reader.close()
+
+
+@main.command()
+@click.argument("a", type=click.Path(allow_dash=True))
+@click.argument("b", type=click.Path(allow_dash=True))
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(list(DIALECTS)),
+    help="What a file is that is neither a capture nor a canonical log.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="FIELD",
+    help="A field that may differ, like `usage` or `tool.returned.output.created_at`; or a type of "
+    "events. May be given several times.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--junit",
+    "report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the outcome here as JUnit XML.",
+)
+def diff(
+    a: str,
+    b: str,
+    source: str | None,
+    ignore: tuple[str, ...],
+    as_json: bool,
+    report: Path | None,
+) -> None:
+    """Compare two sessions by meaning.
+
+    A and B are captures or canonical logs, or with --from recorded bodies of a dialect; one may be
+    `-` for stdin. Ids may be others, texts may be cut elsewhere, and calls of one step may come in
+    any order. Exit status 0: they mean the same, 1: they do not, 2: it cannot be said.
+    """
+    from proxy import comparing
+
+    if a == b == "-":
+        raise click.UsageError("only one of A and B can be stdin")
+    try:
+        logs_read = []
+        for file in (a, b):
+            with _readable(file) as stream:
+                logs_read.append(comparing.read_log(stream, _named(file), source))
+        found = difference.compare(logs_read[0].entries, logs_read[1].entries, ignore)
+    except difference.UnknownField as error:
+        raise click.BadParameter(str(error), param_hint="--ignore") from None
+    except DragomanError as error:
+        _fail(_clean(error.message), status=2)
+    except OSError as error:
+        _fail(f"{_clean(str(error.filename))}: {error.strerror or error}", status=2)
+    for warning in (*logs_read[0].warnings, *logs_read[1].warnings):
+        click.echo(_clean(warning), err=True)
+    lines = [_clean(line) for line in found.lines(_named(a), _named(b))]
+    if report is not None:
+        try:
+            report.write_bytes(comparing.junit(_clean(f"{_named(a)} {_named(b)}"), lines))
+        except OSError as error:
+            _fail(f"{_clean(str(report))}: {error.strerror or error}", status=2)
+    if as_json:
+        _print_json({"equal": not found, "differences": [d.as_json() for d in found.differences]})
+    else:
+        _print_difference(lines or ["They mean the same."])
+    sys.exit(1 if found else 0)
+
+
+@contextlib.contextmanager
+def _readable(file: str) -> Iterator[BinaryIO]:
+    with contextlib.ExitStack() as stack:
+        yield sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
+
+
+def _print_difference(lines: Sequence[str]) -> None:
+    """Print lines, on a terminal with colours."""
+    if not _on_terminal():
+        click.echo("\n".join(lines))
+        return
+    console = Console()
+    for line in lines:
+        style = {"-": "red", "+": "green", ">": "bold"}.get(line[:1], "")
+        console.print(Text(line, style=style), soft_wrap=True)
 
 
 @main.command()
