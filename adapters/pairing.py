@@ -60,18 +60,22 @@ def lines(a: _Line, b: _Line, after_a: int = -1, after_b: int = -1) -> Iterator[
 
 
 def _sets(a: list[Call], b: list[Call], after_a: int, after_b: int) -> Iterator[Pair]:
-    """Match the calls of two steps: by tool and input, else by the tool, else by their order."""
-    found = match(
-        [[call.asked, call.tool, ""] for call in a], [[call.asked, call.tool, ""] for call in b]
-    )
+    """Match the calls of two steps: by all that is said of them, else by tool and input, else by
+    the tool, else by their order."""
+    found = match([_ways_of_call(call) for call in a], [_ways_of_call(call) for call in b])
     for number, call in enumerate(a):
         if number in found:
             yield from lines(call.items, b[found[number]].items, after_a, after_b)
         else:
             yield Pair(call.items[0], None, after_a, after_b)
+    matched = set(found.values())
     for number, call in enumerate(b):
-        if number not in found.values():
+        if number not in matched:
             yield Pair(None, call.items[0], after_a, after_b)
+
+
+def _ways_of_call(call: Call) -> list[Hashable]:
+    return [call.key, call.asked, call.tool, ""]
 
 
 def _aligned(a: _Line, b: _Line) -> Iterator[tuple[Item | Calls | None, Item | Calls | None]]:

@@ -28,6 +28,8 @@ ENGINE = WIRE / "engine/02-thinking-and-tool.sse"
 
 JsonObject = dict[str, Any]
 
+OF: JsonObject = {"thread_id": "main", "turn_id": "t"}
+
 
 def objects(path: Path) -> list[JsonObject]:
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -198,6 +200,34 @@ def test_calls_are_matched_by_their_input_before_their_order() -> None:
     (only,) = compare(a, b).differences
     assert only.path == "tool.returned.output"
     assert (only.a.value, only.b.value) == ("result of write/1", "another")
+
+
+def test_calls_that_ask_the_same_are_told_apart_by_their_results() -> None:
+    def log(*outputs: str) -> list[ev.Entry]:
+        calls = [(f"c{number}", output) for number, output in enumerate(outputs)]
+        return log_of(
+            ev.TurnStarted(**OF, cause="message"),
+            ev.StepStarted(**OF, step_index=0),
+            *(ev.ToolCalled(**OF, call_id=call, name="roll", input={}) for call, _ in calls),
+            *(ev.ToolReturned(**OF, call_id=call, output=output) for call, output in calls),
+        )
+
+    assert paths(log("one", "six"), log("six", "one")) == []
+    assert paths(log("one", "six"), log("six", "two")) == ["tool.returned.output"]
+    assert paths(log("one", "six"), log("six")) == ["tool.called"]
+    assert paths(log("six"), log("one", "six")) == ["tool.called"]
+
+
+def test_a_call_that_runs_before_it_is_approved_is_found() -> None:
+    called = ev.ToolCalled(**OF, call_id="c", name="rm", input={}, permission="ask")
+    asked = ev.InteractionRequested(
+        **OF, request_id="r", kind="approval", prompt="Really?", call_id="c"
+    )
+    approved = ev.InteractionResolved(**OF, request_id="r", outcome="approved")
+    ran = ev.ToolReturned(**OF, call_id="c", output="gone")
+    a, b = log_of(called, asked, approved, ran), log_of(called, asked, ran, approved)
+    assert set(paths(a, b)) <= {"tool.returned", "interaction.resolved"}
+    assert paths(a, b)
 
 
 def test_threads_run_beside_each_other() -> None:
@@ -460,8 +490,6 @@ def test_a_wrong_name_is_told_with_the_nearest_one(name: str, told: str) -> None
 
 
 # What people see.
-
-OF: JsonObject = {"thread_id": "main", "turn_id": "t"}
 
 
 def small(*, words: str = "It is wet.", output: Any = None, ended: bool = True) -> list[ev.Entry]:
