@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.capture import Capture, Exchange
+from adapters.capture import BadCapture, Capture, Exchange
 from adapters.errors import NotSupported
 from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.registry import DIALECTS
@@ -34,21 +34,21 @@ def log_of(capture: Capture, dialect: str | None = None) -> Reading:
     """Return the log of a capture. `dialect` is that of its bodies, where its head names none.
 
     Raises:
-        BadInput: nothing in it says what it was.
+        BadCapture: nothing says which dialect it is of.
         NotSupported: the dialect cannot be read.
     """
+    notes = [f"it was cut off: {capture.cut}"] if capture.cut else []
     if capture.log:
-        return Reading(list(capture.log))
+        return Reading(list(capture.log), notes)
     dialect = dialect or capture.head.dialect
     if dialect is None:
-        raise BadInput(
-            f"{capture.name} does not say which dialect it is of: name it with --from", line=1
+        raise BadCapture(
+            "it does not say which dialect it is of: name it with --from", name=capture.name
         )
     captured = DIALECTS[dialect].captured
     if captured is None:
         raise NotSupported(f"Captures of `{dialect}` cannot be read yet.")
     exchanges = capture.of_side("backend") or capture.of_side("frontend")
-    notes = [f"it was cut off: {capture.cut}"] if capture.cut else []
     inputs = list(_inputs(exchanges, notes))
     options = Options(session_id=capture.head.session, inputs=inputs)
     source = make_source(dialect, options)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from adapters.capture import BadCapture, read_capture
+from adapters.captured_log import log_of
 from adapters.errors import DragomanError, ErrorCode
 from adapters.events import Entry
 from adapters.jsonvalue import JsonError, parse_json
@@ -48,7 +49,7 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
     first = stream.readline()
     head = _object(first)
     if head is not None and "capture" in head:
-        return _of_capture(itertools.chain([first], stream), name)
+        return _of_capture(itertools.chain([first], stream), name, dialect)
     if head is not None and {"seq", "at", "type"} <= head.keys():
         return Log(list(_of_log(itertools.chain([first], stream), name)))
     if dialect is None:
@@ -68,18 +69,14 @@ def _object(line: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None  # type: ignore[return-value]
 
 
-def _of_capture(lines: Iterator[bytes], name: str) -> Log:
+def _of_capture(lines: Iterator[bytes], name: str, dialect: str | None) -> Log:
     try:
-        capture = read_capture(lines, name)
+        read = log_of(read_capture(lines, name), dialect)
     except BadCapture as error:
         raise Unreadable(f"{error.message}.") from None
-    if not capture.log:
-        raise Unreadable(
-            f"{name}: the capture has no event of a log, so there is nothing to compare: record"
-            " it while Dragoman serves the session."
-        )
-    cut = [] if capture.cut is None else [f"{name}: {capture.cut}"]
-    return Log(capture.log, cut)
+    if not read.log:
+        raise Unreadable(f"{name}: nothing that was said is in this capture.")
+    return Log(read.log, [f"{name}: {note}" for note in read.notes])
 
 
 def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:

@@ -299,6 +299,17 @@ async def test_a_recorder_that_is_killed_leaves_captures_that_can_be_read(tmp_pa
     assert json.loads(exchange.body) == body
 
 
+async def test_two_recordings_are_compared_by_what_was_said(house: House) -> None:
+    await house.start("engine", scripted("engine"))
+    for task, message in (("a", "script: tool"), ("b", "script: tool"), ("c", "script: text")):
+        await house.ask("POST", "/execute", json={"task_id": task, "message": message})
+    a, b, c = (str(house.folder / f"{name}.ndjson") for name in "abc")
+    assert CliRunner().invoke(cli.main, ["diff", a, b]).exit_code == 0
+    done = CliRunner().invoke(cli.main, ["diff", a, c])
+    assert done.exit_code == 1
+    assert "message.received.content" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("backend", "told"),
     [

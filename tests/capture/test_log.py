@@ -9,6 +9,7 @@ import pytest
 
 from adapters import events as ev
 from adapters.capture import (
+    BadCapture,
     Capture,
     End,
     Event,
@@ -21,7 +22,6 @@ from adapters.capture import (
 )
 from adapters.captured_log import log_of
 from adapters.errors import NotSupported
-from adapters.recorded_inputs import BadInput
 from adapters.translate import Options, make_source
 from tests.test_project import REPOSITORY
 
@@ -162,7 +162,7 @@ def test_a_capture_with_a_log_of_its_own_is_read_by_that() -> None:
 
 def test_a_capture_that_does_not_say_what_it_is_needs_to_be_told() -> None:
     nameless = capture(None, [stream(None, eve())])
-    with pytest.raises(BadInput, match="does not say which dialect it is of: name it with --from"):
+    with pytest.raises(BadCapture, match="does not say which dialect it is of"):
         log_of(nameless)
     with pytest.raises(NotSupported, match="Captures of `hermes-agent` cannot be read yet"):
         log_of(nameless, "hermes-agent")
