@@ -19,8 +19,6 @@ from adapters.translate import Options, make_source
 
 __all__ = ["Reading", "log_of"]
 
-_STREAMS = ("text/event-stream", "application/x-ndjson")
-
 
 @dataclasses.dataclass(slots=True)
 class Reading:
@@ -53,7 +51,7 @@ def log_of(capture: Capture, dialect: str | None = None) -> Reading:
     options = Options(session_id=capture.head.session, inputs=inputs)
     source = make_source(dialect, options)
     entries: list[ev.Entry] = []
-    for body in captured.new([one for one in exchanges if _is_stream(one)], notes):
+    for body in captured.new(_streams(exchanges, captured.media), notes):
         entries += source.feed(body)
     entries += source.close()
     if source.inputs_left:
@@ -77,9 +75,14 @@ def _inputs(exchanges: Sequence[Exchange], notes: list[str]) -> Iterator[cmd.Any
             continue
 
 
-def _is_stream(exchange: Exchange) -> bool:
+def _streams(exchanges: Sequence[Exchange], media: str) -> list[Exchange]:
+    return [one for one in exchanges if _media_of(one) == media]
+
+
+def _media_of(exchange: Exchange) -> str | None:
+    """Return the media type of an answer, None of a refusal."""
     response = exchange.response
     if response is None or response.status >= 300:
-        return False
+        return None
     media = next((v for name, v in response.headers if name.lower() == "content-type"), "")
-    return media.partition(";")[0].strip().lower() in _STREAMS
+    return media.partition(";")[0].strip().lower()

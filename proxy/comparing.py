@@ -1,7 +1,8 @@
 """Reads the two sides of a comparison from their files, and writes what differs for a CI.
 
-A capture and a canonical log are known by their first line; what is neither is read as a recorded
-body of the dialect that is named.
+A capture and a canonical log are known by their first line; a HAR, a cassette and what `curl -i`
+wrote by how they begin. What is none of these is read as a recorded body of the dialect that is
+named.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from adapters.capture import BadCapture, read_capture
+from adapters.capture import BadCapture, Capture, read_capture
+from adapters.capture.foreign import Foreign
+from adapters.capture.kinds import is_foreign, read_any
 from adapters.captured_log import log_of
 from adapters.errors import DragomanError, ErrorCode
 from adapters.events import Entry
@@ -52,13 +55,15 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
         return _of_capture(itertools.chain([first], stream), name, dialect)
     if head is not None and {"seq", "at", "type"} <= head.keys():
         return Log(list(_of_log(itertools.chain([first], stream), name)))
+    begin = first + stream.read(HEAD_BYTES)
+    if is_foreign(begin):
+        return _of_foreign(begin + stream.read(), name, dialect)
     if dialect is None:
-        looks = likeness(first + stream.read(HEAD_BYTES))
         raise Unreadable(
-            f"{name}: it is neither a capture nor a canonical log: {looks}. A recorded body needs"
-            " --from DIALECT."
+            f"{name}: it is neither a capture nor a canonical log: {likeness(begin)}. A recorded"
+            " body needs --from DIALECT."
         )
-    return _of_body(first, stream, name, dialect)
+    return _of_body(begin, stream, name, dialect)
 
 
 def _object(line: bytes) -> dict[str, object] | None:
@@ -71,12 +76,32 @@ def _object(line: bytes) -> dict[str, object] | None:
 
 def _of_capture(lines: Iterator[bytes], name: str, dialect: str | None) -> Log:
     try:
-        read = log_of(read_capture(lines, name), dialect)
+        capture = read_capture(lines, name)
     except BadCapture as error:
         raise Unreadable(f"{error.message}.") from None
-    if not read.log:
-        raise Unreadable(f"{name}: nothing that was said is in this capture.")
-    return Log(read.log, [f"{name}: {note}" for note in read.notes])
+    return _meant(capture, name, dialect)
+
+
+def _of_foreign(data: bytes, name: str, dialect: str | None) -> Log:
+    try:
+        capture = read_any(data, name)
+    except BadCapture as error:
+        raise Unreadable(f"{error.message}.") from None
+    return _meant(capture, name, dialect)
+
+
+def _meant(capture: Capture, name: str, dialect: str | None) -> Log:
+    try:
+        read = log_of(capture, dialect)
+    except BadCapture as error:
+        raise Unreadable(f"{error.message}.") from None
+    notes = capture.notes if isinstance(capture, Foreign) else []
+    warnings = [f"{name}: {note}" for note in (*notes, *read.notes)]
+    if all(entry.event.TYPE == "session.started" for entry in read.log):
+        spoken = dialect or capture.head.dialect
+        told = "".join(f" ({note.removeprefix(f'{name}: ')})" for note in warnings[:1])
+        raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{told}.")
+    return Log(read.log, warnings)
 
 
 def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:

@@ -662,6 +662,20 @@ def captured(log: list[ev.Entry]) -> bytes:
     )
 
 
+@pytest.mark.parametrize(
+    "name", ["chrome.har", "cassette-urllib.yaml", "cassette.json", "curl-body.txt"]
+)
+def test_the_command_reads_files_of_other_tools(name: str) -> None:
+    file = REPOSITORY / "fixtures" / "captures" / name
+    assert dragoman(file, file, "--from", "engine").exit_code == 0
+    done = dragoman(file, file, "--from", "eve")
+    assert done.exit_code == 2
+    assert "`eve`" in done.stderr
+    # What it holds is the conversation and not only its frame.
+    done = dragoman(file, WIRE / "engine/01-plain-text.sse", "--from", "engine")
+    assert done.exit_code == 1
+
+
 def test_the_command_reads_captures_and_bodies(kept: Keep, tmp_path: Path) -> None:
     a, capture = kept("a", small()), tmp_path / "c"
     capture.write_bytes(captured(small()))

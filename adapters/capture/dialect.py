@@ -59,10 +59,12 @@ def _member(body: bytes, name: str) -> str | None:
 class Captured:
     """What is known of a dialect's captures.
 
-    `naming` says which session an exchange is of. `new` is given the exchanges of one session that
-    were answered by a stream, in their order, and a list for notes. It yields, as bytes of one
-    body, what each stream has that none before it had, and notes what is missing.
+    `naming` says which session an exchange is of, `media` which type its streams have. `new` is
+    given the exchanges of one session that were answered by such a stream, in their order, and a
+    list for notes. It yields, as bytes of one body, what each stream has that none before it had,
+    and notes what is missing.
     """
 
     naming: SessionNaming
+    media: str
     new: Callable[[Sequence[Exchange], list[str]], Iterator[bytes]]

@@ -11,7 +11,7 @@ from adapters.capture.curl import is_stream, read_curl
 from adapters.capture.har import read_har
 from adapters.jsonvalue import JsonError, parse_json
 
-__all__ = ["KINDS", "read_any"]
+__all__ = ["KINDS", "is_foreign", "read_any"]
 
 KINDS = (
     "a capture of Dragoman, a HAR (1.2), a cassette of vcrpy (YAML or JSON), the output of `curl"
@@ -38,6 +38,15 @@ _FOREIGN = (
     (b"\xfe\xff", "UTF-16: save it as UTF-8"),
     (b"SQLite format 3", "a database: record a capture with Dragoman"),
 )
+
+
+def is_foreign(begin: bytes) -> bool:
+    """Say whether a file begins as a HAR, a cassette or the output of `curl -i`: something with
+    requests or heads in it, and not a body alone."""
+    text = begin.removeprefix(_BOM).lstrip()
+    if text.startswith(b"HTTP/") or _HAR.match(text) or _JSON_CASSETTE.match(text):
+        return True
+    return _YAML_CASSETTE.search(text[:_LOOKED_AT]) is not None
 
 
 def read_any(data: bytes, name: str) -> Capture:

@@ -40,4 +40,4 @@ def _stamp(frame: SseFrame) -> str:
     return found if isinstance(found, str) else ""
 
 
-CAPTURED = Captured(NAMING, new_frames)
+CAPTURED = Captured(NAMING, "text/event-stream", new_frames)

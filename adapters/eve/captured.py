@@ -42,4 +42,4 @@ def new_records(streams: Sequence[Exchange], notes: list[str]) -> Iterator[bytes
             at += 1
 
 
-CAPTURED = Captured(NAMING, new_records)
+CAPTURED = Captured(NAMING, "application/x-ndjson", new_records)

@@ -25,4 +25,4 @@ def new_envelopes(streams: Sequence[Exchange], notes: list[str]) -> Iterator[byt
             yield format_frame(frame)
 
 
-CAPTURED = Captured(NAMING, new_envelopes)
+CAPTURED = Captured(NAMING, "text/event-stream", new_envelopes)
