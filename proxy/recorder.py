@@ -158,7 +158,7 @@ class _Exchange:
         self.write(body_of(self.number, "response", self._now(), data))
 
     def asked(self) -> None:
-        """Look whether the request, which is whole now, names a session."""
+        """Look whether the request, as far as it came, names a session."""
         if self._held is None:
             return
         found = self._recorder.naming.of_request(self._target, bytes(self._sent))
@@ -167,6 +167,8 @@ class _Exchange:
 
     def ended(self, how: str, why: str | None = None) -> None:
         """Write the end."""
+        # A backend may answer before it has the whole request.
+        self.asked()
         if self._held is not None:
             made = self._recorder.naming.of_answer(self._target, bytes(self._answer))
             self._settle(made)
@@ -246,7 +248,6 @@ class Recorder:
             why = f"{type(error).__name__}: {error}"
             async for data in request.content.iter_any():
                 exchange.sent(data)
-            exchange.asked()
             exchange.ended("broke", why)
             return web.Response(status=502, text=f"The backend cannot be reached: {why}\n")
         except asyncio.CancelledError:

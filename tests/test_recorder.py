@@ -15,11 +15,11 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
-from adapters.capture import Capture, read_capture
+from adapters.capture import Capture, Request, Response, read_capture
 from adapters.captured_log import log_of
 from adapters.registry import DIALECTS
 from proxy import cli, recorder
-from proxy.recorder import Recorder, _Files
+from proxy.recorder import Recorder, _Exchange, _Files
 from proxy.scripted import BACKENDS, Options
 from tests.support.ports import HOST, free_port
 from tests.support.serving import serve
@@ -60,9 +60,9 @@ class House:
         assert captured is not None
         naming = captured.naming
         self.files = _Files(self.folder, dialect, self._now)
-        one = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
+        self.recorder = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
         front = web.Application(client_max_size=0)
-        front.router.add_route("*", "/{path:.*}", one.handle)
+        front.router.add_route("*", "/{path:.*}", self.recorder.handle)
         runner, port = await serve(front)
         self._runners.append(runner)
         self.base = f"http://{HOST}:{port}"
@@ -214,6 +214,16 @@ async def test_a_stream_that_breaks_breaks_for_the_client_too(house: House) -> N
     assert exchange.end is not None
     assert exchange.end.how == "broke"
     assert exchange.answer in (b"", b"event: a\ndata: {}\n\n")
+
+
+async def test_an_answer_before_the_request_is_whole_is_of_its_session_too(house: House) -> None:
+    await house.start("engine", web.Application())
+    exchange = _Exchange(house.recorder, 1, "/execute")
+    exchange.write(Request(exchange=1, side="backend", at=1.0, method="POST", target="/execute"))
+    exchange.sent(b'{"task_id":"t"}')
+    exchange.write(Response(exchange=1, at=1.0, status=401))
+    exchange.ended("ended")
+    assert len(captures(house.folder)["t"].exchanges) == 1
 
 
 async def test_a_backend_that_is_not_there_is_a_502(house: House) -> None:
