@@ -34,6 +34,7 @@ __all__ = [
     "count_of",
     "format_json",
     "int_of",
+    "is_json",
     "mended_json",
     "name_of",
     "number_of",
@@ -185,6 +186,15 @@ def _mended(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         return {_HALF.sub(REPLACEMENT, key): _mended(item) for key, item in value.items()}
     return value
+
+
+def is_json(data: bytes) -> bool:
+    """Say whether bytes are JSON."""
+    try:
+        parse_json(data)
+    except JsonError:
+        return False
+    return True
 
 
 def format_json(value: object) -> bytes:

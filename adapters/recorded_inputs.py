@@ -27,7 +27,7 @@ from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
 from adapters.interactions import answer_of, polarity
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.jsonvalue import JsonError, is_json, parse_json
 
 BY = "recording"
 """The `by` of woven inputs: no key of ours sent them."""
@@ -82,7 +82,7 @@ def _values(data: bytes) -> Iterator[tuple[int, Any]]:
         whole = parse_json(data)
     except JsonError as error:
         told = [number for number, line in enumerate(lines, start=1) if line.strip()]
-        if len(told) < 2 or not _is_json(lines[told[0] - 1]):
+        if len(told) < 2 or not is_json(lines[told[0] - 1]):
             raise _at(data, error) from None
         for number in told:
             try:
@@ -94,14 +94,6 @@ def _values(data: bytes) -> Iterator[tuple[int, Any]]:
         yield from ((1, value) for value in whole)
     else:
         yield 1, whole
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        parse_json(line)
-    except JsonError:
-        return False
-    return True
 
 
 def _at(data: bytes, error: JsonError) -> BadInput:

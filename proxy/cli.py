@@ -356,6 +356,19 @@ async def _check_demo(stop: asyncio.Event, *, host: str, port: int) -> bool:
 # Imported when they are needed, as every server is: so their names are not at hand for a `Choice`.
 
 
+def _listening(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that serves the options `--host` and `--port`."""
+    host = click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+    port = click.option(
+        "--port",
+        type=click.IntRange(0, 65_535),
+        default=0,
+        show_default=True,
+        help="Where to listen, 0 for any free port.",
+    )
+    return host(port(command))
+
+
 class _ScriptedDialect(click.ParamType[str]):
     """A dialect that has a scripted backend."""
 
@@ -390,14 +403,7 @@ class _Kinds(click.ParamType[tuple[str, ...]]):
 
 @main.command()
 @click.argument("dialect", type=_ScriptedDialect())
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=0,
-    show_default=True,
-    help="Where to listen, 0 for any free port.",
-)
+@_listening
 @click.option("--key", help="The only credential that passes; without it anything does.")
 @click.option(
     "--pace",
@@ -499,20 +505,13 @@ class _RecordedBackend(click.ParamType[tuple[str, str]]):
     required=True,
     help="The folder for captures; it is made if it is missing.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=0,
-    show_default=True,
-    help="Where to listen, 0 for any free port.",
-)
+@_listening
 def record(backend: tuple[str, str], out: Path, host: str, port: int) -> None:
     """Record a backend's conversations until SIGINT or SIGTERM.
 
     Give the client the address that is printed in place of the backend's. All that passes goes on
-    unchanged, and into one capture for each session. Credentials in headers are left out, what
-    bodies say is not.
+    unchanged, and into one capture for each session. Credentials in headers are left out;
+    what bodies say is not.
     """
     from proxy.recorder import record as recording
 

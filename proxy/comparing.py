@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
@@ -52,12 +52,14 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
     first = stream.readline()
     head = _object(first)
     if head is not None and "capture" in head:
-        return _of_capture(itertools.chain([first], stream), name, dialect)
+        lines = itertools.chain([first], stream)
+        return _of_capture(lambda: read_capture(lines, name), name, dialect)
     if head is not None and {"seq", "at", "type"} <= head.keys():
         return Log(list(_of_log(itertools.chain([first], stream), name)))
     begin = first + stream.read(HEAD_BYTES)
     if is_foreign(begin):
-        return _of_foreign(begin + stream.read(), name, dialect)
+        data = begin + stream.read()
+        return _of_capture(lambda: read_any(data, name), name, dialect)
     if dialect is None:
         raise Unreadable(
             f"{name}: it is neither a capture nor a canonical log: {likeness(begin)}. A recorded"
@@ -74,34 +76,20 @@ def _object(line: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None  # type: ignore[return-value]
 
 
-def _of_capture(lines: Iterator[bytes], name: str, dialect: str | None) -> Log:
+def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> Log:
+    """Return the log of the capture that `read` returns."""
     try:
-        capture = read_capture(lines, name)
+        capture = read()
+        found = log_of(capture, dialect)
     except BadCapture as error:
         raise Unreadable(f"{error.message}.") from None
-    return _meant(capture, name, dialect)
-
-
-def _of_foreign(data: bytes, name: str, dialect: str | None) -> Log:
-    try:
-        capture = read_any(data, name)
-    except BadCapture as error:
-        raise Unreadable(f"{error.message}.") from None
-    return _meant(capture, name, dialect)
-
-
-def _meant(capture: Capture, name: str, dialect: str | None) -> Log:
-    try:
-        read = log_of(capture, dialect)
-    except BadCapture as error:
-        raise Unreadable(f"{error.message}.") from None
-    notes = capture.notes if isinstance(capture, Foreign) else []
-    warnings = [f"{name}: {note}" for note in (*notes, *read.notes)]
-    if all(entry.event.TYPE == "session.started" for entry in read.log):
+    notes = [*capture.notes] if isinstance(capture, Foreign) else []
+    notes += found.notes
+    if all(entry.event.TYPE == "session.started" for entry in found.log):
+        why = f" ({notes[0]})" if notes else ""
         spoken = dialect or capture.head.dialect
-        told = "".join(f" ({note.removeprefix(f'{name}: ')})" for note in warnings[:1])
-        raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{told}.")
-    return Log(read.log, warnings)
+        raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{why}.")
+    return Log(found.log, [f"{name}: {note}" for note in notes])
 
 
 def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:

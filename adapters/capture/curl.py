@@ -12,7 +12,7 @@ import urllib.parse
 
 from adapters.capture import BadCapture, End, Exchange, Headers, Request, Response, body_of
 from adapters.capture.foreign import Bodies, Foreign, address_of, header, pieces_of
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.jsonvalue import is_json
 
 __all__ = ["is_stream", "read_curl"]
 
@@ -158,14 +158,6 @@ def _next(asked: _Asked, head: _Head) -> _Asked:
     return _Asked("GET" if turns and asked.method != "HEAD" else asked.method, target)
 
 
-def _is_json(line: bytes) -> bool:
-    try:
-        parse_json(line)
-    except JsonError:
-        return False
-    return True
-
-
 def _add(capture: Foreign, bodies: Bodies, asked: _Asked, head: _Head, media_type: str) -> None:
     """Add an exchange."""
     number = len(capture.exchanges) + 1
@@ -191,7 +183,7 @@ def _add(capture: Foreign, bodies: Bodies, asked: _Asked, head: _Head, media_typ
         told = f"line {head.line}: {missing} bytes of the body are missing"
         capture.notes.append(told)
         why = told if body else None
-    elif pieces and not whole and not _is_json(pieces[-1]):
+    elif pieces and not whole and not is_json(pieces[-1]):
         why = "the last frame is not whole"
         capture.notes.append(why)
     exchange.end = End(exchange=number, at=at, how="broke" if why else "ended", why=why)
