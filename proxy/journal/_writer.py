@@ -78,9 +78,7 @@ KNOWN_TAILS = 4096
 of them let the memory of a busy server grow for an hour."""
 
 SNAPSHOTS = 64
-SNAPSHOTS_BYTES = 1024 * 1024
-"""Snapshots for each transaction: compressing and storing a usual one takes about 50 us. What waits
-behind a longer transaction waits in memory."""
+"""Snapshots for each transaction: compressing and storing one takes about 50 us."""
 
 SNAPSHOT_SECONDS = 0.5
 """How long a snapshot waits for others: it is a cache, and a transaction costs more than it."""
@@ -602,10 +600,8 @@ class Writer:
     def _store_snapshots(self) -> None:
         execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        number = size = 0
-        while self._snapshots and number < SNAPSHOTS and size < SNAPSHOTS_BYTES:
+        for _ in range(min(SNAPSHOTS, len(self._snapshots))):
             kept = self._snapshots.popleft()
-            number, size = number + 1, size + len(kept.snapshot.data)
             self._snapshots_gone += len(kept.snapshot.data)
             insert_snapshot(self._connection, kept.session, kept.snapshot)
         execute("COMMIT")

@@ -267,8 +267,14 @@ async def test_snapshots_that_are_made_faster_than_stored_are_dropped(path: Path
     journal = SqliteJournal(path)
     await journal.open()
     session = await create(journal)
-    goes_on = threading.Event()
-    busy = asyncio.ensure_future(journal._job(lambda _: goes_on.wait()))
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def hold(transaction: Transaction) -> None:
+        begun.set()
+        goes_on.wait()
+
+    busy = asyncio.ensure_future(journal._job(hold))
+    await until(begun.is_set)
     size = _writer.SNAPSHOTS_WAITING_BYTES // 8
 
     def add(cursor: int) -> None:
