@@ -42,6 +42,9 @@ _log = logging.getLogger(__name__)
 class Backends:
     """The backends, and the connections to them."""
 
+    any_agent = False
+    """Whether frontends may give their agent any name: a replay does not know it."""
+
     def __init__(
         self,
         settings: Settings,

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import itertools
 import logging
+import math
 import os
 import re
 import resource
@@ -25,7 +26,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TypeVar
 
 import aiohttp
 import click
@@ -44,13 +45,16 @@ from adapters.events import Entry
 from adapters.fidelity import CANONICAL, ORDER, Ledger, Report
 from adapters.paths import path_of
 from adapters.recorded_inputs import BadInput, read_inputs
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
 from proxy import logs
 from proxy import matrix as tables
 from proxy.errors import ConfigError, JournalUnavailable
 from proxy.journal.base import Journal
 from proxy.matrix import side_of
 from proxy.settings import Address, Settings, load_address, load_settings, parse_listen
+
+if TYPE_CHECKING:
+    from adapters.replay import Script
 
 T = TypeVar("T")
 
@@ -1477,6 +1481,116 @@ def _print_difference(lines: Sequence[str]) -> None:
     for line in lines:
         style = {"-": "red", "+": "green", ">": "bold"}.get(line[:1], "")
         console.print(Text(line, style=style), soft_wrap=True)
+
+
+class _Speed(click.ParamType[float]):
+    """A factor, or `max`."""
+
+    name = "speed"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the factor, infinite for `max`."""
+        if value == "max":
+            return math.inf
+        try:
+            speed = float(value)
+        except (TypeError, ValueError):
+            speed = 0.0
+        if not 0 < speed < math.inf:
+            self.fail(f"`{value}` is neither a factor above 0 nor `max`.", param, ctx)
+        return speed
+
+
+@main.command()
+@click.argument("capture", type=click.Path(allow_dash=True))
+@click.option(
+    "--serve",
+    "face",
+    type=click.Choice(list(faces())),
+    help="Be the recorded backend, for frontends of this dialect.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    show_default=True,
+    help="Where to listen, 0 for any free port.",
+)
+@click.option(
+    "--speed",
+    type=_Speed(),
+    default="1",
+    show_default=True,
+    metavar="N|max",
+    help="How many times as fast as it was recorded; `max` waits for nothing.",
+)
+@click.option(
+    "--faults",
+    type=int,
+    metavar="SEED",
+    help="Break streams; a seed breaks the same ones at the same places.",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(list(DIALECTS)),
+    help="What the file is, where it is neither a capture nor a canonical log.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as JSON.")
+def replay(
+    capture: str,
+    face: str | None,
+    port: int,
+    speed: float,
+    faults: int | None,
+    source: str | None,
+    as_json: bool,
+) -> None:
+    """Replay a recorded session.
+
+    With --serve it is a backend until SIGINT or SIGTERM: frontends of that dialect talk to it as to
+    the one that was recorded. Each session that a frontend makes begins from the start. It waits
+    where the recorded person said or answered something, and takes what means the same.
+    """
+    if face is None:
+        raise click.UsageError("say what to be: --serve DIALECT")
+    dialect, script = _script(capture, source)
+
+    def ready(url: str, control: str) -> None:
+        if as_json:
+            _print_json({"url": url, "control": control})
+        else:
+            _announce(url)
+            click.echo(f"control API at {control}")
+
+    if faults is not None:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("proxy.replay.faults").setLevel(logging.INFO)
+    from proxy.replay.serving import Replay, serve_replay
+
+    replayed = Replay(script, dialect or face, speed)
+    _serve(
+        lambda stop: serve_replay(replayed, face, port=port, faults=faults, ready=ready, stop=stop)
+    )
+
+
+def _script(file: str, source: str | None) -> tuple[str | None, Script]:
+    """Return the dialect and the script of a file; exits where it cannot be read."""
+    from adapters.replay import script_of
+    from proxy import comparing
+
+    try:
+        with _readable(file) as stream:
+            log = comparing.read_log(stream, _named(file), source)
+    except DragomanError as error:
+        _fail(_clean(error.message), status=2)
+    except OSError as error:
+        _fail(f"{_clean(file)}: {error.strerror or error}", status=2)
+    for warning in log.warnings:
+        click.echo(_clean(warning), err=True)
+    return log.dialect or source, script_of(log.entries)
 
 
 @main.command()

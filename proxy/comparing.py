@@ -36,10 +36,12 @@ class Unreadable(DragomanError):
 
 @dataclass(slots=True)
 class Log:
-    """A session that was read; `warnings` are for people."""
+    """A session that was read; `warnings` are for people, `dialect` is that of its backend where
+    the file says it."""
 
     entries: list[Entry]
     warnings: list[str] = field(default_factory=list)
+    dialect: str | None = None
 
 
 def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
@@ -85,11 +87,11 @@ def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> 
         raise Unreadable(f"{error.message}.") from None
     notes = [*capture.notes] if isinstance(capture, Foreign) else []
     notes += found.notes
+    spoken = dialect or capture.head.dialect
     if all(entry.event.TYPE == "session.started" for entry in found.log):
         why = f" ({notes[0]})" if notes else ""
-        spoken = dialect or capture.head.dialect
         raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{why}.")
-    return Log(found.log, [f"{name}: {note}" for note in notes])
+    return Log(found.log, [f"{name}: {note}" for note in notes], spoken)
 
 
 def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:

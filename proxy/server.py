@@ -12,6 +12,7 @@ from aiohttp import web
 
 from proxy import process
 from proxy.app import create_app, create_listener
+from proxy.backends import Backends
 from proxy.clock import Clock, Ids
 from proxy.connections import runner_of
 from proxy.errors import ConfigError
@@ -40,10 +41,14 @@ before it tries again, and asyncio's own 100 are fewer than come back after a re
 
 @contextlib.asynccontextmanager
 async def opened_sessions(
-    settings: Settings, *, clock: Clock | None = None, ids: Ids | None = None
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    backends: Callable[[Settings, aiohttp.ClientSession, Ids], Backends] = Backends,
 ) -> AsyncIterator[Sessions]:
     """Open the journal, the connections to backends and the sessions; close them in the opposite
-    order.
+    order. `backends` makes what knows the backends.
 
     Raises:
         JournalError: the journal cannot be opened.
@@ -62,8 +67,15 @@ async def opened_sessions(
         async with aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar()
         ) as http:
+            ids = ids or Ids()
             sessions = Sessions(
-                settings, journal, http, tasks=tasks, clock=clock or Clock(), ids=ids or Ids()
+                settings,
+                journal,
+                http,
+                tasks=tasks,
+                clock=clock or Clock(),
+                ids=ids,
+                backends=backends(settings, http, ids),
             )
             try:
                 await sessions.open()
@@ -75,7 +87,7 @@ async def opened_sessions(
         await journal.aclose()
 
 
-async def _listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
+async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
     runner = runner_of(app, grace=GRACE_SECONDS)
     await runner.setup()
     try:
@@ -114,11 +126,11 @@ async def serve(
         runners: list[web.AppRunner] = []
         try:
             address = settings.server.address
-            runner, port = await _listen(create_app(settings, sessions), address)
+            runner, port = await listen(create_app(settings, sessions), address)
             runners.append(runner)
             for listener in settings.listeners:
                 app = create_listener(settings, sessions, listener)
-                runners.append((await _listen(app, listener.address))[0])
+                runners.append((await listen(app, listener.address))[0])
             unwatch = LAG.watch(asyncio.get_running_loop())
             try:
                 if ready is not None:

@@ -65,7 +65,9 @@ class Sessions:
         tasks: Tasks,
         clock: Clock,
         ids: Ids,
+        backends: Backends | None = None,
     ) -> None:
+        """`backends` are those of `settings` where none are given."""
         self.settings = settings
         self.journal = journal
         self.clock = clock
@@ -75,7 +77,7 @@ class Sessions:
         self.in_order = KeyedLock()
         self.bodies = Bodies(settings.server)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
-        self.backends = Backends(settings, http, ids)
+        self.backends = backends or Backends(settings, http, ids)
         self.faces: Mapping[str, Mapping[str, Any]] = {
             name: {key: settings.face(name)[key] for key in face.shaped_by}
             for name, face in faces().items()

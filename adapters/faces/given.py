@@ -33,11 +33,13 @@ class Incoming:
 
 
 class Backend(NamedTuple):
-    """A backend of a route: `agent` is the name under which it is shown."""
+    """A backend of a route: `agent` is the name under which it is shown. With `any_agent` it goes
+    by every other name too."""
 
     name: str
     dialect: str
     agent: str
+    any_agent: bool = False
 
 
 class Place(Protocol):

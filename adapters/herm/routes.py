@@ -73,7 +73,7 @@ def _agents(_: Incoming, place: Place) -> Response:
 
 def _check_agent(incoming: Incoming, place: Place) -> None:
     backend, name = place.draw(), incoming.names["agent"]
-    if name not in (backend.agent, backend.name, place.route):
+    if name not in (backend.agent, backend.name, place.route) and not backend.any_agent:
         raise DragomanError(
             f"There is no agent `{name[:80]}`; this route has `{backend.agent}`.",
             code=ErrorCode.NOT_FOUND,

@@ -249,7 +249,9 @@ class RoutePlace:
         Raises:
             DragomanError: there is no such route.
         """
-        return shown_backend(self._visit.sessions.backend_of(self.route))
+        sessions = self._visit.sessions
+        shown = shown_backend(sessions.backend_of(self.route))
+        return shown._replace(any_agent=sessions.backends.any_agent)
 
     @property
     def url(self) -> str:
