@@ -1512,6 +1512,41 @@ class _Speed(click.ParamType[float]):
     help="Be the recorded backend, for frontends of this dialect.",
 )
 @click.option(
+    "--drive",
+    "url",
+    metavar="URL",
+    help="Be the recorded frontend: say and answer the same to the backend at this URL.",
+)
+@click.option(
+    "--dialect",
+    type=click.Choice([name for name, one in DIALECTS.items() if one.client is not None]),
+    help="The dialect of that backend.",
+)
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --drive: write the canonical log of what came here.",
+)
+@click.option(
+    "--bearer-env",
+    metavar="NAME",
+    help="With --drive: the environment variable with the backend's bearer token.",
+)
+@click.option(
+    "--sealed",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --drive: the secrets to answer with, one a line; a capture has none.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    help="With --drive: after how many seconds without anything new it gives up.",
+)
+@click.option(
     "--port",
     type=click.IntRange(0, 65_535),
     default=0,
@@ -1538,10 +1573,16 @@ class _Speed(click.ParamType[float]):
     type=click.Choice(list(DIALECTS)),
     help="What the file is, where it is neither a capture nor a canonical log.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the addresses as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def replay(
     capture: str,
     face: str | None,
+    url: str | None,
+    dialect: str | None,
+    out: Path | None,
+    bearer_env: str | None,
+    sealed: Path | None,
+    timeout: float,
     port: int,
     speed: float,
     faults: int | None,
@@ -1553,10 +1594,19 @@ def replay(
     With --serve it is a backend until SIGINT or SIGTERM: frontends of that dialect talk to it as to
     the one that was recorded. Each session that a frontend makes begins from the start. It waits
     where the recorded person said or answered something, and takes what means the same.
+
+    With --drive it is a frontend: it says and answers to a backend what the recorded person did,
+    each when the agent is as far as it was. Exit status 1: the backend did something else, so that
+    this could not go on.
     """
-    if face is None:
-        raise click.UsageError("say what to be: --serve DIALECT")
-    dialect, script = _script(capture, source)
+    if (face is None) == (url is None):
+        raise click.UsageError("say what to be: --serve DIALECT, or --drive URL --dialect DIALECT")
+    if (url is None) != (dialect is None):
+        raise click.UsageError("--drive and --dialect go together: the dialect of that backend")
+    recorded, script = _script(capture, source)
+    if url is not None and dialect is not None:
+        settings = _driving(url, dialect, bearer_env)
+        _drive(script, settings, recorded, timeout, sealed=sealed, out=out, as_json=as_json)
 
     def ready(url: str, control: str) -> None:
         if as_json:
@@ -1570,10 +1620,72 @@ def replay(
         logging.getLogger("proxy.replay.faults").setLevel(logging.INFO)
     from proxy.replay.serving import Replay, serve_replay
 
-    replayed = Replay(script, dialect or face, speed)
+    assert face is not None
+    replayed = Replay(script, recorded or face, speed)
     _serve(
         lambda stop: serve_replay(replayed, face, port=port, faults=faults, ready=ready, stop=stop)
     )
+
+
+def _driving(url: str, dialect: str, bearer_env: str | None) -> Settings:
+    """Return the settings with one backend; exits where they are wrong."""
+    from proxy.settings import BackendSettings, JournalSettings
+
+    try:
+        backend = BackendSettings.model_validate({"name": "driven", "dialect": dialect, "url": url})
+    except ValueError:
+        _fail(f"`{_clean(url)}` is not a URL that begins with http:// or https://.", status=2)
+    if bearer_env is not None:
+        token = os.environ.get(bearer_env, "")
+        if not token:
+            _fail(f"the environment variable `{_clean(bearer_env)}` is not set.", status=2)
+        backend = backend.with_credential("Authorization", token, scheme="Bearer ")
+    return Settings(journal=JournalSettings(url="memory:"), backends=(backend,))
+
+
+def _drive(
+    script: Script,
+    settings: Settings,
+    recorded: str | None,
+    timeout: float,
+    *,
+    sealed: Path | None,
+    out: Path | None,
+    as_json: bool,
+) -> NoReturn:
+    """Drive a backend, and say what came of it."""
+    from proxy.replay.driving import drive
+
+    face = recorded if recorded in faces() else next(iter(faces()))
+    assert face is not None
+    try:
+        values = () if sealed is None else sealed.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        _fail(f"{_clean(str(sealed))} cannot be read: {error}", status=2)
+
+    def tell(step: str) -> None:
+        click.echo(_clean(step), err=True)
+
+    driven = _run(
+        lambda stop: drive(
+            script, settings, face, seconds=timeout, sealed=values, tell=tell, stop=stop
+        )
+    )
+    if out is not None:
+        try:
+            out.write_bytes(b"".join(entry.encode() + b"\n" for entry in driven.log))
+        except OSError as error:
+            _fail(f"{_clean(str(out))}: {error.strerror or error}", status=2)
+    if as_json:
+        _print_json({"driven": driven.failed is None, "why": driven.failed, "notes": driven.notes})
+    else:
+        for note in driven.notes:
+            tell(note)
+    if driven.failed is not None:
+        _fail(_clean(driven.failed))
+    if not as_json:
+        click.echo(f"driven: {driven.given} of {len(script.cues)} steps were given")
+    sys.exit(0)
 
 
 def _script(file: str, source: str | None) -> tuple[str | None, Script]:

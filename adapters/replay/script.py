@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from adapters import commands as cmd
 from adapters import events as ev
@@ -65,8 +66,13 @@ class Cue:
     """Something that a person did. `name` is the type of its command.
 
     `words` are those of a message, None where any will do. `request_id` and `said` are of an
-    answer. `refused` is what the backend said where it refused it. A replay goes past a cue that
-    does not wait.
+    answer, None where any will do. `refused` is what the backend said where it refused it. A replay
+    goes past a cue that does not wait; that of an answer which the log has no input of is `shown`
+    by what came of it.
+
+    `content` and `answer` are what was said, in full, `scope` says for how long it holds, and
+    `details` what else the command had. `asked` says that the agent waited for a person then, and
+    `after` names the type of what it had done last in the turn in which it worked.
     """
 
     name: str
@@ -75,6 +81,13 @@ class Cue:
     said: Said | None = None
     refused: ev.ErrorInfo | None = None
     waits: bool = True
+    shown: bool = False
+    content: tuple[ev.Content, ...] = ()
+    answer: ev.Answer | None = None
+    scope: Literal["once", "session", "always"] | None = None
+    details: ev.JsonObject = dataclasses.field(default_factory=dict)
+    asked: bool = False
+    after: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -211,7 +224,8 @@ class _Cutter:
         for place, event in enumerate(self._events):
             if isinstance(event, ev.MessageReceived) and event.thread_id == ev.MAIN:
                 if place not in known or event.command_id not in self._accepted:
-                    self._place_message(place, place, Cue("send_message", words_of(event.content)))
+                    cue = Cue("send_message", words_of(event.content), content=event.content)
+                    self._place_message(place, place, cue)
             elif isinstance(event, ev.InteractionResolved):
                 self._place_resolved(place, event, answered)
         self._place_missing()
@@ -229,25 +243,34 @@ class _Cutter:
         if name in _LOCAL or (received is None and outcome in {"withdrawn", "unknown"}):
             return
         if accepted.kind in {"message", "system"}:
-            cue = Cue("send_message", words_of(accepted.content), refused=refused)
+            content = accepted.content or ()
+            cue = Cue(
+                "send_message",
+                words_of(content),
+                refused=refused,
+                content=content,
+                details={"policy": accepted.policy} if accepted.policy else {},
+            )
             if received is None and refused is not None and settled is not None:
                 # It may have waited here; by then the backend had it.
                 self._add(settled[0], place, cue)
                 return
             self._place_message(place if received is None else received, place, cue)
         elif accepted.kind == "steer":
-            words = words_of([ev.Text(text=str((accepted.details or {}).get("text", "")))])
-            cue = Cue("steer", words, refused=refused, waits=False)
+            content = (ev.Text(text=str((accepted.details or {}).get("text", ""))),)
+            words = words_of(content)
+            cue = Cue("steer", words, refused=refused, waits=False, content=content)
             at = place if received is None else received
             self._add(at, place, cue, receives=received)
         else:
-            self._add(place, place, Cue(name, refused=refused))
+            self._add(place, place, Cue(name, refused=refused, details=accepted.details or {}))
 
     def _place_message(self, place: int, accepted: int, cue: Cue) -> None:
         """Place the cue of a message that was received at a place, or accepted and no more."""
         receives = place if isinstance(self._events[place], ev.MessageReceived) else None
         if accepted < place and self._turns[accepted].paused and not self._ended(accepted, place):
             # The agent waited for a person, and went on because of it.
+            cue = dataclasses.replace(cue, asked=True)
             self._add(accepted, accepted, cue, receives=receives)
             return
         begin = place
@@ -260,7 +283,7 @@ class _Cutter:
                 break
         turn = self._turns[begin]
         waits = not turn.open or turn.paused
-        cue = dataclasses.replace(cue, waits=waits)
+        cue = dataclasses.replace(cue, waits=waits, asked=turn.paused)
         self._add(begin, accepted, cue, receives=receives)
 
     def _ended(self, start: int, stop: int) -> bool:
@@ -287,6 +310,7 @@ class _Cutter:
             option_ids=tuple(details.get("option_ids") or ()),
             text=details.get("text"),
             content=accepted.content,
+            reason=details.get("reason"),
             is_error=bool(details.get("is_error")),
         )
         said = said_by(
@@ -296,7 +320,14 @@ class _Cutter:
             decision=details.get("decision"),
             skipped=bool(details.get("skip")),
         )
-        cue = Cue("answer", request_id=request_id, said=said, refused=refused)
+        cue = Cue(
+            "answer",
+            request_id=request_id,
+            said=said,
+            refused=refused,
+            answer=answer,
+            scope=details.get("scope"),
+        )
         self._add(place, place, cue)
         return set() if refused is not None else {request_id}
 
@@ -313,7 +344,15 @@ class _Cutter:
         elif event.outcome != "unknown" or self._ends(place):
             return
         answered.add(event.request_id)
-        self._add(place, place, Cue("answer", request_id=event.request_id, said=said))
+        cue = Cue(
+            "answer",
+            request_id=event.request_id,
+            said=said,
+            shown=True,
+            answer=event.answer,
+            scope=event.scope,
+        )
+        self._add(place, place, cue)
 
     def _ends(self, place: int) -> bool:
         """Say whether the turn ends with what is at a place: then nobody had answered."""
@@ -342,9 +381,19 @@ class _Cutter:
             last = end
 
     def _add(self, place: int, order: int, cue: Cue, receives: int | None = None) -> None:
+        if self._turns[place].open:
+            cue = dataclasses.replace(cue, after=self._done_before(place))
         self.cues.append((place, order, cue))
         if receives is not None:
             self.receives[receives] = (place, order)
+
+    def _done_before(self, place: int) -> str | None:
+        """Return the type of what the agent had done last in its turn."""
+        for event in reversed(self._events[:place]):
+            if event.thread_id != ev.MAIN or isinstance(event, _OURS):
+                continue
+            return None if isinstance(event, ev.TurnStarted | ev.MessageReceived) else event.TYPE
+        return None
 
 
 def _after(turn: _Turn, event: ev.Event) -> _Turn:

@@ -1,0 +1,359 @@
+"""Says and answers to a real backend what a recorded person did: `dragoman replay --drive`.
+
+It is a session of a Dragoman of its own, with a journal in memory, and the commands are those of
+the script's cues, each when the agent is as far as it was. Requests are matched by their kind and
+their place among those of this kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.errors import DragomanError, ErrorCode
+from adapters.interactions import option_named
+from adapters.replay import Cue, Script
+from proxy.hub import entries_of
+from proxy.server import opened_sessions
+from proxy.session import Session
+from proxy.sessions import Sessions
+from proxy.settings import Settings
+
+__all__ = ["Driven", "NotDriven", "drive"]
+
+OWNER = "replay"
+
+LOOK_SECONDS = 0.25
+"""How often it is looked whether the session has come to rest."""
+
+MOST_SHOWN = 60
+"""Characters of a text that are shown."""
+
+_UNSAID = "the capture has nothing here"
+
+
+class NotDriven(DragomanError):
+    """The backend did something else than what was recorded, so the person's part cannot go on."""
+
+    code = ErrorCode.RECORDING
+
+
+@dataclass(slots=True)
+class Driven:
+    """What came of it: the log of the session, and what was not as it was recorded, for people.
+    `failed` says why it could not be driven to its end, `given` how many commands the backend got.
+    """
+
+    log: list[ev.Entry] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    failed: str | None = None
+    given: int = 0
+
+
+async def drive(
+    script: Script,
+    settings: Settings,
+    face: str,
+    *,
+    seconds: float,
+    sealed: Sequence[str] = (),
+    tell: Callable[[str], None],
+    stop: asyncio.Event,
+) -> Driven:
+    """Drive the one backend of `settings` through a script.
+
+    Args:
+        script: what the person did.
+        settings: of a Dragoman with one backend.
+        face: the dialect that the session is of.
+        seconds: how long nothing may come.
+        sealed: values for the secrets that are asked for, in this order; a capture has none.
+        tell: hears of each step, for people.
+        stop: ends it where it is.
+
+    Raises:
+        JournalError: what came could not be stored.
+    """
+    out = Driven()
+    async with opened_sessions(settings) as sessions:
+        driver = _Driver(script, out, seconds=seconds, sealed=list(sealed), tell=tell, stop=stop)
+        try:
+            await driver.run(sessions, settings.backends[0].name, face)
+        except DragomanError as error:
+            out.failed = error.message
+        with contextlib.suppress(DragomanError):
+            await driver.read()
+    return out
+
+
+class _Driver:
+    """The person's part."""
+
+    def __init__(
+        self,
+        script: Script,
+        out: Driven,
+        *,
+        seconds: float,
+        sealed: list[str],
+        tell: Callable[[str], None],
+        stop: asyncio.Event,
+    ) -> None:
+        self._script = script
+        self._out = out
+        self._seconds = seconds
+        self._sealed = sealed
+        self._tell = tell
+        self._stop = stop
+        self._session: Session | None = None
+        self._sessions: Sessions | None = None
+        self._requests: list[ev.InteractionRequested] = []
+        self._settled: dict[str, ev.InputSettled] = {}
+        # What the agent has done in the turn that runs.
+        self._done: set[str] = set()
+
+    async def run(self, sessions: Sessions, route: str, face: str) -> None:
+        """Do all that the script has cues for, and wait for what comes of the last one."""
+        self._sessions = sessions
+        self._session = await sessions.create(owner=OWNER, route=route, dialect=face)
+        for number in range(len(self._script.cues)):
+            cue = self._script.cue(number)
+            if cue.refused is not None:
+                self._note(f"{_shown(cue)} was refused when it was recorded: it is left out")
+            elif cue.name == "answer":
+                await self._answer(cue)
+            else:
+                await self._input(cue)
+        await self._until(lambda: self._at_rest or bool(self._asked), "the end")
+
+    def _note(self, text: str) -> None:
+        self._out.notes.append(text)
+
+    # Where the session stands.
+
+    @property
+    def _live(self) -> Session:
+        assert self._session is not None
+        return self._session
+
+    @property
+    def _at_rest(self) -> bool:
+        return self._live.state.ended is not None or (not self._live.working and self._live.idle)
+
+    @property
+    def _asked(self) -> list[ev.InteractionRequested]:
+        """What waits for a person and has no answer yet."""
+        return [
+            open_.event
+            for open_ in self._live.state.interactions.values()
+            if open_.claimed_by is None and open_.event.answerable
+        ]
+
+    async def read(self) -> None:
+        """Take what is new in the log."""
+        if self._session is None or self._sessions is None:
+            return
+        log, row = self._out.log, self._session.row
+        chunks = await self._sessions.journal.read(row.key, after=len(log))
+        for chunk in chunks:
+            for entry in entries_of(chunk.body, row.id):
+                if entry.seq > len(log):
+                    log.append(entry)
+                    self._take(entry.event)
+        if chunks:
+            await self.read()
+
+    def _take(self, event: ev.Event) -> None:
+        match event:
+            case ev.InteractionRequested():
+                self._requests.append(event)
+            case ev.InputSettled():
+                self._settled[event.command_id] = event
+            case ev.TurnStarted(thread_id=ev.MAIN):
+                self._done.clear()
+            case _:
+                pass
+        if event.thread_id == ev.MAIN:
+            self._done.add(event.TYPE)
+
+    async def _until(self, reached: Callable[[], bool], what: str) -> None:
+        """Wait until a condition holds.
+
+        Raises:
+            NotDriven: nothing came for too long, or the session has left memory.
+        """
+        live, time = self._live, asyncio.get_running_loop().time
+        since, seen = time(), -1
+        while True:
+            news = live.news()
+            await self.read()
+            if reached():
+                return
+            if self._stop.is_set():
+                raise NotDriven(f"It was stopped while waiting for {what}.")
+            if live.closed:
+                raise NotDriven("The session was lost: its log cannot be stored.")
+            if seen != len(self._out.log):
+                since, seen = time(), len(self._out.log)
+            elif time() - since > self._seconds:
+                raise NotDriven(f"Nothing came for {self._seconds:g} s, while waiting for {what}.")
+            # What changes without an event is looked at now and then.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await news.wait()
+
+    # Doing.
+
+    async def _input(self, cue: Cue) -> None:
+        """Say something, or control the session, when it is as it was."""
+        what = _shown(cue)
+        if cue.after is not None and not cue.asked:
+            # The agent worked.
+            await self._until(
+                lambda: cue.after in self._done or self._at_rest or bool(self._asked),
+                f"work, for {what}",
+            )
+            if self._at_rest:
+                self._note(f"{what} comes when the turn has ended: it was quicker than recorded")
+        elif cue.asked:
+            await self._until(lambda: bool(self._asked) or self._at_rest, f"a question, for {what}")
+        else:
+            await self._until(lambda: self._at_rest or bool(self._asked), f"rest, for {what}")
+            if self._asked:
+                raise NotDriven(f"The backend asks {_prompt(self._asked[0])}, and {_UNSAID}.")
+        if self._at_rest and cue.name in {"interrupt", "steer"}:
+            self._note(f"{what} is left out")
+            return
+        await self._give(_command_of(cue), what)
+
+    async def _answer(self, cue: Cue) -> None:
+        """Answer the request at the same place among those of its kind."""
+        recorded = self._script.requests[cue.request_id or ""]
+        alike = [one for one in self._script.requests.values() if one.kind == recorded.kind]
+        place = alike.index(recorded)
+        what = _prompt(recorded)
+
+        def asked() -> list[ev.InteractionRequested]:
+            return [one for one in self._requests if one.kind == recorded.kind][place:]
+
+        await self._until(
+            lambda: bool(asked()) or self._at_rest or self._is_other(recorded.kind), f"{what}"
+        )
+        if not asked():
+            other = self._asked
+            instead = f" It asks {_prompt(other[0])}." if other else ""
+            raise NotDriven(f"The backend never asked {what}.{instead}")
+        request = asked()[0]
+        if recorded.kind == "authorization" and (cue.said is None or cue.said.decision != "deny"):
+            # Nobody can answer a sign-in here.
+            self._note(f"{_prompt(request)} is done elsewhere: it is waited for")
+            return
+        if request.request_id not in self._live.state.interactions:
+            self._note(f"{_prompt(request)} was over before it was answered")
+            return
+        if cue.said is None:
+            raise NotDriven(f"The capture does not say how {what} was answered.")
+        await self._give(self._answer_of(cue, recorded, request), f"answer to {_prompt(request)}")
+
+    def _is_other(self, kind: str) -> bool:
+        """Say whether the agent waits for something else only."""
+        return bool(self._asked) and all(one.kind != kind for one in self._asked)
+
+    def _answer_of(
+        self, cue: Cue, recorded: ev.InteractionRequested, request: ev.InteractionRequested
+    ) -> cmd.AnswerInteraction:
+        said, answer = cue.said, cue.answer or ev.Answer()
+        assert said is not None
+        made = cmd.AnswerInteraction(
+            request_id=request.request_id, thread_id=request.thread_id, reason=answer.reason
+        )
+        if said.skipped:
+            return made.model_copy(update={"skip": True})
+        if request.kind in ev.SEALED_KINDS:
+            if not self._sealed:
+                raise NotDriven(
+                    f"The backend asks {_prompt(request)}, and a capture has no secrets: give the "
+                    "values in a file with --sealed."
+                )
+            return made.model_copy(update={"sealed": cmd.Sealed(self._sealed.pop(0))})
+        if said.decision is not None:
+            return made.model_copy(update={"decision": said.decision, "scope": cue.scope})
+        labels = {option.id: option.label for option in recorded.options or ()}
+        chosen = []
+        for name in answer.option_ids:
+            option = option_named(labels.get(name, name), request.options or ())
+            if option is None:
+                raise NotDriven(
+                    f"The backend asks {_prompt(request)} without the option "
+                    f"`{labels.get(name, name)}`, which was chosen."
+                )
+            chosen.append(option.id)
+        update = {
+            "option_ids": tuple(chosen),
+            "text": answer.text,
+            "content": answer.content,
+            "is_error": answer.is_error,
+        }
+        return made.model_copy(update=update)
+
+    async def _give(self, command: cmd.AnyCommand, what: str) -> None:
+        try:
+            ids = await self._live.submit([command], by=OWNER, face=self._live.row.dialect)
+        except DragomanError as error:
+            raise NotDriven(f"The {what} cannot be given: {error.message}") from None
+        self._tell(what)
+        self._out.given += 1
+        if isinstance(command, cmd.SendMessage):
+            # It may wait for the turn to end.
+            return
+        await self._until(
+            lambda: all(one in self._settled for one in ids) or self._at_rest, f"word of the {what}"
+        )
+        for one in ids:
+            settled = self._settled.get(one)
+            if settled is not None and settled.outcome != "taken":
+                self._note(f"the {what} was {settled.outcome}: {settled.reason or 'no reason'}")
+
+
+def _command_of(cue: Cue) -> cmd.AnyCommand:
+    """Return the command of a cue that is no answer.
+
+    Raises:
+        NotDriven: the capture lacks what it needs.
+    """
+    if any(isinstance(one, ev.File) and isinstance(one.ref, ev.Blob) for one in cue.content):
+        raise NotDriven(f"The {_shown(cue)} has a file, and its bytes are not in the capture.")
+    if cue.name == "send_message":
+        if cue.words is None:
+            raise NotDriven(
+                "The capture does not have the message that began a turn: record the requests too."
+            )
+        policy: ev.Policy = cue.details.get("policy") or ("withdraw" if cue.asked else "queue")
+        return cmd.SendMessage(content=cue.content, policy=policy)
+    if cue.name == "steer":
+        text = "".join(one.text for one in cue.content if isinstance(one, ev.Text))
+        return cmd.Steer(text=text)
+    make = cmd.COMMAND_TYPES[cue.name]
+    fields = {name: value for name, value in cue.details.items() if name in make.model_fields}
+    # What it stopped has another id here.
+    fields.pop("turn_id", None)
+    found: cmd.AnyCommand = make.model_validate(fields)  # type: ignore[assignment]
+    return found
+
+
+def _shown(cue: Cue) -> str:
+    if cue.name == "answer":
+        return f"answer {cue.said}"
+    if cue.words is None:
+        return "message" if cue.name == "send_message" else cue.name
+    words = cue.words if len(cue.words) <= MOST_SHOWN else f"{cue.words[:MOST_SHOWN]}…"
+    return f"{'message' if cue.name == 'send_message' else cue.name} `{words}`"
+
+
+def _prompt(request: ev.InteractionRequested) -> str:
+    prompt = " ".join(request.prompt.split())
+    return f"for {request.kind} `{prompt[:MOST_SHOWN]}`" if prompt else f"for {request.kind}"
