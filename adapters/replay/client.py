@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import TypeAdapter
 
 from adapters import commands as cmd
 from adapters import events as ev
@@ -24,6 +26,8 @@ from adapters.stored import Kept, fill
 
 __all__ = ["AT_ONCE", "ReplayClient"]
 
+_CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ...])
+
 AT_ONCE = 64
 """Events that are played in one go."""
 
@@ -35,13 +39,15 @@ _LOCAL = frozenset({"reset", "archive", "delete", "update_session"})
 
 @dataclasses.dataclass(slots=True)
 class State:
-    """How far it is played. `given` has, by the number of a cue, the command that gave it; `owed`
-    the place of an event that its cue was not there for. `since` is when the event before was due,
+    """How far it is played. By the number of a cue, `given` has the command that gave it, `said`
+    the content of a message that the script does not have, and `owed` the place of an event that
+    its cue was not there for. `since` is when the event before was due,
     None after what a person did: that took its own time.
     """
 
     place: int = 0
     given: dict[str, str] = dataclasses.field(default_factory=dict)
+    said: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
     owed: dict[str, int] = dataclasses.field(default_factory=dict)
     since: float | None = None
 
@@ -91,6 +97,9 @@ class ReplayClient(ClientCodec):
             if cue is None or not _fits(cue, command, self._script):
                 raise NotSupported(_mismatch(left, command, self._script))
             self._s.given[str(number)] = command_id
+            if isinstance(command, cmd.SendMessage) and cue.words is None:
+                content = [block.model_dump(mode="json") for block in command.content]
+                self._s.said[str(number)] = content
         return Call("replay", Request("POST", "/"), command_id=command_id)
 
     def _left(self, command: cmd.AnyCommand) -> list[tuple[int, Cue]]:
@@ -103,8 +112,7 @@ class ReplayClient(ClientCodec):
             (number, cue)
             for number, cue in cues
             if str(number) not in self._s.given
-            and cue.name == name
-            and cue.request_id == request_id
+            and (cue.request_id == request_id if name == "answer" else cue.name == name)
         ]
 
     # What the session tells of calls. They always arrive.
@@ -199,7 +207,9 @@ class ReplayClient(ClientCodec):
         assert isinstance(step, Play)
         if step.cue is None:
             return step.event
-        given = {"command_id": self._s.given.get(str(step.cue))}
+        given: dict[str, Any] = {"command_id": self._s.given.get(str(step.cue))}
+        if (said := self._s.said.get(str(step.cue))) is not None:
+            given["content"] = _CONTENT.validate_python(said)
         return step.event.model_copy(update=given)
 
     # What is stored.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.errors import DragomanError, ErrorCode
-from adapters.interactions import option_named
+from adapters.interactions import Decision, option_for, option_named
 from adapters.replay import Cue, Script
 from proxy.hub import entries_of
 from proxy.server import opened_sessions
@@ -32,6 +32,8 @@ LOOK_SECONDS = 0.25
 
 MOST_SHOWN = 60
 """Characters of a text that are shown."""
+
+_DECISIONS: dict[str, Decision] = {"allow": "allow", "deny": "deny"}
 
 _UNSAID = "the capture has nothing here"
 
@@ -111,8 +113,10 @@ class _Driver:
         self._stop = stop
         self._session: Session | None = None
         self._sessions: Sessions | None = None
-        self._requests: list[ev.InteractionRequested] = []
         self._settled: dict[str, ev.InputSettled] = {}
+        # The recorded requests, each with the one that was asked in its place.
+        self._places: dict[str, ev.InteractionRequested] = {}
+        self._seen: set[str] = set()
         # What the agent has done in the turn that runs.
         self._done: set[str] = set()
 
@@ -124,7 +128,7 @@ class _Driver:
             cue = self._script.cue(number)
             if cue.refused is not None:
                 self._note(f"{_shown(cue)} was refused when it was recorded: it is left out")
-            elif cue.name == "answer":
+            elif cue.request_id is not None:
                 await self._answer(cue)
             else:
                 await self._input(cue)
@@ -146,11 +150,13 @@ class _Driver:
 
     @property
     def _asked(self) -> list[ev.InteractionRequested]:
-        """What waits for a person and has no answer yet."""
+        """What waits for an answer; a sign-in is done elsewhere."""
         return [
             open_.event
             for open_ in self._live.state.interactions.values()
-            if open_.claimed_by is None and open_.event.answerable
+            if open_.claimed_by is None
+            and open_.event.answerable
+            and open_.event.kind != "authorization"
         ]
 
     async def read(self) -> None:
@@ -170,7 +176,7 @@ class _Driver:
     def _take(self, event: ev.Event) -> None:
         match event:
             case ev.InteractionRequested():
-                self._requests.append(event)
+                self._place(event)
             case ev.InputSettled():
                 self._settled[event.command_id] = event
             case ev.TurnStarted(thread_id=ev.MAIN):
@@ -179,6 +185,25 @@ class _Driver:
                 pass
         if event.thread_id == ev.MAIN:
             self._done.add(event.TYPE)
+
+    def _place(self, request: ev.InteractionRequested) -> None:
+        """Find the recorded request in whose place one was asked: the first that is left, if its
+        dialect may ask it so, else the first of its kind."""
+        left = {
+            name: recorded
+            for name, recorded in self._script.requests.items()
+            if name not in self._places
+        }
+        self._seen.add(request.request_id)
+        for name, recorded in left.items():
+            if _may_be(request.kind, recorded.kind):
+                self._places[name] = request
+                return
+            break
+        for name, recorded in left.items():
+            if request.kind == recorded.kind:
+                self._places[name] = request
+                return
 
     async def _until(self, reached: Callable[[], bool], what: str) -> None:
         """Wait until a condition holds.
@@ -220,7 +245,10 @@ class _Driver:
             if self._at_rest:
                 self._note(f"{what} comes when the turn has ended: it was quicker than recorded")
         elif cue.asked:
-            await self._until(lambda: bool(self._asked) or self._at_rest, f"a question, for {what}")
+            await self._until(
+                lambda: bool(self._live.state.interactions) or self._at_rest,
+                f"a question, for {what}",
+            )
         else:
             await self._until(lambda: self._at_rest or bool(self._asked), f"rest, for {what}")
             if self._asked:
@@ -232,22 +260,22 @@ class _Driver:
 
     async def _answer(self, cue: Cue) -> None:
         """Answer the request at the same place among those of its kind."""
-        recorded = self._script.requests[cue.request_id or ""]
-        alike = [one for one in self._script.requests.values() if one.kind == recorded.kind]
-        place = alike.index(recorded)
+        name = cue.request_id or ""
+        recorded = self._script.requests[name]
         what = _prompt(recorded)
 
-        def asked() -> list[ev.InteractionRequested]:
-            return [one for one in self._requests if one.kind == recorded.kind][place:]
+        def other() -> list[ev.InteractionRequested]:
+            placed = [one.request_id for one in self._places.values()]
+            seen = self._seen.difference(placed)
+            return [one for one in self._asked if one.request_id in seen]
 
         await self._until(
-            lambda: bool(asked()) or self._at_rest or self._is_other(recorded.kind), f"{what}"
+            lambda: name in self._places or self._at_rest or bool(other()), f"a request {what}"
         )
-        if not asked():
-            other = self._asked
-            instead = f" It asks {_prompt(other[0])}." if other else ""
+        if name not in self._places:
+            instead = f" It asks {_prompt(other()[0])}." if other() else ""
             raise NotDriven(f"The backend never asked {what}.{instead}")
-        request = asked()[0]
+        request = self._places[name]
         if recorded.kind == "authorization" and (cue.said is None or cue.said.decision != "deny"):
             # Nobody can answer a sign-in here.
             self._note(f"{_prompt(request)} is done elsewhere: it is waited for")
@@ -258,10 +286,6 @@ class _Driver:
         if cue.said is None:
             raise NotDriven(f"The capture does not say how {what} was answered.")
         await self._give(self._answer_of(cue, recorded, request), f"answer to {_prompt(request)}")
-
-    def _is_other(self, kind: str) -> bool:
-        """Say whether the agent waits for something else only."""
-        return bool(self._asked) and all(one.kind != kind for one in self._asked)
 
     def _answer_of(
         self, cue: Cue, recorded: ev.InteractionRequested, request: ev.InteractionRequested
@@ -281,6 +305,11 @@ class _Driver:
                 )
             return made.model_copy(update={"sealed": cmd.Sealed(self._sealed.pop(0))})
         if said.decision is not None:
+            if request.kind == "question":
+                option = option_for(request, _DECISIONS[said.decision])
+                if option is None:
+                    raise NotDriven(f"Nothing that is offered {_prompt(request)} decides it.")
+                return made.model_copy(update={"option_ids": (option.id,)})
             return made.model_copy(update={"decision": said.decision, "scope": cue.scope})
         labels = {option.id: option.label for option in recorded.options or ()}
         chosen = []
@@ -319,6 +348,17 @@ class _Driver:
                 self._note(f"the {what} was {settled.outcome}: {settled.reason or 'no reason'}")
 
 
+_ASKED_AS_QUESTION = frozenset({"limit", "authorization", "tool_result"})
+"""Kinds that not every dialect has."""
+
+
+def _may_be(kind: str, recorded: str) -> bool:
+    """Say whether a dialect may ask so what was of another kind in another dialect."""
+    if kind == recorded or "unknown" in (kind, recorded):
+        return True
+    return kind == "question" and recorded in _ASKED_AS_QUESTION
+
+
 def _command_of(cue: Cue) -> cmd.AnyCommand:
     """Return the command of a cue that is no answer.
 
@@ -332,7 +372,7 @@ def _command_of(cue: Cue) -> cmd.AnyCommand:
             raise NotDriven(
                 "The capture does not have the message that began a turn: record the requests too."
             )
-        policy: ev.Policy = cue.details.get("policy") or ("withdraw" if cue.asked else "queue")
+        policy: ev.Policy = "withdraw" if cue.asked else "queue"
         return cmd.SendMessage(content=cue.content, policy=policy)
     if cue.name == "steer":
         text = "".join(one.text for one in cue.content if isinstance(one, ev.Text))
