@@ -248,7 +248,11 @@ class ReplayClient(ClientCodec):
 
 def abilities_of(script: Script) -> dict[str, Ability]:
     """Return what a replay takes: what the script has a cue for, and what needs no agent."""
-    names = {script.cue(number).name for number in range(len(script.cues))} | _ALWAYS
+    cues = [script.cue(number) for number in range(len(script.cues))]
+    names = {cue.name for cue in cues} | _ALWAYS
+    if any(cue.name == "send_message" and (cue.asked or not cue.waits) for cue in cues):
+        # It took messages in the middle of a turn.
+        names.add("steer")
     abilities = {}
     for name in cmd.COMMAND_TYPES:
         if name in names:

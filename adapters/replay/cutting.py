@@ -87,6 +87,11 @@ class _Cutter:
         return self._last.open and not self._last.paused
 
     @property
+    def is_paused(self) -> bool:
+        """Whether the log ends where a person is waited for."""
+        return self._last.paused
+
+    @property
     def requests(self) -> dict[str, ev.InteractionRequested]:
         """What was asked, by its id."""
         return self._requests
@@ -398,7 +403,7 @@ def script_of(log: Sequence[ev.Entry]) -> Script:
         steps += [Play(_receipt(number), entry.at, number) for number in owing]
     if log and cutter.is_open:
         steps.append(Play(_end(log[-1].event.turn_id), log[-1].at))
-    return Script(tuple(steps), tuple(places), cutter.requests)
+    return Script(tuple(steps), tuple(places), cutter.requests, cutter.is_paused)
 
 
 def _end(turn_id: str | None) -> ev.TurnEnded:

@@ -73,12 +73,13 @@ class Play:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Script:
-    """The steps in their order. `cues` has the place of each cue, by its number; `requests` what
-    was asked, by its id."""
+    """The steps in their order. `cues` has the place of each cue, by its number, `requests` what
+    was asked, by its id. `ends_asked` says that a person is waited for at the end."""
 
     steps: tuple[Cue | Play, ...]
     cues: tuple[int, ...]
     requests: dict[str, ev.InteractionRequested]
+    ends_asked: bool = False
 
     def cue(self, number: int) -> Cue:
         """Return a cue by its number."""

@@ -132,7 +132,7 @@ class _Driver:
                 await self._answer(cue)
             else:
                 await self._input(cue)
-        await self._until(lambda: self._at_rest or bool(self._asked), "the end")
+        await self._until(lambda: self._at_rest or self._ends, "the end")
 
     def _note(self, text: str) -> None:
         self._out.notes.append(text)
@@ -147,6 +147,11 @@ class _Driver:
     @property
     def _at_rest(self) -> bool:
         return self._live.state.ended is not None or (not self._live.working and self._live.idle)
+
+    @property
+    def _ends(self) -> bool:
+        """Say whether a person is waited for whom the script does not have."""
+        return bool(self._live.state.interactions if self._script.ends_asked else self._asked)
 
     @property
     def _asked(self) -> list[ev.InteractionRequested]:
