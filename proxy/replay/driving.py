@@ -113,6 +113,7 @@ class _Driver:
         self._stop = stop
         self._session: Session | None = None
         self._sessions: Sessions | None = None
+        self._given: set[str] = set()
         self._settled: dict[str, ev.InputSettled] = {}
         # The recorded requests, each with the one that was asked in its place.
         self._places: dict[str, ev.InteractionRequested] = {}
@@ -132,7 +133,9 @@ class _Driver:
                 await self._answer(cue)
             else:
                 await self._input(cue)
-        await self._until(lambda: self._at_rest or self._ends, "the end")
+        await self._until(lambda: self._at_rest or self._ends or bool(self._others), "the end")
+        if self._others:
+            raise NotDriven(f"The backend asks {_prompt(self._others[0])}, and {_UNSAID}.")
 
     def _note(self, text: str) -> None:
         self._out.notes.append(text)
@@ -150,8 +153,20 @@ class _Driver:
 
     @property
     def _ends(self) -> bool:
-        """Say whether a person is waited for whom the script does not have."""
-        return bool(self._live.state.interactions if self._script.ends_asked else self._asked)
+        """Say whether a person is waited for, as at the end of the script."""
+        return (
+            self._script.ends_asked
+            and bool(self._live.state.interactions)
+            and len(self._places) == len(self._script.requests)
+            and self._given <= self._settled.keys()
+        )
+
+    @property
+    def _others(self) -> list[ev.InteractionRequested]:
+        """What waits for an answer and is in the place of nothing that was recorded."""
+        placed = [one.request_id for one in self._places.values()]
+        seen = self._seen.difference(placed)
+        return [one for one in self._asked if one.request_id in seen]
 
     @property
     def _asked(self) -> list[ev.InteractionRequested]:
@@ -230,7 +245,10 @@ class _Driver:
             if seen != len(self._out.log):
                 since, seen = time(), len(self._out.log)
             elif time() - since > self._seconds:
-                raise NotDriven(f"Nothing came for {self._seconds:g} s, while waiting for {what}.")
+                asks = f" The backend asks {_prompt(self._asked[0])}." if self._asked else ""
+                raise NotDriven(
+                    f"Nothing came for {self._seconds:g} s, while waiting for {what}.{asks}"
+                )
             # What changes without an event is looked at now and then.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -269,16 +287,12 @@ class _Driver:
         recorded = self._script.requests[name]
         what = _prompt(recorded)
 
-        def other() -> list[ev.InteractionRequested]:
-            placed = [one.request_id for one in self._places.values()]
-            seen = self._seen.difference(placed)
-            return [one for one in self._asked if one.request_id in seen]
-
         await self._until(
-            lambda: name in self._places or self._at_rest or bool(other()), f"a request {what}"
+            lambda: name in self._places or self._at_rest or bool(self._others),
+            f"a request {what}",
         )
         if name not in self._places:
-            instead = f" It asks {_prompt(other()[0])}." if other() else ""
+            instead = f" It asks {_prompt(self._others[0])}." if self._others else ""
             raise NotDriven(f"The backend never asked {what}.{instead}")
         request = self._places[name]
         if recorded.kind == "authorization" and (cue.said is None or cue.said.decision != "deny"):
@@ -341,6 +355,7 @@ class _Driver:
             raise NotDriven(f"The {what} cannot be given: {error.message}") from None
         self._tell(what)
         self._out.given += 1
+        self._given.update(ids)
         if isinstance(command, cmd.SendMessage):
             # It may wait for the turn to end.
             return

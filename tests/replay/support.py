@@ -25,10 +25,12 @@ from adapters.capture import (
 from adapters.captured_log import log_of
 from adapters.events import Entry
 from adapters.replay import Script, script_of
+from adapters.translate import Options, make_source
 from proxy.replay.driving import Driven, drive
 from proxy.replay.serving import Replay, serve_replay
 from proxy.settings import BackendSettings, JournalSettings, Settings
 from proxy.tasks import Tasks
+from tests.support.waiting import SOON_S
 
 WIRE = Path("fixtures/wire")
 
@@ -124,7 +126,7 @@ class House:
         self.control = control
 
     async def drive(
-        self, script: Script, dialect: str, face: str, *, seconds: float = 5.0
+        self, script: Script, dialect: str, face: str, *, seconds: float = SOON_S
     ) -> Driven:
         """Drive it through a script."""
         backend = BackendSettings.model_validate(
@@ -174,3 +176,9 @@ async def replayed(
         stop.set()
         await serving
         await tasks.aclose()
+
+
+def body_log(file: Path, dialect: str) -> list[Entry]:
+    """A recorded body as its log, without what its user sent."""
+    source = make_source(dialect, Options())
+    return [*source.feed(file.read_bytes()), *source.close()]
