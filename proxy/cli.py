@@ -928,16 +928,25 @@ def _session_path(session: str) -> str:
     metavar="FILE",
     help="Write here and not to stdout.",
 )
+@click.option(
+    "--frames",
+    is_flag=True,
+    help="The backends' own frames that the journal keeps, and not the events; with --journal.",
+)
 @_of_sessions
-def sessions_export(source: _Server | _File, session: str, output: Path | None) -> None:
+def sessions_export(
+    source: _Server | _File, session: str, output: Path | None, *, frames: bool
+) -> None:
     """Print a session's canonical events as NDJSON, the form that `translate` reads."""
+    if frames and not isinstance(source, _File):
+        raise click.UsageError("frames are read from the journal's file: add --journal FILE")
     with contextlib.ExitStack() as stack:
         out: BinaryIO = sys.stdout.buffer
         try:
             if output is not None:
                 out = stack.enter_context(output.open("wb"))
             if isinstance(source, _File):
-                source.ask(lambda journal: _export(journal, session, out))
+                source.ask(lambda journal: _export(journal, session, out, frames=frames))
             else:
                 source.copy(f"{_session_path(session)}/events", out)
             out.flush()
@@ -948,10 +957,11 @@ def sessions_export(source: _Server | _File, session: str, output: Path | None) 
             _fail(f"{output or 'stdout'}: {error.strerror or error}", status=2)
 
 
-async def _export(journal: Journal, session: str, out: BinaryIO) -> None:
+async def _export(journal: Journal, session: str, out: BinaryIO, *, frames: bool) -> None:
     from proxy import offline
 
-    async for lines in offline.exported(journal, session):
+    export = offline.exported_frames if frames else offline.exported
+    async for lines in export(journal, session):
         out.write(lines)
 
 

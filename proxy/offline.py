@@ -7,12 +7,14 @@ a server that writes it is named in the error.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from adapters.commands import SendMessage, members_of
-from adapters.jsonvalue import parse_json
+from adapters.errors import DragomanError, ErrorCode
+from adapters.jsonvalue import format_json, parse_json
 from adapters.state import LogState
 from proxy.clock import Clock
 from proxy.errors import SessionExpired, SessionNotFound
@@ -120,6 +122,38 @@ async def exported(journal: Journal, name: str) -> AsyncIterator[bytes]:
     row = await _row(journal, name)
     async for chunk in journal.scan(row.key):
         yield b"".join(entry.encode() + b"\n" for entry in entries_of(chunk.body, row.id))
+
+
+async def exported_frames(journal: Journal, name: str) -> AsyncIterator[bytes]:
+    """Yield the kept source frames of a session as NDJSON.
+
+    Raises:
+        SessionNotFound: there is none, or it was deleted.
+        SessionExpired: it is no longer kept.
+        DragomanError: none is there.
+    """
+    row = await _row(journal, name)
+    found = False
+    for leg in await journal.legs(row.key):
+        first = 0
+        while frames := await journal.frames(row.key, leg.number, first=first):
+            found, first = True, frames[-1][0] + 1
+            yield b"".join(_frame_line(leg.number, number, frame) for number, frame in frames)
+    if not found:
+        raise DragomanError(
+            f"No frames of session `{row.id}` are kept: set `journal.frames = true`, and "
+            "`journal.frame_retention_hours` to how long they are wanted, before they come",
+            code=ErrorCode.NOT_FOUND,
+        )
+
+
+def _frame_line(leg: int, number: int, frame: bytes) -> bytes:
+    value: JsonObject = {"leg": leg, "number": number}
+    try:
+        value["text"] = frame.decode()
+    except UnicodeDecodeError:
+        value["base64"] = base64.b64encode(frame).decode()
+    return format_json(value) + b"\n"
 
 
 async def deleted(journal: Journal, name: str) -> JsonObject:

@@ -89,6 +89,35 @@ async def test_list_show_and_export_say_the_same_of_a_server_and_of_its_file(
     assert "You said" in translated.stdout
 
 
+async def test_the_frames_of_a_session_are_exported_where_they_are_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'own.db'}"
+    async with proxied(journal={"url": url, "window_ms": 0}) as running:
+        name = await said(running)
+        key = (await running.sessions.journal.session(name)).key
+        running.sessions.journal.add_frames(key, 0, 1001, [b"\xff"], 1)
+        frames = await running.sessions.journal.frames(key, 0)
+    export = ("sessions", "export", name, "--frames")
+    read = await dragoman(*export, *file(tmp_path))
+    assert (read.exit_code, read.stderr) == (0, "")
+    *lines, last = [json.loads(line) for line in read.stdout.splitlines()]
+    assert last == {"leg": 0, "number": 1001, "base64": "/w=="}
+    kept = [{"leg": 0, "number": at, "text": one.decode()} for at, one in frames[:-1]]
+    assert lines == kept
+    assert len(lines) > 3
+    asked = await dragoman(*export)
+    assert asked.exit_code == 2
+    assert "add --journal FILE" in asked.stderr
+
+
+async def test_where_no_frames_are_kept_it_is_said_what_to_set(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'own.db'}"
+    async with proxied(journal={"url": url, "window_ms": 0, "frames": False}) as running:
+        name = await said(running)
+    read = await dragoman("sessions", "export", name, "--frames", *file(tmp_path))
+    assert (read.exit_code, read.stdout) == (1, "")
+    assert "set `journal.frames = true`" in read.stderr
+
+
 async def test_what_does_not_exist_is_status_1(running: Proxied, tmp_path: Path) -> None:
     for command in (("show", "nobody"), ("export", "nobody"), ("delete", "nobody", "--yes")):
         asked = await dragoman("sessions", *command, url=running.url)
