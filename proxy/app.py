@@ -20,6 +20,7 @@ from yarl import URL
 from adapters.errors import DragomanError, ErrorCode
 from adapters.registry import DIALECTS, faces
 from proxy.auth import Key
+from proxy.capturing import add_captures
 from proxy.errors import ConfigError
 from proxy.faces.table import add_face
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
@@ -42,6 +43,7 @@ def _base(settings: Settings, sessions: Sessions) -> web.Application:
     app[SESSIONS] = sessions
     app[KEYS] = Key.from_settings(settings.keys)
     add_origins(app)
+    add_captures(app)
     return app
 
 

@@ -34,6 +34,7 @@ from adapters.events import Entry
 from proxy import metrics
 from proxy.errors import UNREADABLE, JournalUnavailable, damaged
 from proxy.journal.base import Journal, Snapshot
+from proxy.recording import Exchange
 
 _log = logging.getLogger(__name__)
 
@@ -453,9 +454,19 @@ class _Pieces:
 
 
 class Reader:
-    """One open response. `position` is the cursor of the next frame it needs."""
+    """One open response. `position` is the cursor of the next frame it needs, `taken` where it is
+    recorded."""
 
-    __slots__ = ("_wake", "chunked", "last_write", "live", "minds_ends", "position", "transport")
+    __slots__ = (
+        "_wake",
+        "chunked",
+        "last_write",
+        "live",
+        "minds_ends",
+        "position",
+        "taken",
+        "transport",
+    )
 
     def __init__(
         self, transport: asyncio.WriteTransport, *, position: int, chunked: bool, minds_ends: bool
@@ -466,6 +477,7 @@ class Reader:
         self.minds_ends = minds_ends
         self.live = False
         self.last_write = 0.0
+        self.taken: Exchange | None = None
         self._wake: asyncio.Future[None] | None = None
 
     def deliver(self, data: bytes, chunk: bytes, position: int, now: float) -> None:
@@ -476,6 +488,8 @@ class Reader:
             self.live = False
             self.wake()
             return
+        if self.taken is not None:
+            self.taken.received(data)
         transport.write(chunk if self.chunked else data)
         self.position = position
         self.last_write = now

@@ -22,7 +22,9 @@ from proxy.errors import (
     SessionExpired,
     SessionNotFound,
 )
+from proxy.hub import entries_by_steps
 from proxy.journal.base import Journal
+from proxy.recording import Captures, OfSession
 from proxy.rows import AliasKind, LegRow, SessionRow
 from proxy.session import Session
 from proxy.settings import BackendSettings
@@ -78,6 +80,7 @@ class Live:
         slots: asyncio.Semaphore,
         keep_frames: bool,
         faces: Mapping[str, Mapping[str, Any]],
+        captures: Captures | None,
     ) -> None:
         self._journal = journal
         self._backends = backends
@@ -87,6 +90,7 @@ class Live:
         self._slots = slots
         self._keep_frames = keep_frames
         self._faces = faces
+        self._captures = captures
         self._live: dict[str, Session] = {}
         self.loading: dict[str, asyncio.Future[Session | DragomanError]] = {}
         self.stopping = False
@@ -227,7 +231,7 @@ class Live:
                 code=ErrorCode.BACKEND_UNAVAILABLE,
             )
         names = await self._journal.aliases(row.key)
-        session = self.make(row, leg, backend)
+        session = self.make(row, leg, backend, await self._recorded(row, backend))
         if self.stopping:
             session.drain()
         try:
@@ -239,15 +243,37 @@ class Live:
         self.admit(session)
         return session
 
-    def make(self, row: SessionRow, leg: LegRow, backend: BackendSettings) -> Session:
-        """Return a session that is neither begun nor loaded."""
+    async def _recorded(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
+        """Return the capture that goes on with a session, with all that is stored of it."""
+        if self._captures is None:
+            return None
+        capture = await self._captures.go_on(row, backend.dialect)
+        if capture is not None:
+            # What was stored just before a crash is not there.
+            async for chunk in self._journal.scan(row.key, after=capture.seq):
+                capture.entries([e async for e in entries_by_steps(chunk.body, row.id)])
+        return capture
+
+    def begin_capture(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
+        """Return where a session that is made now is recorded, if it is."""
+        return None if self._captures is None else self._captures.begin(row, backend.dialect)
+
+    def make(
+        self,
+        row: SessionRow,
+        leg: LegRow,
+        backend: BackendSettings,
+        capture: OfSession | None = None,
+    ) -> Session:
+        """Return a session that is neither begun nor loaded; `capture` is where it is recorded."""
+        upstream = self._backends.upstream(backend)
         patience = backend.settings.patience_seconds
         return Session(
             row,
             leg,
             journal=self._journal,
             codec=self._backends.codec(backend, leg.native_id or row.id),
-            upstream=self._backends.upstream(backend),
+            upstream=upstream if capture is None else upstream.recorded(capture),
             tasks=self._tasks,
             clock=self._clock,
             ids=self._ids,
@@ -258,6 +284,7 @@ class Live:
             quiet=round(backend.settings.quiet_seconds * 1000),
             face_settings=self._faces,
             slots=self._slots,
+            capture=capture,
         )
 
     def admit(self, session: Session) -> None:

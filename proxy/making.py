@@ -102,7 +102,9 @@ class Making:
             None if succeeds is None else succeeds.key,
             [] if submission is None else [(AliasKind.REQUEST, submission.body)],
         )
-        session = self._live.make(row, LegRow(row.key, 0, backend.name, native_id), backend)
+        leg = LegRow(row.key, 0, backend.name, native_id)
+        capture = self._live.begin_capture(row, backend)
+        session = self._live.make(row, leg, backend, capture)
         # Who finds it on disk before we know that it is there waits for this one: two of it would
         # send its first message twice.
         made = self._live.loading[row.id] = asyncio.get_running_loop().create_future()

@@ -13,47 +13,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import logging
-import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.capture import End, Head, Record, Request, Response, body_of, format_record
+from adapters.capture import End, Record, Request, Response, body_of
 from adapters.capture.dialect import SessionNaming
 from adapters.capture.redact import redacted
-from proxy import __version__
+from proxy.captures import Files
 from proxy.clock import Clock
 from proxy.scripted.running import serve_alone
 
 __all__ = ["Recorder", "record"]
 
-_log = logging.getLogger(__name__)
-
-UNNAMED = "unnamed"
-"""The file of what names no session."""
-
 HELD_BYTES = 1024 * 1024
 """How much of an exchange waits for the name of its session; a longer one is of none."""
 
-FILES_OPEN = 64
-"""Captures that are open at a time; one that was closed is opened again."""
-
-NAME_MOST = 100
-"""Characters of a session's id that its file is named by."""
-
 CONNECT_SECONDS = 30.0
-
-_UNFIT = re.compile(r"[^A-Za-z0-9._-]+|^\.+")
-"""What of an id is not taken into the name of a file."""
 
 _HOP = frozenset(
     {
@@ -62,62 +43,6 @@ _HOP = frozenset(
     }
 )
 """Headers of one connection. A capture is to be read, so nothing is asked for compressed."""
-
-
-class _Files:
-    """The captures of a folder. The newest used are open."""
-
-    def __init__(self, folder: Path, dialect: str, now: Callable[[], float]) -> None:
-        self._folder = folder
-        self._dialect = dialect
-        self._now = now
-        self._paths: dict[str | None, Path] = {}
-        self._open: dict[str | None, BinaryIO] = {}
-        self._broken: set[str | None] = set()
-
-    def write(self, session: str | None, lines: bytes) -> None:
-        """Add lines to a session's capture. Where that fails nothing more is added to it, and the
-        log says so: what passes is not held up by it."""
-        if session in self._broken:
-            return
-        try:
-            file = self._open.pop(session, None)
-            if file is None:
-                file = self._opened(session)
-            # The last one of a dictionary is the newest.
-            self._open[session] = file
-            file.write(lines)
-        except OSError as error:
-            self._broken.add(session)
-            name = "what names no session" if session is None else f"session {session!r}"
-            _log.error("the capture of %s ends here: %s", name, error)
-
-    def _opened(self, session: str | None) -> BinaryIO:
-        if len(self._open) >= FILES_OPEN:
-            self._open.pop(next(iter(self._open))).close()
-        if session in self._paths:
-            return self._paths[session].open("ab", buffering=0)
-        stem = UNNAMED if session is None else _UNFIT.sub("_", session)[:NAME_MOST]
-        for number in itertools.count(1):
-            path = self._folder / (f"{stem}.ndjson" if number == 1 else f"{stem}.{number}.ndjson")
-            with contextlib.suppress(FileExistsError):
-                file = open(path, "xb", buffering=0, opener=_private)  # noqa: SIM115
-                break
-        self._paths[session] = path
-        made_by = f"dragoman {__version__}"
-        head = Head(made_by=made_by, at=self._now(), dialect=self._dialect, session=session)
-        file.write(format_record(head))
-        return file
-
-    def close(self) -> None:
-        """Close them all."""
-        for file in self._open.values():
-            file.close()
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file for its owner only: it has conversations."""
-    return os.open(path, flags, 0o600)
 
 
 class _Exchange:
@@ -136,7 +61,7 @@ class _Exchange:
 
     def write(self, record: Record) -> None:
         """Write a record, or keep it until the session is known."""
-        line = format_record(record)
+        line = self._recorder.files.line(record)
         if self._held is None:
             self._recorder.files.write(self._session, line)
             return
@@ -196,7 +121,7 @@ class Recorder:
         session: aiohttp.ClientSession,
         url: str,
         naming: SessionNaming,
-        files: _Files,
+        files: Files,
         salt: bytes,
         now: Callable[[], float],
     ) -> None:
@@ -312,7 +237,7 @@ async def record(
         OSError: there it cannot listen.
     """
     now = Clock().now
-    files = _Files(folder, dialect, now)
+    files = Files(folder, dialect, now)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(

@@ -18,6 +18,7 @@ from proxy.connections import runner_of
 from proxy.errors import ConfigError
 from proxy.journal import open_journal
 from proxy.loop_lag import LAG
+from proxy.recording import Captures
 from proxy.sessions import Sessions
 from proxy.settings import Address, Settings
 from proxy.tasks import Tasks
@@ -52,6 +53,7 @@ async def opened_sessions(
 
     Raises:
         JournalError: the journal cannot be opened.
+        ConfigError: the folder for captures cannot be made.
     """
     journal = open_journal(
         settings.journal.url,
@@ -59,9 +61,12 @@ async def opened_sessions(
         frame_limit=settings.journal.frame_limit_bytes,
         window_ms=settings.journal.window_ms,
     )
-    tasks = Tasks("sessions")
+    tasks, clock = Tasks("sessions"), clock or Clock()
     await journal.open()
+    captures: Captures | None = None
     try:
+        if settings.capture is not None:
+            captures = Captures(settings.capture, clock.now)
         # No limit: every running turn holds one connection, and the sessions bound those.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
         async with aiohttp.ClientSession(
@@ -73,9 +78,10 @@ async def opened_sessions(
                 journal,
                 http,
                 tasks=tasks,
-                clock=clock or Clock(),
+                clock=clock,
                 ids=ids,
                 backends=backends(settings, http, ids),
+                captures=captures,
             )
             try:
                 await sessions.open()
@@ -85,6 +91,8 @@ async def opened_sessions(
                 await tasks.aclose()
     finally:
         await journal.aclose()
+        if captures is not None:
+            captures.close()
 
 
 async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:

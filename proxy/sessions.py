@@ -25,6 +25,7 @@ from proxy.keeping import Keeping
 from proxy.live import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
 from proxy.locks import KeyedLock
 from proxy.making import Making, Wanted
+from proxy.recording import Captures
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.rows import SessionRow
@@ -66,9 +67,11 @@ class Sessions:
         clock: Clock,
         ids: Ids,
         backends: Backends | None = None,
+        captures: Captures | None = None,
     ) -> None:
         """`backends` are those of `settings` where none are given."""
         self.settings = settings
+        self.captures = captures
         self.journal = journal
         self.clock = clock
         self.ids = ids
@@ -91,6 +94,7 @@ class Sessions:
             slots=self.slots,
             keep_frames=settings.journal.frames,
             faces=self.faces,
+            captures=captures,
         )
         self._making = Making(
             self.live, journal, self.backends, clock=clock, ids=ids, faces=self.faces

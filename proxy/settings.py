@@ -262,6 +262,14 @@ class RetentionSettings(Table):
     max_bytes: Annotated[int, Field(gt=0)] | None = None
 
 
+class CaptureSettings(Table):
+    """`[capture]`: which sessions are recorded, and where; without `routes` those of all."""
+
+    dir: Path
+    routes: tuple[str, ...] = ()
+    header: bool = False
+
+
 class AuthSettings(Table):
     """A backend's credential, by reference: the file never holds the value."""
 
@@ -433,6 +441,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     journal: JournalSettings = JournalSettings()
     retention: RetentionSettings = RetentionSettings()
+    capture: CaptureSettings | None = None
     backends: tuple[BackendSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
     keys: tuple[KeySettings, ...] = ()
@@ -535,6 +544,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
             if name not in routes:
                 place = ("keys", at, "backends", number)
                 yield place, f"there is no backend or route `{name}`{_nearest(name, routes)}"
+    yield from _misnamed_captures(settings)
     yield from _misnamed_tasks(settings)
     for at, listener in enumerate(settings.listeners):
         if listener.route not in routes:
@@ -558,6 +568,15 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
                         "add [[keys]], or listen on 127.0.0.1"
                     ),
                 )
+
+
+def _misnamed_captures(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield the routes that are to be recorded and are not there."""
+    routes = settings.route_names
+    for at, name in enumerate(() if settings.capture is None else settings.capture.routes):
+        if name not in routes:
+            why = f"there is no backend or route `{name}`{_nearest(name, routes)}"
+            yield ("capture", "routes", at), why
 
 
 def _misnamed_tasks(settings: Settings) -> Iterator[tuple[Place, str]]:

@@ -14,6 +14,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from adapters.base import Frame
 from adapters.errors import DragomanError, ErrorCode
 from proxy.hub import Feed, Reader
+from proxy.recording import Exchange
 
 PIECE_BYTES = 64 * 1024
 """Bytes of one write."""
@@ -57,12 +58,13 @@ async def write_stream(
     plan: StreamPlan,
     *,
     first: bytes = b"",
+    taken: Exchange | None = None,
 ) -> None:
     """Prepare `response` and write the feed's frames from cursor `position` until the plan's end or
     the reader's.
 
-    `first` is written before any frame. Returns when the body is ended, by us or because the reader
-    has left or does not read.
+    `first` is written before any frame, and all of it is recorded in `taken`. Returns when the body
+    is ended, by us or because the reader has left or does not read.
 
     Raises:
         DragomanError: no head is sent yet, and the session is about to leave memory.
@@ -86,11 +88,12 @@ async def write_stream(
         chunked=response.chunked,
         minds_ends=True,
     )
+    reader.taken = taken
     reader.last_write = started
     feed.readers.add(reader)
     try:
         if first:
-            await write(response, first, plan.write_timeout)
+            await write(response, first, plan.write_timeout, taken)
         # A bounded read is read to its end also when the session leaves memory meanwhile.
         bounded = plan.stop is not None
         while (bounded or not feed.closed) and not transport.is_closing():
@@ -142,7 +145,7 @@ async def _write_backlog(
         kept, ended = _cut(frames, plan)
         data = b"".join(frame.data for frame in kept)
         if data:
-            await write(response, data, plan.write_timeout)
+            await write(response, data, plan.write_timeout, reader.taken)
             reader.last_write = asyncio.get_running_loop().time()
         reader.position = kept[-1].cursor + 1 if kept else reader.position
         if ended or (feed.closed and plan.stop is None):
@@ -181,24 +184,30 @@ async def _follow(
         now = loop.time()
         if plan.lease_seconds is not None and now >= started + plan.lease_seconds:
             if plan.lease_end:
-                await write(response, plan.lease_end, plan.write_timeout)
+                await write(response, plan.lease_end, plan.write_timeout, reader.taken)
             return True
         if plan.heartbeat is not None and now >= reader.last_write + plan.heartbeat_seconds:
             beat = plan.heartbeat
             if not isinstance(beat, bytes):
                 beat = beat(min(reader.position, feed.next_cursor) - 1)
-            await write(response, beat, plan.write_timeout)
+            await write(response, beat, plan.write_timeout, reader.taken)
             reader.last_write = now
     return False
 
 
-async def write(response: web.StreamResponse, data: bytes, seconds: float) -> None:
+async def write(
+    response: web.StreamResponse, data: bytes, seconds: float, taken: Exchange | None = None
+) -> None:
     """Write through aiohttp, which waits while the transport is full: a reader that stalls for so
-    many seconds is given up. What is long goes out in pieces, so that a slow reader is not.
+    many seconds is given up. What is long goes out in pieces, so that a slow reader is not. `taken`
+    is where they are recorded.
 
     Raises:
         TimeoutError: a write took longer.
     """
     for start in range(0, len(data), PIECE_BYTES):
+        piece = data[start : start + PIECE_BYTES]
+        if taken is not None:
+            taken.received(piece)
         async with asyncio.timeout(seconds):
-            await response.write(data[start : start + PIECE_BYTES])
+            await response.write(piece)

@@ -18,8 +18,10 @@ from click.testing import CliRunner
 from adapters.capture import Capture, Request, Response, read_capture
 from adapters.captured_log import log_of
 from adapters.registry import DIALECTS
-from proxy import cli, recorder
-from proxy.recorder import Recorder, _Exchange, _Files
+from proxy import captures as files_of
+from proxy import cli
+from proxy.captures import Files
+from proxy.recorder import Recorder, _Exchange
 from proxy.scripted import BACKENDS, Options
 from tests.support.ports import HOST, free_port
 from tests.support.serving import serve
@@ -59,7 +61,7 @@ class House:
         captured = DIALECTS[dialect].captured
         assert captured is not None
         naming = captured.naming
-        self.files = _Files(self.folder, dialect, self._now)
+        self.files = Files(self.folder, dialect, self._now)
         self.recorder = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
         front = web.Application(client_max_size=0)
         front.router.add_route("*", "/{path:.*}", self.recorder.handle)
@@ -255,7 +257,7 @@ async def test_ids_of_others_do_not_leave_the_folder(house: House) -> None:
 async def test_many_sessions_do_not_keep_many_files_open(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "FILES_OPEN", 3)
+    monkeypatch.setattr(files_of, "FILES_OPEN", 3)
     await house.start("engine", scripted("engine"))
     for _ in range(2):
         for number in range(8):
@@ -284,7 +286,7 @@ async def test_what_cannot_be_written_is_told_once_and_passes_all_the_same(
 
 async def test_a_second_recording_has_files_of_its_own(tmp_path: Path) -> None:
     for _ in range(2):
-        files = _Files(tmp_path, "engine", lambda: 1.0)
+        files = Files(tmp_path, "engine", lambda: 1.0)
         files.write("t", b"")
         files.close()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["t.2.ndjson", "t.ndjson"]

@@ -34,6 +34,12 @@ async def find(visit: Visit, target: Target, submission: Submission | None = Non
         SessionExpired: it is no longer kept.
         DragomanError: no session waits for such an answer.
     """
+    found = await _find(visit, target, submission)
+    visit.about(found.session)
+    return found
+
+
+async def _find(visit: Visit, target: Target, submission: Submission | None = None) -> Found:
     match target:
         case Named(name, None):
             return Found(await _owned(visit, name))
@@ -48,8 +54,8 @@ async def find(visit: Visit, target: Target, submission: Submission | None = Non
         case AnyOf(targets):
             for one in targets[:-1]:
                 with contextlib.suppress(SessionNotFound):
-                    return await find(visit, one)
-            return await find(visit, targets[-1])
+                    return await _find(visit, one)
+            return await _find(visit, targets[-1])
         case Newest():
             return Found(await _newest(visit))
         case That():

@@ -60,7 +60,9 @@ async def follow(visit: Visit) -> web.StreamResponse:
         # What was made for it on the way is not kept for as long as the stream lasts.
         response, feed, position, plan, first = ready
         try:
-            await write_stream(visit.request, response, feed, position, plan, first=first)
+            await write_stream(
+                visit.request, response, feed, position, plan, first=first, taken=visit.taken
+            )
         except DragomanError as error:
             # It left memory just after it was found, as when the disk refuses what it says.
             if error.code != ErrorCode.STOPPING or visit.sessions.stopping or not left:
@@ -140,7 +142,7 @@ async def read_log(visit: Visit) -> web.StreamResponse:
         if not response.prepared:
             return web.Response(headers=reader.headers, body=reader.out)
         timeout = visit.settings.server.write_timeout_seconds
-        await write(response, reader.out, timeout)
+        await write(response, reader.out, timeout, visit.taken)
         await response.write_eof()
     except Exception as error:
         # Where the head is sent a body that breaks off says that something went wrong.
@@ -168,7 +170,7 @@ async def _read_part(
             if len(reader.out) >= WRITE_BYTES:
                 piece, reader.out = reader.out, b""
                 await send_head(visit.request, response)
-                await write(response, piece, timeout)
+                await write(response, piece, timeout, visit.taken)
 
 
 # Lists.

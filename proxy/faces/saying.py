@@ -93,6 +93,7 @@ async def _take(
             found, done = await _found_or_made(visit, act, submission, name)
         case _:
             found, done = await find(visit, target, submission), None
+    visit.about(found.session)
     if done is not None:
         return found, done
     session = found.session
@@ -207,20 +208,21 @@ async def _make(
     aliases = [(AliasKind.TASK, chosen)] if chosen is not None else []
     if opening.once is not None:
         aliases.append((AliasKind.OPERATION, opening.once))
-    session, ids = await visit.sessions.create_with(
-        opening.commands,
-        by=visit.owner,
-        blobs=opening.blobs,
-        owner=visit.owner,
-        route=visit.name,
-        dialect=visit.at.dialect,
-        title=opening.title,
-        metadata=opening.metadata,
-        options=opening.options,
-        aliases=aliases,
-        succeeds=succeeds,
-        submission=submission,
-    )
+    with visit.making():
+        session, ids = await visit.sessions.create_with(
+            opening.commands,
+            by=visit.owner,
+            blobs=opening.blobs,
+            owner=visit.owner,
+            route=visit.name,
+            dialect=visit.at.dialect,
+            title=opening.title,
+            metadata=opening.metadata,
+            options=opening.options,
+            aliases=aliases,
+            succeeds=succeeds,
+            submission=submission,
+        )
     return Found(session), Done(ids, opening.commands)
 
 
@@ -268,7 +270,8 @@ async def _turn(
         return response
     position, plan = reading.position, plan_of(visit, reading)
     del reading
-    await write_stream(request, response, visit.feed(found), position, plan)
+    feed = visit.feed(found)
+    await write_stream(request, response, feed, position, plan, taken=visit.taken)
     return response
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from aiohttp import web
 
+from adapters import events as ev
 from adapters.base import Encoder
 from adapters.events import MAIN
 from adapters.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
@@ -19,6 +21,7 @@ from proxy.journal.base import SessionRow
 from proxy.keys import SESSIONS, SETTINGS
 from proxy.live import check_there
 from proxy.locks import KeyedLock
+from proxy.recording import ASKING, Exchange
 from proxy.routes.entry import entered, open_route, route_of
 from proxy.session import Session, told
 from proxy.sessions import Sessions
@@ -84,6 +87,8 @@ class Visit:
             request.headers,
             at.served,
         )
+        if (asking := request.get(ASKING)) is not None:
+            asking.dialect = at.dialect
 
     # Who asks.
 
@@ -145,6 +150,26 @@ class Visit:
     def settings(self) -> Settings:
         """Return the configuration."""
         return self.request.app[SETTINGS]
+
+    # Where it is recorded.
+
+    def about(self, session: Session) -> None:
+        """Say which session the request is about."""
+        if (asking := self.request.get(ASKING)) is not None:
+            asked = session.open_interactions()
+            sealed = any(one.kind in ev.SEALED_KINDS for one in asked)
+            asking.about(session.id, sealed=sealed)
+
+    def making(self) -> contextlib.AbstractContextManager[None]:
+        """Let the session that is made in this context be recorded from this request on."""
+        asking = self.request.get(ASKING)
+        return contextlib.nullcontext() if asking is None else asking.current()
+
+    @property
+    def taken(self) -> Exchange | None:
+        """Return what the request and its answer are written by, if they are."""
+        asking = self.request.get(ASKING)
+        return None if asking is None else asking.exchange
 
     # What functions are told of a session.
 

@@ -14,6 +14,7 @@ from proxy.auth import Action, Principal, authenticate, authorize
 from proxy.errors import SessionNotFound
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import check
+from proxy.recording import ASKING
 from proxy.repeats import Submission
 from proxy.session import Session
 
@@ -141,6 +142,8 @@ async def read_bytes(request: web.Request) -> bytes:
 
 
 async def _taken(request: web.Request, parse: Callable[[bytes], T]) -> T:
+    if (asking := request.get(ASKING)) is not None:
+        parse = asking.hearing(parse)
     return await request.app[SESSIONS].bodies.take(request, _limit(request), parse)
 
 

@@ -24,6 +24,7 @@ from proxy.clock import Clock
 from proxy.errors import JournalError
 from proxy.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
+from proxy.recording import OfSession
 from proxy.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, Snapshot
 from proxy.sealed import SecretScrubber
 from proxy.session.feeds import Feeds
@@ -52,6 +53,7 @@ class Record:
     """
 
     __slots__ = (
+        "_capture",
         "_clock",
         "_codec",
         "_feeds",
@@ -87,8 +89,9 @@ class Record:
         feeds: Feeds,
         work: Work,
         upward: Upward,
+        capture: OfSession | None,
     ) -> None:
-        """Begin before the first event."""
+        """Begin before the first event. `capture` is where the session is recorded."""
         self._row = row
         self._leg = leg
         self._journal = journal
@@ -109,6 +112,9 @@ class Record:
         self.seq = 0
         self.requests = self._snapshots.requests
         self.held = SecretScrubber()
+        self._capture = capture
+        if capture is not None:
+            capture.guard(codec, self.held)
 
     def _begin_at(self, state: LogState) -> None:
         self.state = state
@@ -375,6 +381,8 @@ class Record:
             else:
                 stored.set_exception(error)
                 stored.exception()
+        if self._capture is not None and error is None:
+            self._capture.entries(entries)
         if error is not None:
             self._upward.lost()
         elif entries and not self._work.closed:

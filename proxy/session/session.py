@@ -29,6 +29,7 @@ from proxy.clock import Clock, Ids
 from proxy.errors import JournalCorrupt, JournalError, reading_back
 from proxy.hub import Feed
 from proxy.journal.base import Journal
+from proxy.recording import OfSession
 from proxy.repeats import Submission
 from proxy.rows import CommandRow, LegRow, NewSession, SessionRow
 from proxy.session.admission import Admission, Origin
@@ -97,6 +98,7 @@ class Session:
         quiet: int,
         face_settings: Mapping[str, Mapping[str, Any]],
         slots: asyncio.Semaphore,
+        capture: OfSession | None,
     ) -> None:
         self.id = row.id
         self.row = row
@@ -120,6 +122,7 @@ class Session:
             feeds=self._feeds,
             work=work,
             upward=upward,
+            capture=capture,
         )
         self._replies = Replies(row.key, journal=journal, clock=clock, record=self._record)
         self._reading = Reading(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import errno
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 from multidict import CIMultiDict
@@ -27,6 +28,7 @@ from adapters.framing.sse import SseFrame, SseParser
 from adapters.limits import is_light
 from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.recording import Exchange, OfSession
 from proxy.sealed import any_held
 
 CONNECT_SECONDS = 10.0
@@ -62,6 +64,8 @@ PIECE_BYTES = 64 * 1024
 STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 """The content type of a stream by its framing."""
 
+_UNRECORDED = contextlib.nullcontext()
+
 # What aiohttp raises before a byte of the request has left: a bad address, a bad header.
 _NOT_SENT = (aiohttp.InvalidURL, ValueError)
 
@@ -96,12 +100,14 @@ class Stream:
         response: aiohttp.ClientResponse,
         parser: SseParser | NdjsonParser,
         silence: float,
+        taken: Exchange | None = None,
     ) -> None:
         self.head = head
         self.tail = b""
         self._response = response
         self._parser = parser
         self._silence = silence
+        self._taken = taken
 
     def stop(self) -> None:
         """Break the stream as silence does: `read` raises `UpstreamTimeout`."""
@@ -117,6 +123,7 @@ class Stream:
             UpstreamTimeout: nothing came for as long as a stream may be silent.
         """
         content, parser, loop = self._response.content, self._parser, asyncio.get_running_loop()
+        taken = self._taken
         connection = self._response.connection
         protocol = None if connection is None else connection.protocol
         since: float | None = None
@@ -152,10 +159,15 @@ class Stream:
                 since = None
                 if not data:
                     break
-                if (busy := take(parser.feed(data))) is not None:
+                frames = parser.feed(data)
+                if taken is not None:
+                    taken.received(data, frames)
+                if (busy := take(frames)) is not None:
                     await busy
         finally:
             timer.cancel()
+        if taken is not None:
+            taken.ended("ended")
         if not isinstance(parser, NdjsonParser):
             self.tail = parser.close()
         elif (last := parser.close()) and (busy := take(last)) is not None:
@@ -190,6 +202,17 @@ class Upstream:
         self._limit = body_limit
         self._frame_bytes = frame_bytes
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
+        self._capture: OfSession | None = None
+
+    def recorded(self, capture: OfSession) -> Self:
+        """Return these connections as a session uses them that is recorded."""
+        one = copy.copy(self)
+        one._capture = capture
+        return one
+
+    def _taking(self) -> contextlib.AbstractContextManager[Exchange | None]:
+        """Return what a call is written by, until it is over."""
+        return _UNRECORDED if self._capture is None else self._capture.call()
 
     def _url(self, call: Call) -> URL:
         # The last line of defence: what is not a path of segments could lead to another
@@ -201,22 +224,25 @@ class Upstream:
             )
         return URL(self._base + call.request.path, encoded=True).with_query(call.request.query)
 
-    async def _open(self, call: Call, load: Load) -> aiohttp.ClientResponse:
+    async def _open(self, call: Call, load: Load, taken: Exchange | None) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
         body = call.request.body
         if not isinstance(body, NamingFiles):
-            return await self._asked(call, headers, _data(body))
+            return await self._asked(call, headers, _data(body), taken, body)
         async with self._carrying:
             files = await load()
             # Else it would go out in chunks, which not every server takes.
             headers["Content-Length"] = str(body.size(files))
-            return await self._asked(call, headers, _pieces(body, files))
+            whole = None if taken is None else b"".join(body.pieces(files))
+            return await self._asked(call, headers, _pieces(body, files), taken, whole)
 
     async def _asked(
         self,
         call: Call,
         headers: CIMultiDict[str],
         data: bytes | io.BytesIO | AsyncIterator[bytes] | None,
+        taken: Exchange | None,
+        body: bytes | None,
     ) -> aiohttp.ClientResponse:
         headers.update(self._auth)
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
@@ -224,9 +250,12 @@ class Upstream:
         timeout = aiohttp.ClientTimeout(sock_connect=self._connect)
         try:
             async with asyncio.timeout(self._answer):
+                url = self._url(call)
+                if taken is not None:
+                    self._write(call, taken, url, headers, body)
                 response = await self._session.request(
                     call.request.method,
-                    self._url(call),
+                    url,
                     data=data,
                     headers=headers,
                     timeout=timeout,
@@ -259,6 +288,8 @@ class Upstream:
             raise UpstreamUnavailable(
                 f"The connection broke before an answer: {_why(error)}", sent=True
             ) from error
+        if taken is not None:
+            taken.responded(response.status, response.headers.items())
         coding = response.headers.get("Content-Encoding", "identity")
         if coding.strip().lower() != "identity":
             response.close()
@@ -268,6 +299,20 @@ class Upstream:
             )
         return response
 
+    def _write(
+        self,
+        call: Call,
+        taken: Exchange,
+        url: URL,
+        headers: CIMultiDict[str],
+        body: bytes | None,
+    ) -> None:
+        """Write a request, without credentials and sealed answers."""
+        assert self._capture is not None
+        taken.asked(call.request.method, url.raw_path_qs, headers.items(), secret=self._auth)
+        if body:
+            taken.sent(self._capture.body(body, call.command_ids))
+
     async def call(self, call: Call, load: Load = no_files) -> Response:
         """Do a call and return its whole answer, whatever its status. `load` gives the files that
         its body names.
@@ -276,17 +321,21 @@ class Upstream:
             UpstreamError: there is no whole answer; `sent` of `UpstreamUnavailable` says whether
                 the backend may have seen the request.
         """
-        response = await self._open(call, load)
-        # `close` and not `release`, which would read the rest of a stream that nobody reads to keep
-        # the connection. A body that was read to its end has given its connection back already.
-        with contextlib.closing(response):
-            return await self._whole(response)
+        with self._taking() as taken:
+            response = await self._open(call, load, taken)
+            # `close` and not `release`, which would read the rest of a stream that nobody reads to
+            # keep the connection. A body that was read to its end has given its connection back
+            # already.
+            with contextlib.closing(response):
+                return await self._whole(response, taken)
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> Response:
+    async def _whole(self, response: aiohttp.ClientResponse, taken: Exchange | None) -> Response:
         body = bytearray()
         try:
             async with asyncio.timeout(self._answer):
                 async for chunk in response.content.iter_any():
+                    if taken is not None:
+                        taken.received(chunk)
                     body += chunk
                     if len(body) > self._limit:
                         raise UpstreamUnavailable(
@@ -296,6 +345,8 @@ class Upstream:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamUnavailable(f"The answer broke: {_why(error)}", sent=True) from error
+        if taken is not None:
+            taken.ended("ended")
         whole = bytes(body)
         if not is_light(whole):
             if response.status >= 300:
@@ -318,18 +369,19 @@ class Upstream:
         Raises:
             UpstreamError: there is no answer.
         """
-        response = await self._open(call, load)
-        with contextlib.closing(response):
-            head = Response(response.status, CIMultiDict(response.headers))
-            if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
-                parser: SseParser | NdjsonParser
-                if framing == "sse":
-                    parser = SseParser(max_frame_bytes=self._frame_bytes)
+        with self._taking() as taken:
+            response = await self._open(call, load, taken)
+            with contextlib.closing(response):
+                head = Response(response.status, CIMultiDict(response.headers))
+                if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
+                    parser: SseParser | NdjsonParser
+                    if framing == "sse":
+                        parser = SseParser(max_frame_bytes=self._frame_bytes)
+                    else:
+                        parser = NdjsonParser(max_line_bytes=self._frame_bytes)
+                    yield Stream(head, response, parser, self._silence, taken)
                 else:
-                    parser = NdjsonParser(max_line_bytes=self._frame_bytes)
-                yield Stream(head, response, parser, self._silence)
-            else:
-                yield await self._whole(response)
+                    yield await self._whole(response, taken)
 
 
 def _type_of(head: Response) -> str:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from adapters.base import Call
+from proxy.recording import Exchange
 from proxy.scripted import serving
 from proxy.upstream.client import Load, Upstream
 
@@ -52,14 +53,16 @@ class Roads:
         self._frames.set()
         ask, write = Upstream._open, serving.Body.frames
 
-        async def slow_open(upstream: Upstream, call: Call, load: Load) -> aiohttp.ClientResponse:
+        async def slow_open(
+            upstream: Upstream, call: Call, load: Load, taken: Exchange | None
+        ) -> aiohttp.ClientResponse:
             gate = next((gate for gate in self._gates if gate.wanted(call)), None)
             if gate is not None:
                 self._gates.remove(gate)
             await self._delay()
             if gate is not None and not gate.answer:
                 await gate.wait()
-            response = await ask(upstream, call, load)
+            response = await ask(upstream, call, load, taken)
             await self._delay()
             if gate is not None and gate.answer:
                 await gate.wait()

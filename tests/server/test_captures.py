@@ -1,0 +1,517 @@
+"""Sessions that `dragoman serve` records: both sides of each, and the log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from adapters import commands as cmd
+from adapters.capture import Capture, Exchange, read_capture
+from adapters.captured_log import log_of
+from adapters.errors import DragomanError
+from adapters.framing.sse import SseParser
+from adapters.registry import DIALECTS as KNOWN
+from proxy.captures import Files
+from proxy.errors import ConfigError
+from proxy.recording import OfSession
+from proxy.scripted.faults import Cut, Faults
+from proxy.scripted.herm import Variant
+from proxy.sealed import SecretScrubber
+from proxy.server import opened_sessions
+from proxy.settings import Settings
+from tests.pairs.frontends import Frontend, HermFrontend, Refusal
+from tests.pairs.table import PEOPLE
+from tests.support.alone import Alone
+from tests.support.dragoman import BACKEND_KEY
+from tests.support.herm_client import Expect, HermClient
+from tests.support.journals import sqlite, stored_entries
+from tests.support.keys import credential
+from tests.support.waiting import asks, settled, until
+
+DIALECTS = ("herm", "eve", "engine")
+SECRET = "n0-0ne-may-see-7h1s"
+
+
+def read(file: Path) -> Capture:
+    return read_capture(file.read_bytes().splitlines(keepends=True), file.name)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.ndjson"))
+
+
+def pieces(exchange: Exchange) -> list[bytes]:
+    return [piece.data for piece in exchange.received]
+
+
+class House(Alone):
+    """A Dragoman over one scripted backend that records, and the people in front of it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        dialect: str,
+        *,
+        capture: Mapping[str, Any] | None = None,
+        journal: str = "memory:",
+        options: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.folder = folder / "captures"
+        table = {"dir": str(self.folder), **(capture or {})}
+        super().__init__(
+            journal,
+            dialect=dialect,
+            options=options,
+            settings={"capture": table, **(settings or {})},
+        )
+        self._people: list[Frontend] = []
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.leave()
+        await super().__aexit__(*error)
+
+    async def leave(self) -> None:
+        for person in self._people:
+            await person.close()
+
+    def person(self, dialect: str) -> Frontend:
+        made = PEOPLE[dialect](self.http, self.face(dialect, self.dialect))
+        self._people.append(made)
+        return made
+
+    async def session_id(self) -> str:
+        rows = await self.sessions.journal.sessions(owner=None, limit=2)
+        assert len(rows) == 1
+        return rows[0].id
+
+    async def rest(self) -> str:
+        name = await self.session_id()
+        await settled(await self.live(name))
+        return name
+
+    async def agrees(self) -> Capture:
+        """Read the one capture, whose log is that of the journal."""
+        name = await self.session_id()
+        (file,) = files(self.folder)
+        assert file.name == f"{name}.ndjson"
+        capture = read(file)
+        assert (capture.head.dialect, capture.head.session) == (self.dialect, name)
+        assert capture.cut is None
+        stored = await stored_entries(self.sessions.journal, name)
+        assert log_of(capture).log == stored
+        return capture
+
+    def told(self) -> bytes:
+        return b"".join(file.read_bytes() for file in files(self.folder))
+
+
+async def ask_engine(
+    house: House, path: str, headers: Mapping[str, str] | None = None, **members: Any
+) -> tuple[int, list[bytes]]:
+    """Send a request as an Engine frontend; return the status and the pieces of the answer."""
+    url = f"{house.face('engine', house.dialect)}/{path}"
+    body = {"task_id": "first", **members}
+    read: list[bytes] = []
+    async with house.http.post(url, json=body, headers=headers) as answer:
+        async for data, _ in answer.content.iter_chunks():
+            read.append(data)
+        return answer.status, read
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("face", DIALECTS)
+async def test_a_conversation_with_an_approval_is_recorded_on_both_sides(
+    tmp_path: Path, face: str, backend: str
+) -> None:
+    async with House(tmp_path, backend) as house:
+        person = house.person(face)
+        await person.say("script: approve")
+        await person.confirm(await person.asked(), True)
+        assert "Done, 4.1 GB freed." in (await person.settled()).text
+        await house.rest()
+        capture = await house.agrees()
+        sent = capture.of_side("backend")
+        # Each request that the backend got, with its body.
+        got = [(dict(r.query), r.body) for r in house.backend.received]
+        assert [(dict(URL(one.request.target).query), one.body) for one in sent] == got
+        assert all(one.response is not None for one in sent)
+        asked = capture.of_side("frontend")
+        assert all(one.request.target.startswith(f"/as/{face}/to/") for one in asked)
+        assert any("script: approve" in one.body.decode() for one in asked)
+        # What the person said comes before what the backend was sent of it, and its answers.
+        lines = (files(house.folder)[0]).read_text().splitlines()
+        kinds = [json.loads(line).get("side") for line in lines]
+        assert kinds.index("frontend") < kinds.index("backend")
+        assert BACKEND_KEY not in house.told().decode()
+        # No exchange is left open but streams.
+        await house.leave()
+        await until(
+            lambda: all(
+                one.end is not None for one in read(files(house.folder)[0]).of_side("frontend")
+            )
+        )
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+async def test_a_frontend_reads_what_its_exchange_says_that_was_written(
+    tmp_path: Path, backend: str
+) -> None:
+    async with House(tmp_path, backend, options={"pace": 0.05}) as house:
+        status, got = await ask_engine(house, "execute", message="script: slow 6")
+        assert status == 200
+        await house.rest()
+        capture = await house.agrees()
+        (said,) = capture.of_side("frontend")
+        # The client reads the chunks that were written, each in its place.
+        assert b"".join(pieces(said)) == b"".join(got)
+        assert len(pieces(said)) > 3
+        assert [one for one in pieces(said) if one not in got] == []
+        assert said.response is not None
+        assert ("Content-Type", "text/event-stream") in [
+            (name, value.partition(";")[0]) for name, value in said.response.headers
+        ]
+        assert said.end is not None
+        assert said.end.how == "ended"
+        times = [one.at for one in said.received]
+        assert times == sorted(times)
+
+
+async def test_plain_answers_refusals_and_reads_are_recorded_too(tmp_path: Path) -> None:
+    async with House(tmp_path, "herm") as house:
+        base = house.face("eve", "herm")
+        async with house.http.post(
+            f"{base}/eve/v1/session", json={"message": "script: approve"}
+        ) as answer:
+            made = await answer.read()
+        name = await house.session_id()
+        session = await house.live(name)
+        await until(lambda: asks(session))
+        async with house.http.post(
+            f"{base}/eve/v1/session/{name}", json={"message": "and now?"}
+        ) as answer:
+            refused = answer.status, await answer.read()
+        lines = await house.lines(name)
+        capture = read(files(house.folder)[0])
+        first, second, third = capture.of_side("frontend")
+        assert first.answer == made
+        assert second.response is not None
+        assert (second.response.status, second.answer) == refused
+        assert third.answer == b"\n" + b"".join(lines)
+        assert [one.end.how for one in (first, second, third) if one.end] == ["ended"] * 3
+
+
+async def test_a_reader_that_leaves_and_a_backend_that_breaks_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    options = {"faults": Faults({("stream", 1): Cut(after_event=3)}), "pace": 0.02}
+    async with House(tmp_path, "eve", options=options) as house:
+        base = house.face("eve", "eve")
+        async with house.http.post(
+            f"{base}/eve/v1/session", json={"message": "script: approve"}
+        ) as answer:
+            await answer.read()
+        name = await house.session_id()
+        session = await house.live(name)
+        await until(lambda: asks(session))
+        async with house.http.get(f"{base}/eve/v1/session/{name}/stream") as answer:
+            await answer.content.readany()
+
+        def ends() -> list[str | None]:
+            capture = read(files(house.folder)[0])
+            return [one.end.how if one.end else None for one in capture.of_side("frontend")]
+
+        await until(lambda: ends() == ["ended", "left"])
+        sent = read(files(house.folder)[0]).of_side("backend")
+        assert "broke" in [one.end.how for one in sent if one.end is not None]
+
+
+# Which sessions.
+
+
+async def test_without_the_table_nothing_is_recorded(tmp_path: Path) -> None:
+    async with Alone("memory:", dialect="engine") as house:
+        assert house.sessions.captures is None
+        url = f"{house.face('engine', 'engine')}/execute"
+        body = {"task_id": "t", "message": "script: text"}
+        async with house.http.post(url, json=body) as answer:
+            assert answer.status == 200
+            await answer.read()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_folder_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    async with House(tmp_path, "engine") as house:
+        await ask_engine(house, "execute", message="script: text")
+        assert house.folder.stat().st_mode & 0o777 == 0o700
+        (file,) = files(house.folder)
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_folder_that_cannot_be_made_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "captures").write_text("a file")
+    table = {"dir": str(tmp_path / "captures")}
+    with pytest.raises(ConfigError, match=r"capture\.dir: the folder .* cannot be made: "):
+        async with opened_sessions(
+            Settings.model_validate({"journal": {"url": "memory:"}, "capture": table})
+        ):
+            pass
+
+
+async def test_with_header_only_sessions_are_recorded_whose_first_request_asks_for_it(
+    tmp_path: Path,
+) -> None:
+    async with House(tmp_path, "engine", capture={"header": True}) as house:
+        for task, headers in (
+            ("plain", {}),
+            ("zero", {"Dragoman-Capture": "0"}),
+            ("wanted", {"Dragoman-Capture": "1"}),
+        ):
+            await ask_engine(house, "execute", headers, task_id=task, message="script: text")
+        # A later request of a session that is not recorded changes nothing, nor one without it.
+        for task, headers in (("plain", {"Dragoman-Capture": "1"}), ("wanted", {})):
+            await ask_engine(house, "execute", headers, task_id=task, message="script: text")
+        (file,) = files(house.folder)
+        said = read(file).of_side("frontend")
+        assert [json.loads(one.body)["task_id"] for one in said] == ["wanted", "wanted"]
+
+
+async def test_only_the_routes_that_are_named_are_recorded(tmp_path: Path) -> None:
+    routes = [{"name": "support", "backends": [{"name": "engine"}]}]
+    house = House(tmp_path, "engine", capture={"routes": ["support"]}, settings={"routes": routes})
+    async with house:
+        for route in ("engine", "support"):
+            url = f"{house.face('engine', route)}/execute"
+            body = {"task_id": route, "message": "script: text"}
+            async with house.http.post(url, json=body) as answer:
+                await answer.read()
+        (file,) = files(house.folder)
+        (said,) = read(file).of_side("frontend")
+        assert json.loads(said.body)["task_id"] == "support"
+
+
+def test_a_route_that_is_not_there_is_refused() -> None:
+    tables = {
+        "backends": [{"name": "blue", "dialect": "engine", "url": "http://127.0.0.1:1"}],
+        "capture": {"dir": "x", "routes": ["blue", "bleu"]},
+    }
+    with pytest.raises(ValueError, match=r"capture\.routes\[1\]: there is no .* `bleu`"):
+        Settings.model_validate(tables)
+
+
+# How long.
+
+
+async def test_a_session_that_is_loaded_anew_goes_on_in_its_file(tmp_path: Path) -> None:
+    async with House(tmp_path, "eve", journal=sqlite(tmp_path)) as house:
+        for _ in range(3):
+            await ask_engine(house, "execute", message="script: text")
+            name = await house.rest()
+            house.sessions.live.forget(name)
+        capture = await house.agrees()
+        assert len(capture.of_side("frontend")) == 3
+        numbers = [one.request.exchange for one in capture.exchanges]
+        assert numbers == list(range(1, len(numbers) + 1))
+
+
+async def test_a_crash_leaves_a_capture_that_is_read_and_gone_on_with(tmp_path: Path) -> None:
+    async with House(tmp_path, "engine", journal=sqlite(tmp_path)) as house:
+        await ask_engine(house, "execute", message="script: text")
+        name = await house.rest()
+        await house.crash()
+        (file,) = files(house.folder)
+        # It was killed in the middle of a line, after the journal had the entries of some more.
+        lines = file.read_bytes().splitlines(keepends=True)
+        events = [at for at, line in enumerate(lines) if b'"type":"event"' in line]
+        file.write_bytes(b"".join(lines[: events[-2]]) + lines[events[-2]][:-10])
+        assert read(file).cut is not None
+        await house.start()
+        await ask_engine(house, "execute", message="script: text")
+        await house.rest()
+        capture = await house.agrees()
+        assert len(capture.of_side("frontend")) == 2
+        assert await house.session_id() == name
+
+
+async def test_a_session_that_was_made_before_is_not_recorded(tmp_path: Path) -> None:
+    routes = [{"name": "other", "backends": [{"name": "engine"}]}]
+    house = House(
+        tmp_path,
+        "engine",
+        journal=sqlite(tmp_path),
+        capture={"routes": ["other"]},
+        settings={"routes": routes},
+    )
+    async with house:
+        await ask_engine(house, "execute", message="script: text")
+        await house.rest()
+        await house.reconfigure(capture={"dir": str(house.folder)})
+        await ask_engine(house, "execute", message="script: text")
+        assert files(house.folder) == []
+
+
+async def test_a_route_that_is_recorded_no_longer_ends_a_capture_when_it_is_loaded(
+    tmp_path: Path,
+) -> None:
+    routes = [{"name": "other", "backends": [{"name": "engine"}]}]
+    house = House(tmp_path, "engine", journal=sqlite(tmp_path), settings={"routes": routes})
+    async with house:
+        await ask_engine(house, "execute", message="script: text")
+        await house.rest()
+        (file,) = files(house.folder)
+        await house.reconfigure(capture={"dir": str(house.folder), "routes": ["other"]})
+        before = file.read_bytes()
+        await ask_engine(house, "execute", message="script: text")
+        await house.rest()
+        assert file.read_bytes() == before
+
+
+async def test_a_session_that_is_refused_leaves_no_file(tmp_path: Path) -> None:
+    async with House(tmp_path, "engine") as house:
+        answer = cmd.AnswerInteraction(request_id="x", decision="allow")
+        with pytest.raises(DragomanError):
+            await house.sessions.create_with(
+                [answer], by="local", owner="local", route="engine", dialect="engine"
+            )
+        assert files(house.folder) == []
+
+
+# A disk that refuses.
+
+
+async def test_a_disk_that_refuses_ends_a_recording_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with House(tmp_path, "engine") as house:
+        house.folder.chmod(0o700)
+        await ask_engine(house, "execute", message="script: text")
+        name = await house.rest()
+        captures = house.sessions.captures
+        assert captures is not None
+        captures.close()
+        # A folder stands where the file was.
+        (file,) = files(house.folder)
+        file.unlink()
+        file.mkdir()
+        for _ in range(2):
+            status, got = await ask_engine(house, "execute", message="script: text")
+            assert status == 200
+            assert b"completed" in b"".join(got)
+        told = [line for line in caplog.messages if "capture" in line]
+        assert len(told) == 1
+        assert told[0].startswith(f"the capture of session '{name}' ends here: ")
+
+
+async def test_a_capture_that_cannot_be_read_is_not_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with House(tmp_path, "engine", journal=sqlite(tmp_path)) as house:
+        await ask_engine(house, "execute", message="script: text")
+        await house.rest()
+        await house.crash()
+        (file,) = files(house.folder)
+        file.write_bytes(b"")
+        await house.start()
+        status, _ = await ask_engine(house, "execute", message="script: text")
+        assert status == 200
+        assert file.read_bytes() == b""
+        assert any("is not gone on with: it has no head" in line for line in caplog.messages)
+
+
+# Credentials and sealed answers.
+
+
+async def test_credentials_are_marks(tmp_path: Path) -> None:
+    async with House(tmp_path, "engine") as house:
+        headers = {"Authorization": "Bearer key-of-a-frontend", **credential("another-key-4")}
+        await ask_engine(house, "execute", headers, message="script: text")
+        told = house.told().decode()
+        assert BACKEND_KEY not in told
+        assert "key-of-a-frontend" not in told
+        assert "another-key-4" not in told
+        assert told.count("[redacted-") >= 2
+
+
+async def test_a_credential_in_a_header_of_any_name_is_a_mark(tmp_path: Path) -> None:
+    kept = Files(tmp_path, None, lambda: 1.0)
+    made = OfSession(kept, "s", "herm", now=lambda: 1.0, salt=b"s")
+    headers = [("X-Pass", "hunter2 two"), ("X-Other", "shown")]
+    made.call().asked("GET", "/", headers, secret=["x-pass"])
+    kept.close()
+    (one,) = read(tmp_path / "s.ndjson").exchanges
+    (_, hidden), other = one.request.headers
+    assert hidden.startswith("[redacted-")
+    assert other == ("X-Other", "shown")
+
+
+@pytest.mark.parametrize("kind", ["secret", "sudo"])
+@pytest.mark.parametrize("face", DIALECTS)
+async def test_a_sealed_answer_is_not_in_a_capture(tmp_path: Path, face: str, kind: str) -> None:
+    unkind = Variant(tells_sealed=True, echo_inputs=True, strict=False)
+    async with House(tmp_path, "herm", options={"variant": unkind}) as house:
+        person = house.person(face)
+        if isinstance(person, HermFrontend):
+            person.client = HermClient(person.http, person.url, expect=Expect(known_types=False))
+        await person.say(f"script: {kind}")
+        ask = await person.asked()
+        if face == "herm":
+            await person.reveal(ask, SECRET)
+        else:
+            # Refused, and a secret all the same; then it is given where it can be.
+            with pytest.raises(Refusal):
+                await person.reveal(ask, SECRET)
+            name = await house.session_id()
+            (asked,) = (await house.live(name)).open_interactions()
+            url = f"http://127.0.0.1:{house.port}/api/v1/sessions/{name}/interactions"
+            async with house.http.post(
+                f"{url}/{asked.request_id}", json={"sealed": SECRET}
+            ) as answer:
+                assert answer.status < 300, await answer.text()
+        await person.until(lambda seen: seen.outcomes == ["completed"])
+        await house.rest()
+        capture = await house.agrees()
+        told = house.told().decode()
+        assert SECRET not in told
+        assert b"[sealed]" in [one.body for one in capture.of_side("frontend")]
+        given = [one for one in capture.of_side("backend") if one.body == b"[sealed]"]
+        assert len(given) == 1
+        # What a backend says with the value is not there, in pieces of it neither.
+        said = b"".join(one.answer for one in capture.of_side("backend"))
+        assert b"[sealed]" in said
+        assert b"see-" not in said
+
+
+async def test_an_echo_that_comes_in_pieces_is_sealed_as_a_whole(tmp_path: Path) -> None:
+    make = KNOWN["herm"].client
+    assert make is not None
+    kept = Files(tmp_path, None, lambda: 1.0)
+    made = OfSession(kept, "s", "herm", now=lambda: 1.0, salt=b"s")
+    made.guard(make({"task_id": "x"}), SecretScrubber())
+    parser = SseParser()
+
+    def hear(exchange: Any, data: bytes) -> None:
+        exchange.received(data, parser.feed(data))
+
+    with made.call() as call:
+        call.asked("GET", "/stream", [])
+        call.responded(200, [])
+        hear(call, b"event: a\ndata: {}\n\n")
+        assert len(read(tmp_path / "s.ndjson").exchanges[0].received) == 1
+        hear(call, b"event: b\ndata: {}\n\nevent: user.secret")
+        hear(call, b'_result\ndata: {"type":"user.secret_result",')
+        hear(call, b'"value":"hunter2"}\n\nevent: c\n')
+        hear(call, b"data: {}\n\n")
+        hear(call, b"event: user.sudo_result\nda")
+    kept.close()
+    (one,) = read(tmp_path / "s.ndjson").exchanges
+    assert pieces(one) == [
+        b"event: a\ndata: {}\n\n",
+        *[b"[sealed]"] * 3,
+        b"data: {}\n\n",
+        b"[sealed]",
+    ]
