@@ -29,6 +29,9 @@ async def _record(
     asking = request[ASKING] = Asking(captures, request)
     try:
         response = await handler(request)
+        if asking.exchange is not None:
+            await _end(request, response, asking, asking.exchange)
+        return response
     except BaseException as error:
         if asking.exchange is not None:
             if _gone(request):
@@ -36,9 +39,9 @@ async def _record(
             else:
                 asking.exchange.ended("broke", type(error).__name__)
         raise
-    if asking.exchange is not None:
-        await _end(request, response, asking, asking.exchange)
-    return response
+    finally:
+        # They know each other, and would stay in memory until a collection of garbage.
+        del request[ASKING]
 
 
 async def _end(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from yarl import URL
 
@@ -18,6 +21,7 @@ from adapters.framing.sse import SseParser
 from adapters.registry import DIALECTS as KNOWN
 from proxy.captures import Files
 from proxy.errors import ConfigError
+from proxy.journal.sqlite import SqliteJournal
 from proxy.recording import OfSession
 from proxy.scripted.faults import Cut, Faults
 from proxy.scripted.herm import Variant
@@ -32,6 +36,7 @@ from tests.support.herm_client import Expect, HermClient
 from tests.support.journals import sqlite, stored_entries
 from tests.support.keys import credential
 from tests.support.waiting import asks, settled, until
+from tests.test_cli_scripted import program
 
 DIALECTS = ("herm", "eve", "engine")
 SECRET = "n0-0ne-may-see-7h1s"
@@ -336,6 +341,58 @@ async def test_a_crash_leaves_a_capture_that_is_read_and_gone_on_with(tmp_path: 
         capture = await house.agrees()
         assert len(capture.of_side("frontend")) == 2
         assert await house.session_id() == name
+
+
+async def test_a_server_that_is_killed_leaves_a_capture_that_the_next_one_goes_on_with(
+    tmp_path: Path,
+) -> None:
+    folder, journal = tmp_path / "captures", sqlite(tmp_path)
+    config = tmp_path / "dragoman.toml"
+    async with (
+        program("scripted", "engine", "--pace", "0.02") as backend,
+        aiohttp.ClientSession() as http,
+    ):
+        config.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\n[journal]\nurl = "{journal}"\n'
+            f'[capture]\ndir = "{folder}"\n'
+            f'[[backends]]\nname = "engine"\ndialect = "engine"\nurl = "{backend}"\n'
+        )
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "serve", "--config", str(config)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        base = (await process.stdout.readline()).decode().split()[-1]
+        body = {"message": "script: slow 200", "task_id": "t"}
+        async with http.post(f"{base}/as/engine/to/engine/execute", json=body) as answer:
+            got = await answer.content.readany()
+            while len(got) < 2_000:
+                got += await answer.content.readany()
+            process.kill()
+            await process.wait()
+        (file,) = files(folder)
+        killed = read(file)
+        (said,) = killed.of_side("frontend")
+        assert json.loads(said.body) == body
+        assert said.end is None
+        assert said.answer.startswith(got)
+        assert [entry.seq for entry in killed.log] == list(range(1, len(killed.log) + 1))
+        async with program("serve", "--config", str(config)) as base:
+            query = "task_id=t&after=0"
+            url = f"{base}/as/engine/to/engine/execute/replay?{query}"
+            async with http.get(url) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+        after = read(file)
+        assert len(after.of_side("frontend")) == 2
+        opened = SqliteJournal(journal.removeprefix("sqlite:///"))
+        await opened.open()
+        try:
+            stored = await stored_entries(opened, after.head.session or "")
+        finally:
+            await opened.aclose()
+        assert after.log == stored[: len(after.log)]
+        assert len(after.log) > len(killed.log)
 
 
 async def test_a_session_that_was_made_before_is_not_recorded(tmp_path: Path) -> None:
