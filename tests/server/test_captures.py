@@ -39,6 +39,18 @@ from tests.support.waiting import asks, settled, until
 from tests.test_cli_scripted import program
 
 DIALECTS = ("herm", "eve", "engine")
+READ = {
+    "herm": "/v1/sessions/{}/events",
+    "eve": "/eve/v1/session/{}/stream?follow=0",
+    "engine": "/execute/replay?after=0&task_id={}",
+}
+"""What is read of a session to an end."""
+
+LIVE = {
+    "herm": "/v1/sessions/{}/events/stream?after=0",
+    "eve": "/eve/v1/session/{}/stream?startIndex=0",
+}
+
 SECRET = "n0-0ne-may-see-7h1s"
 
 
@@ -139,8 +151,13 @@ async def test_a_conversation_with_an_approval_is_recorded_on_both_sides(
         await person.say("script: approve")
         await person.confirm(await person.asked(), True)
         assert "Done, 4.1 GB freed." in (await person.settled()).text
-        await house.rest()
+        name = await house.rest()
+        # What anybody reads of it is what its exchange says that was written.
+        async with house.http.get(house.face(face, backend) + READ[face].format(name)) as answer:
+            assert answer.status == 200
+            got_now = await answer.read()
         capture = await house.agrees()
+        assert got_now == capture.of_side("frontend")[-1].answer != b""
         sent = capture.of_side("backend")
         # Each request that the backend got, with its body.
         got = [(dict(r.query), r.body) for r in house.backend.received]
@@ -185,6 +202,40 @@ async def test_a_frontend_reads_what_its_exchange_says_that_was_written(
         assert said.end.how == "ended"
         times = [one.at for one in said.received]
         assert times == sorted(times)
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("face", ["herm", "eve"])
+async def test_a_live_reader_gets_what_its_exchange_says_that_was_written(
+    tmp_path: Path, face: str, backend: str
+) -> None:
+    async with House(tmp_path, backend) as house:
+        person = house.person(face)
+        await person.say("script: text")
+        await person.settled(turns=1)
+        name = await house.rest()
+        (file,) = files(house.folder)
+        target = f"/as/{face}/to/{backend}{LIVE[face].format(name)}"
+        got: list[bytes] = []
+
+        def written() -> list[bytes]:
+            (said,) = [one for one in read(file).exchanges if one.request.target == target]
+            return pieces(said)
+
+        async with house.http.get(f"http://127.0.0.1:{house.port}{target}") as answer:
+
+            async def keep() -> None:
+                async for data, _ in answer.content.iter_chunks():
+                    got.append(data)
+
+            reading = asyncio.create_task(keep())
+            await until(lambda: bool(got))
+            await person.say("script: tool")
+            await person.settled(turns=2)
+            await house.rest()
+            await until(lambda: b"".join(got) == b"".join(written()))
+            reading.cancel()
+        assert len(written()) > 3
 
 
 async def test_plain_answers_refusals_and_reads_are_recorded_too(tmp_path: Path) -> None:
