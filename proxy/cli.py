@@ -19,6 +19,7 @@ import math
 import os
 import re
 import resource
+import secrets
 import signal
 import sys
 import threading
@@ -509,15 +510,41 @@ class _RecordedBackend(click.ParamType[tuple[str, str]]):
     required=True,
     help="The folder for captures; it is made if it is missing.",
 )
+@click.option(
+    "--redact-key",
+    "keys",
+    multiple=True,
+    metavar="NAME",
+    help="A name of JSON members, headers or query parts whose values are secret; repeatable.",
+)
+@click.option(
+    "--redact-pattern",
+    "patterns",
+    multiple=True,
+    metavar="REGEX",
+    help="A regular expression that finds secrets in texts; repeatable.",
+)
 @_listening
-def record(backend: tuple[str, str], out: Path, host: str, port: int) -> None:
+def record(
+    backend: tuple[str, str],
+    out: Path,
+    keys: tuple[str, ...],
+    patterns: tuple[str, ...],
+    host: str,
+    port: int,
+) -> None:
     """Record a backend's conversations until SIGINT or SIGTERM.
 
     Give the client the address that is printed in place of the backend's. All that passes goes on
-    unchanged, and into one capture for each session. Credentials in headers are left out;
-    what bodies say is not.
+    unchanged, and into one capture for each session, with marks in the place of credentials.
     """
+    from adapters.capture.redact import BadPattern, Redactor
     from proxy.recorder import record as recording
+
+    try:
+        redactor = Redactor(secrets.token_bytes(16), keys, patterns)
+    except BadPattern as error:
+        raise click.UsageError(f"--redact-pattern: {error}.") from None
 
     dialect, url = backend
     captured = DIALECTS[dialect].captured
@@ -528,7 +555,14 @@ def record(backend: tuple[str, str], out: Path, host: str, port: int) -> None:
         _fail(f"the folder {out} cannot be made: {error.strerror}", status=2)
     _serve(
         lambda stop: recording(
-            captured.naming, dialect, url, out, listen=(host, port), ready=_announce, stop=stop
+            captured.naming,
+            dialect,
+            url,
+            out,
+            redactor,
+            listen=(host, port),
+            ready=_announce,
+            stop=stop,
         )
     )
 

@@ -2,8 +2,9 @@
 
 Every request is passed on to the backend and every answer back, bytes unchanged and as they come.
 What passes is written to a capture (`adapters.capture`), one file for each session. Nothing is held
-back for it: a body goes on piece by piece, and each piece is one line of the file, written at once.
-So a recorder that is killed leaves files that are right up to their last whole line.
+up for it: a body goes on piece by piece, and each piece is one line of the file. A line is written
+at once, or when it is known what of it is secret (`adapters.capture.redact`). So a recorder that is
+killed leaves files that are right up to their last whole line.
 
 A request that makes a session names none; what is to be written of it waits in memory for the
 answer, which does. What names no session at all goes into a file of its own, `unnamed`.
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from yarl import URL
 
 from adapters.capture import End, Record, Request, Response, body_of
 from adapters.capture.dialect import SessionNaming
-from adapters.capture.redact import redacted
+from adapters.capture.redact import Redactor
 from proxy.captures import Files
 from proxy.clock import Clock
 from proxy.scripted.running import serve_alone
@@ -60,8 +60,12 @@ class _Exchange:
         self.number = number
 
     def write(self, record: Record) -> None:
-        """Write a record, or keep it until the session is known."""
-        line = self._recorder.files.line(record)
+        """Write a record without its secrets, once these are known, or keep it until the session
+        is known."""
+        for ready in self._recorder.redactor.add(record):
+            self._write(self._recorder.files.line(ready))
+
+    def _write(self, line: bytes) -> None:
         if self._held is None:
             self._recorder.files.write(self._session, line)
             return
@@ -112,7 +116,7 @@ class Recorder:
         url: where the backend is; the path of a request is put behind it.
         naming: how the backend's dialect names sessions.
         files: where captures go.
-        salt: what marks in the place of credentials are made with.
+        redactor: what takes secrets out of what is written.
         now: the time in milliseconds.
     """
 
@@ -122,13 +126,13 @@ class Recorder:
         url: str,
         naming: SessionNaming,
         files: Files,
-        salt: bytes,
+        redactor: Redactor,
         now: Callable[[], float],
     ) -> None:
         self._session = session
         self._url = url.rstrip("/")
-        self._salt = salt
         self._numbers = 0
+        self.redactor = redactor
         self.now = now
         self.naming = naming
         self.files = files
@@ -145,7 +149,7 @@ class Recorder:
                 at=self.now(),
                 method=request.method,
                 target=target,
-                headers=redacted(request.headers.items(), self._salt),
+                headers=tuple(request.headers.items()),
             )
         )
         return await self._pass_on(request, exchange, target)
@@ -191,7 +195,7 @@ class Recorder:
                 exchange=exchange.number,
                 at=self.now(),
                 status=answer.status,
-                headers=redacted(answer.headers.items(), self._salt),
+                headers=tuple(answer.headers.items()),
             )
         )
         response = web.StreamResponse(
@@ -226,6 +230,7 @@ async def record(
     dialect: str,
     url: str,
     folder: Path,
+    redactor: Redactor,
     *,
     listen: tuple[str, int],
     ready: Callable[[str], None],
@@ -243,7 +248,7 @@ async def record(
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, auto_decompress=False
     ) as session:
-        recorder = Recorder(session, url, naming, files, secrets.token_bytes(16), now)
+        recorder = Recorder(session, url, naming, files, redactor, now)
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", recorder.handle)
         try:

@@ -16,6 +16,7 @@ from aiohttp import web
 from click.testing import CliRunner
 
 from adapters.capture import Capture, Request, Response, read_capture
+from adapters.capture.redact import Redactor
 from adapters.captured_log import log_of
 from adapters.registry import DIALECTS
 from proxy import captures as files_of
@@ -62,7 +63,9 @@ class House:
         assert captured is not None
         naming = captured.naming
         self.files = Files(self.folder, dialect, self._now)
-        self.recorder = Recorder(self.upstream, self.direct, naming, self.files, b"salt", self._now)
+        self.recorder = Recorder(
+            self.upstream, self.direct, naming, self.files, Redactor(b"salt"), self._now
+        )
         front = web.Application(client_max_size=0)
         front.router.add_route("*", "/{path:.*}", self.recorder.handle)
         runner, port = await serve(front)
@@ -199,6 +202,65 @@ async def test_credentials_are_not_recorded_and_reach_the_backend(house: House) 
     # Equal values have equal marks.
     assert told["X-Engine-Key"] == dict(second.request.headers)["X-Engine-Key"]
     assert told["X-Engine-Key"] != told["Cookie"]
+
+
+async def test_secrets_of_bodies_are_not_recorded_and_pass(house: House) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        sent = await request.json()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in (sent["password"][:4], sent["password"][4:] + " it is"):
+            data = json.dumps({"text": piece})
+            await response.write(f"event: text_delta\ndata: {data}\n\n".encode())
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handler)
+    await house.start("engine", app)
+    body = {"task_id": "t", "password": "k-secret-1"}
+    _, told = await house.ask("POST", "/execute?token=q-secret", json=body)
+    assert told.count(b"event: text_delta") == 2
+    assert b"k-se" in told
+    assert b"cret-1 it is" in told
+    (file,) = house.folder.glob("*.ndjson")
+    assert b"secret-1" not in file.read_bytes()
+    assert b"q-secret" not in file.read_bytes()
+    (exchange,) = capture(file).exchanges
+    mark = json.loads(exchange.body)["password"]
+    assert mark.startswith("[redacted-")
+    texts = [json.loads(line[6:])["text"] for line in exchange.answer.splitlines()[1::3]]
+    assert texts == [mark, " it is"]
+
+
+async def test_what_is_configured_is_not_recorded(tmp_path: Path) -> None:
+    async with program("scripted", "engine") as backend:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "proxy", "record"),
+            *("--backend", f"engine={backend}", "--out", str(tmp_path)),
+            *("--redact-key", "card", "--redact-key", "pin", "--redact-pattern", "EMP-[0-9]+"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        base = (await process.stdout.readline()).decode().split()[-1]
+        body = {"message": "I am EMP-7", "task_id": "t", "card": "4111", "pin": "12"}
+        async with aiohttp.ClientSession() as http, http.post(base + "/execute", json=body) as got:
+            await got.read()
+        process.send_signal(signal.SIGTERM)
+        await process.wait()
+    (exchange,) = captures(tmp_path)["t"].exchanges
+    told = json.loads(exchange.body)
+    assert told["message"].startswith("I am [redacted-")
+    assert told["card"].startswith("[redacted-")
+    assert told["pin"].startswith("[redacted-")
+    assert told["task_id"] == "t"
+
+
+def test_an_expression_that_matches_nothing_is_told(tmp_path: Path) -> None:
+    words = ["record", "--backend", "eve=http://127.0.0.1:1", "--out", str(tmp_path / "made")]
+    done = CliRunner().invoke(cli.main, [*words, "--redact-pattern", "a*"])
+    assert done.exit_code == 2
+    assert "--redact-pattern: `a*` matches the empty string." in done.stderr
+    assert not (tmp_path / "made").exists()
 
 
 async def test_a_stream_that_breaks_breaks_for_the_client_too(house: House) -> None:
