@@ -28,7 +28,7 @@ __all__ = ["BadPattern", "Redactor"]
 _URLS = frozenset({"location", "content-location", "referer", "link"})
 """Headers whose value is a URL, with a query."""
 
-_IN_QUERY = re.compile(r"[?&;]([^=&;?#]+)=([^&;#>]*)")
+_IN_QUERY = re.compile(r"[?&;#]([^=&;?#]+)=([^&;#>]*)")
 _COOKIE = re.compile(r"=\"?([^;\"]+)")
 
 
@@ -95,7 +95,7 @@ class Redactor:
             body = Frames(self._secrets, sse=False)
         else:
             size = given.get("content-length", "")
-            form = self._in_query if media == "application/x-www-form-urlencoded" else None
+            form = self._in_form if media == "application/x-www-form-urlencoded" else None
             body = Whole(self._secrets, int(size) if size.isdecimal() else None, form)
         self._bodies[exchange, of] = body
 
@@ -145,12 +145,14 @@ class Redactor:
         return _applied(text, self._secrets.in_text(text))
 
     def _url(self, url: str) -> str:
-        query = self._in_query(url) if "?" in url else []
-        return _applied(url, apart([*query, *self._secrets.in_text(url)]))
+        return _applied(url, apart([*self._in_query(url), *self._secrets.in_text(url)]))
 
-    def _in_query(self, text: str) -> list[Span]:
-        """Return the credentials of a query, or of a form, which begins with a name."""
-        lead = 0 if "?" in text else 1
+    def _in_form(self, text: str) -> list[Span]:
+        return self._in_query(text, 1)
+
+    def _in_query(self, text: str, lead: int = 0) -> list[Span]:
+        """Return the credentials of a query; of a form too, whose first name has no mark before it:
+        `lead` is 1 then."""
         spans = []
         for found in _IN_QUERY.finditer("&" * lead + text):
             if not found[2] or not self._secrets.is_query(unquote_plus(found[1])):

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from urllib.parse import quote, quote_plus
 
 from adapters.capture.strings import JsonStrings, String
@@ -107,7 +107,7 @@ _BEFORE_BEARER = "".join(_BEARER)
 _PEM = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_END = r"-----END [A-Z0-9 ]{0,60}-----"
 _IN_QUERY = (
-    r"[?&](?i:(?:[a-z]{1,20}[_-])?(?:token|secret|signature|password)|(?:api[_-]?)?key|sig|code"
+    r"[?&#](?i:(?:[a-z]{1,20}[_-])?(?:token|secret|signature|password)|(?:api[_-]?)?key|sig|code"
     r"|x-amz-credential)="
 )
 _VALUE = r"[^&\s\"'<>#\\]"
@@ -153,6 +153,15 @@ LOOKS: tuple[_Look, ...] = (
     ),
 )
 """Credentials of providers, JWTs, bearer tokens, private keys, and credentials in URLs."""
+
+_HINT = re.compile(
+    r"[sr]k[-_]|gh[pousr]_|github_pat_|glpat-|xox|A[KS]IA|AIza|eyJ|[Bb][Ee][Aa][Rr]|-----BEGIN|://"
+    r"|[?&#]"
+)
+"""What is in each text that has one."""
+
+SHORT = 1024
+"""Characters of a text that is searched for it first."""
 
 _MARK = re.compile(r"(?:\[|%5B)redacted-[0-9a-f]{8}(?:\]|%5D)")
 
@@ -254,7 +263,8 @@ class Secrets:
                 while start >= 0:
                     spans.append(Span(start, start + len(spelled), self.mark(value)))
                     start = text.find(spelled, start + len(spelled))
-        for look in LOOKS:
+        # Most texts are short, and one search is faster than all.
+        for look in LOOKS if len(text) > SHORT or _HINT.search(text) else ():
             for found in look.whole.finditer(text):
                 start, end = found.span(1 if found.re.groups else 0)
                 mark = self.mark(text[start:end])
@@ -293,7 +303,7 @@ class Secrets:
         """Return the secrets of the strings of a JSON document, in its own text for each one."""
         ids = {one.text for one in strings if not one.is_name and _ID.fullmatch(one.name)}
         for string in strings:
-            string.secret = self._is_secret(string) and string.text not in ids
+            string.secret = self._is_secret(string) and not self._is_id(string, ids)
         # First those with names: the others may repeat them.
         named = [self._named(string) if string.secret else None for string in strings]
         return [
@@ -310,7 +320,12 @@ class Secrets:
         if string.name == "value":
             # A variable or a header, as many write them.
             return any(self.is_member(owner.text(name)) for name in ("name", "key", "env_var"))
-        return self.is_member(string.name) and string.text not in self._shown
+        return self.is_member(string.name)
+
+    def _is_id(self, string: String, ids: Container[str]) -> bool:
+        """Say whether a token is an id that stands elsewhere."""
+        is_token = _plain(string.name).endswith("token")
+        return is_token and (string.text in ids or string.text in self._shown)
 
     def _named(self, string: String) -> list[Span]:
         text = string.text

@@ -113,6 +113,9 @@ def test_the_rest_of_a_query_stays(target: str) -> None:
 
 def test_an_address_in_a_header_has_no_credentials() -> None:
     at = (("Location", "https://x.example/cb?code=abc&state=s"), ("X-Note", f"see {KEY}"))
+    (link,) = Redactor(b"salt").add(answered(headers=(("Location", "/cb#access_token=a1"),)))
+    assert isinstance(link, Response)
+    assert link.headers == (("Location", f"/cb#access_token={mark('a1')}"),)
     one = Redactor(b"salt").add(answered(headers=at))[-1]
     assert isinstance(one, Response)
     assert dict(one.headers)["Location"] == f"https://x.example/cb?code={mark('abc')}&state=s"
@@ -221,6 +224,9 @@ def test_a_token_that_is_the_id_of_a_session_is_no_secret() -> None:
     redactor = Redactor(b"salt")
     body = json.dumps({"sessionId": "wrun_01M8B3RR", "continuationToken": "wrun_01M8B3RR"})
     assert whole(body.encode(), redactor=redactor) == body.encode()
+    # A password is one, whatever else has its value.
+    other = {"user_id": "admin", "password": "admin"}
+    assert json.loads(whole(json.dumps(other).encode()))["password"] == mark("admin")
     redactor.add(asked(2, target="/eve/v1/session/wrun_01M8B3RS/stream?x=1"))
     (line,) = lines({"data": {"continuationToken": "wrun_01M8B3RS"}})
     assert whole(line, LINES, redactor=redactor, number=3) == line
@@ -464,6 +470,22 @@ def test_deltas_without_secrets_are_given_out_as_soon_as_that_is_sure() -> None:
     # The end of the block decides.
     frame = sse(("content_block_stop", {"block_index": 0}))[0]
     assert len(redactor.add(body_of(1, "response", 9.0, frame))) == 2
+
+
+def test_a_configured_pattern_is_found_in_deltas_word_by_word() -> None:
+    redactor = Redactor(b"salt", patterns=["EMP-[0-9]{6}"])
+    frames, headers = engine_deltas(["I am E", "MP-12", "3456", " now"])
+    told = passed(frames, headers, redactor=redactor)
+    texts = [json.loads(one.partition(b"data: ")[2])["text"] for one in told]
+    assert texts == [f"I am {mark('EMP-123456')}", "", "", " now"]
+
+
+def test_a_password_of_an_address_is_found_in_deltas_after_what_was_given_out() -> None:
+    frames, headers = engine_deltas(["see https:", "//me:pa5", "sword", "@x.example/ and", " more"])
+    told = passed(frames, headers)
+    texts = [json.loads(one.partition(b"data: ")[2])["text"] for one in told]
+    written = quote(mark("pa5sword"))
+    assert texts == ["see https:", f"//me:{written}", "", "@x.example/ and", " more"]
 
 
 def test_texts_of_two_blocks_do_not_mix() -> None:
