@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 
 from adapters.capture import Body, End, Event, Record, Request, Response, body_of
+from adapters.capture import frames as frames_module
 from adapters.capture.redact import BadPattern, Redactor
 
 KEY = "sk-live-4f9Kq2Zr8Tn1Vb6Xc3Md"
@@ -510,6 +511,32 @@ def test_what_is_held_back_for_deltas_is_bounded() -> None:
         out += redactor.add(body_of(1, "response", float(at), frame))
         held = max(held, at + 1 - len(out))
     assert held < 520
+
+
+def test_a_frame_without_an_end_is_held_back_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "FRAME_BYTES", 100)
+    redactor = Redactor(b"salt")
+    redactor.add(answered(headers=LINES))
+    first = b'{"password": "p-1", "x": "' + b"y" * 60
+    assert redactor.add(body_of(1, "response", 1.0, first)) == []
+    out = redactor.add(body_of(1, "response", 2.0, b"z" * 60))
+    assert len(out) == 2
+    out += redactor.add(body_of(1, "response", 3.0, b'"}\n'))
+    told = b"".join(one.data for one in out if isinstance(one, Body))
+    assert json.loads(told) == {"password": mark("p-1"), "x": "y" * 60 + "z" * 60}
+
+
+def test_frames_are_held_back_for_deltas_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames_module, "FRAMES_MOST", 3)
+    redactor = Redactor(b"salt")
+    redactor.add(answered(headers=SSE))
+    (delta,) = engine_deltas(["this is s"])[0]
+    (other,) = sse(("tool_progress", {"text": "working"}))
+    counts = [
+        len(redactor.add(body_of(1, "response", float(at), frame)))
+        for at, frame in enumerate([delta, other, other, other, other])
+    ]
+    assert counts == [0, 0, 0, 4, 1]
 
 
 # entries of the log
