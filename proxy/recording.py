@@ -22,7 +22,7 @@ from aiohttp import web
 
 from adapters.base import ClientCodec
 from adapters.capture import End, Event, Record, Request, Response, Side, body_of
-from adapters.capture.redact import redacted
+from adapters.capture.redact import Redactor
 from adapters.errors import DragomanError
 from adapters.events import Entry
 from adapters.framing import FrameTooLarge
@@ -80,8 +80,8 @@ class Exchange:
         secret: Collection[str] = (),
         at: float | None = None,
     ) -> None:
-        """Write the head of the request. The values of the headers `secret` are left out, and those
-        of all that are called like credentials."""
+        """Write the head of the request. The values of the headers `secret` are left out, as are
+        those of all that are called like credentials."""
         of = self._of
         self._number = of.next_number()
         of.write(
@@ -91,7 +91,7 @@ class Exchange:
                 at=of.now() if at is None else at,
                 method=method,
                 target=target,
-                headers=_safe(headers, secret, of.salt),
+                headers=of.without(headers, secret),
             )
         )
 
@@ -103,8 +103,8 @@ class Exchange:
         """Write the head of the answer."""
         self.answered = True
         of = self._of
-        safe = _safe(headers, (), of.salt)
-        of.write(Response(exchange=self._number, at=of.now(), status=status, headers=safe))
+        pairs = tuple(headers)
+        of.write(Response(exchange=self._number, at=of.now(), status=status, headers=pairs))
 
     def received(
         self, data: bytes, frames: Sequence[SseFrame | bytes | FrameTooLarge] = ()
@@ -171,19 +171,6 @@ def _joined(pieces: Iterable[tuple[float, bytes]]) -> bytes:
     return b"".join(data for _, data in pieces)
 
 
-def _safe(
-    headers: Iterable[tuple[str, str]], secret: Collection[str], salt: bytes
-) -> tuple[tuple[str, str], ...]:
-    """Return headers without credentials, those too that have a name of their own."""
-    names = {name.lower() for name in secret}
-    out: list[tuple[str, str]] = []
-    for name, value in redacted(headers, salt):
-        if name.lower() in names and "[redacted-" not in value:
-            ((_, value),) = redacted((("token", value),), salt)
-        out.append((name, value))
-    return tuple(out)
-
-
 class OfSession:
     """The capture of one session. `seals` says of a frame whether it is the echo of a sealed
     answer, and is None where the backend has none."""
@@ -196,9 +183,9 @@ class OfSession:
         "_held",
         "_id",
         "_number",
+        "_redactor",
         "_seq",
         "now",
-        "salt",
         "seals",
     )
 
@@ -209,7 +196,7 @@ class OfSession:
         dialect: str,
         *,
         now: Callable[[], float],
-        salt: bytes,
+        redactor: Redactor,
         left: Left = NOTHING,
         first: Asking | None = None,
     ) -> None:
@@ -222,12 +209,28 @@ class OfSession:
         self._first = first
         self._held: SecretScrubber | None = None
         self.now = now
-        self.salt = salt
+        self._redactor = redactor
         self.seals: Callable[[SseFrame | bytes], bool] | None = None
 
     def write(self, record: Record) -> None:
-        """Write a record."""
-        self._files.write(self._id, self._files.line(record), self._dialect)
+        """Write a record without its secrets, once these are known."""
+        self._write(self._redactor.add(record))
+
+    def _write(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._files.write(self._id, self._files.line(record), self._dialect)
+
+    def close(self) -> None:
+        """Write what may be the begin of a secret: the session leaves memory."""
+        self._write(self._redactor.close())
+
+    def without(
+        self, headers: Iterable[tuple[str, str]], secret: Collection[str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return headers without the values of those that are named."""
+        names = {name.lower() for name in secret}
+        hide = self._redactor.hide
+        return tuple((n, hide(value) if n.lower() in names else value) for n, value in headers)
 
     def next_number(self) -> int:
         """Return the number of the exchange that begins now."""
@@ -415,11 +418,21 @@ class Captures:
 
     def _add(self, row: SessionRow, dialect: str, left: Left, first: Asking | None) -> OfSession:
         made = OfSession(
-            self._files, row.id, dialect, now=self.now, salt=self._salt, left=left, first=first
+            self._files,
+            row.id,
+            dialect,
+            now=self.now,
+            redactor=Redactor(
+                self._salt, self._settings.redact_keys, self._settings.redact_patterns
+            ),
+            left=left,
+            first=first,
         )
         self._known[row.id] = made
         return made
 
     def close(self) -> None:
-        """Close the files."""
+        """Write what is left, and close the files."""
+        for one in list(self._known.values()):
+            one.close()
         self._files.close()

@@ -41,6 +41,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from adapters.capture.redact import BadPattern, Redactor
 from adapters.dialect import Only
 from adapters.registry import DIALECTS
 from proxy.errors import ConfigError
@@ -254,6 +255,14 @@ class JournalSettings(Table):
         return None if self.url == "memory:" else Path(self.url.removeprefix("sqlite:///"))
 
 
+def _pattern(text: str) -> str:
+    try:
+        Redactor(b"", patterns=(text,))
+    except BadPattern as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 class RetentionSettings(Table):
     """`[retention]`: how long sessions are kept in which nothing is open; None is for ever."""
 
@@ -268,6 +277,8 @@ class CaptureSettings(Table):
     dir: Path
     routes: tuple[str, ...] = ()
     header: bool = False
+    redact_keys: tuple[str, ...] = ()
+    redact_patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
 
 
 class AuthSettings(Table):

@@ -78,6 +78,12 @@ class Redactor:
             case Event():
                 return self._log.add(record)
 
+    def hide(self, value: str) -> str:
+        """Return what stands for a value that is known to be secret, and look for it from now
+        on."""
+        self._secrets.remember(value)
+        return self._secrets.mark(value)
+
     def close(self) -> list[Record]:
         """Return all that is held back: nothing more comes."""
         out: list[Record] = []

@@ -146,6 +146,11 @@ class Record:
         """Return the time that an event of now gets: it never decreases."""
         return max(self.at, self._clock.now())
 
+    def close(self) -> None:
+        """Hold nothing back any more of what is recorded."""
+        if self._capture is not None:
+            self._capture.close()
+
     def news(self) -> asyncio.Event:
         """Return an event that is set when more is stored, or when the session leaves memory."""
         if self._news is None:

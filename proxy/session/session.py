@@ -346,6 +346,7 @@ class Session:
         self._work.close()
         self._reading.close()
         self._feeds.close()
+        self._record.close()
         self._upward.cut()
 
     def _fail(self) -> None:
