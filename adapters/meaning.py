@@ -49,6 +49,9 @@ _SPOKEN = frozenset(
 )
 """Kinds whose ids an agent may repeat in what its tools get and give."""
 
+_REQUESTS = {"details": ev.InputAccepted, "options": ev.SessionStarted}
+"""Fields whose member `request` names the HTTP request that said it, which is how it came."""
+
 _FREE = frozenset({"input", "output", "value"})
 """Fields of any value: a text there may be an id."""
 
@@ -172,6 +175,17 @@ def _kind_of(node: Any) -> str:
     return f"<{'|'.join(node.kinds)}>"
 
 
+@dataclasses.dataclass(slots=True)
+class _Pause:
+    """A pause for answers: what it `named`, what of that is `missing`, its end, and a later pause
+    for what was left, which says nothing of its own."""
+
+    named: frozenset[str]
+    missing: frozenset[str]
+    resumed: Item | None = None
+    left: tuple[ev.Event, Item] | None = None
+
+
 class Meaning:
     """What a log means.
 
@@ -191,6 +205,8 @@ class Meaning:
         self._call_of: dict[str, str] = {}
         self._texts: dict[tuple[str, ...], tuple[list[str], Item, ev.Event]] = {}
         self._counts: dict[str, int] = {}
+        self._pauses: dict[str, _Pause] = {}
+        self._answers: dict[str, str] = {}
         if entries:
             self._name("session", self.session)
         for entry in entries:
@@ -229,7 +245,41 @@ class Meaning:
         if isinstance(event, ev.TextCompleted | ev.ReasoningCompleted):
             texts = self._texts.pop(_block(event), None)
             item.streamed = None if texts is None else "".join(texts[0])
-        self._add(event, item)
+        if not self._is_pause_for_the_rest(event, item):
+            self._add(event, item)
+
+    def _is_pause_for_the_rest(self, event: ev.Event, item: Item) -> bool:
+        """Say whether an event is a pause for what is left of the one before: in which order the
+        answers came says nothing."""
+        pause = self._pauses.get(event.thread_id)
+        match event:
+            case ev.InteractionResolved():
+                for one in self._pauses.values():
+                    one.missing -= {event.request_id}
+            case ev.TurnStarted() | ev.TurnEnded():
+                self._pauses.pop(event.thread_id, None)
+            case ev.TurnResumed() if pause is not None:
+                pause.resumed, pause.left = item, None
+            case ev.TurnPaused():
+                named = frozenset(event.request_ids)
+                if (
+                    pause is None
+                    or event.on != "input"
+                    or not named
+                    or named != pause.missing
+                    or named == pause.named
+                ):
+                    self._pauses[event.thread_id] = _Pause(named, named)
+                    return False
+                if pause.resumed is not None:
+                    self._drop(event.thread_id, pause.resumed)
+                pause.named, pause.resumed, pause.left = named, None, (event, item)
+                return True
+        return False
+
+    def _drop(self, thread: str, item: Item) -> None:
+        self.items = [one for one in self.items if one is not item]
+        self.threads[thread] = [one for one in self.threads[thread] if one is not item]
 
     def _keep(
         self,
@@ -278,12 +328,14 @@ class Meaning:
             return None
         call_id: str | None = getattr(event, "call_id", None)
         request_id: str | None = getattr(event, "request_id", None)
-        if isinstance(event, ev.InputAccepted):
-            return None
+        if isinstance(event, ev.InputSettled):
+            return self._answers.get(event.command_id)
         if request_id is not None and call_id is not None:
             self._call_of[request_id] = call_id
         elif request_id is not None:
             call_id = self._call_of.get(request_id)
+        if isinstance(event, ev.InputAccepted) and call_id is not None:
+            self._answers[event.command_id] = call_id
         if call_id in self.calls or event.TYPE.startswith("tool."):
             return call_id
         return None
@@ -300,7 +352,11 @@ class Meaning:
         return group
 
     def _finish(self) -> None:
-        """Place what was kept: inputs in their calls, and blocks that were never whole."""
+        """Place what was kept: inputs in their calls, blocks that were never whole, and what is
+        waited for in the end."""
+        for pause in self._pauses.values():
+            if pause.left is not None:
+                self._add(*pause.left)
         for texts, item, event in self._texts.values():
             if "text" in item.tree:
                 item.tree["text"] = "".join(texts)
@@ -329,6 +385,9 @@ class Meaning:
             return None
         if name in _TIMES:
             return "(a time)"
+        if name in _REQUESTS and isinstance(model, _REQUESTS[name]) and "request" in value:
+            # As None where it has nothing else.
+            value = {key: member for key, member in value.items() if key != "request"} or None
         if name == "request_ids":
             return Ids("interaction", frozenset(value))
         if (kind := _kind(model, name)) is not None:

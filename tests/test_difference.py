@@ -230,6 +230,80 @@ def test_a_call_that_runs_before_it_is_approved_is_found() -> None:
     assert paths(a, b)
 
 
+def of_answers(order: Sequence[str], *, resumes: bool = False) -> list[ev.Entry]:
+    """Two approvals that are open at once, answered in some order."""
+    names = {"a": "rm", "b": "cp"}
+    events: list[ev.Event] = [ev.TurnStarted(**OF, cause="message")]
+    for one, tool in names.items():
+        events += [
+            ev.ToolCalled(**OF, call_id=f"call-{one}", name=tool, input={}),
+            ev.InteractionRequested(
+                **OF, request_id=one, call_id=f"call-{one}", kind="approval", prompt=tool
+            ),
+        ]
+    events.append(ev.TurnPaused(**OF, on="input", request_ids=tuple(names)))
+    left = list(names)
+    for number, one in enumerate(order):
+        command = f"command-{number}"
+        request = {"id": command, "body": f"a digest of {one} in this session {number}"}
+        events += [
+            ev.InputAccepted(
+                thread_id="main",
+                command_id=command,
+                kind="answer",
+                request_id=one,
+                name="answer",
+                details={"decision": "allow", "request": request},
+                by="local",
+            ),
+            ev.InteractionAnswered(
+                thread_id="main", request_id=one, command_id=command, by="local"
+            ),
+            ev.InputSettled(thread_id="main", command_id=command, outcome="taken"),
+            ev.InteractionResolved(**OF, request_id=one, outcome="approved"),
+        ]
+        left.remove(one)
+        if left and resumes:
+            events.append(ev.TurnResumed(**OF))
+        if left:
+            events.append(ev.TurnPaused(**OF, on="input", request_ids=tuple(left)))
+        else:
+            events.append(ev.TurnResumed(**OF))
+    if not left:
+        events += [ev.ToolReturned(**OF, call_id=f"call-{one}", output=1) for one in names]
+        events.append(ev.TurnEnded(**OF, outcome="completed"))
+    return log_of(*events)
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_the_order_of_answers_to_what_is_open_at_once_does_not_count(resumes: bool) -> None:
+    one, other = of_answers("ab"), of_answers("ba", resumes=resumes)
+    assert describe(one, other) is None
+    assert describe(other, one) is None
+
+
+def test_an_answer_that_is_missing_is_found() -> None:
+    found = paths(of_answers("ab"), of_answers("a"))
+    assert {"input.accepted", "interaction.resolved", "turn.resumed", "turn.paused"} <= set(found)
+    # What is waited for in the end.
+    found = paths(of_answers("a"), of_answers("b"))
+    assert "turn.paused.request_ids" in found
+    assert "interaction.resolved" in found
+
+
+def test_a_pause_for_something_else_counts() -> None:
+    log = of_answers("ab")
+    number = next(
+        n
+        for n, entry in enumerate(log)
+        if isinstance(entry.event, ev.TurnPaused) and len(entry.event.request_ids) == 1
+    )
+    again = ev.TurnPaused(**OF, on="tasks")
+    other = [*log[:number], log[number]._replace(event=again), *log[number + 1 :]]
+    assert paths(log, other) == ["turn.paused"]
+    assert paths(log, [*log[:number], *log[number + 1 :]]) == []
+
+
 def test_threads_run_beside_each_other() -> None:
     def child(call: str, name: str, words: str) -> list[ev.Event]:
         of: JsonObject = {"thread_id": name, "turn_id": f"turn of {name}"}
