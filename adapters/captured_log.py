@@ -6,26 +6,32 @@ of a body is new (`adapters.capture.dialect`), so each record counts once.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters.capture import BadCapture, Capture, Exchange
 from adapters.errors import NotSupported
+from adapters.frames import RawFrame, data_of, line_of, raw_of
 from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.registry import DIALECTS
-from adapters.translate import Options, make_source
+from adapters.translate import Frame, Options, make_source
 
-__all__ = ["Reading", "log_of"]
+__all__ = ["Reading", "frames_of", "log_of", "read_exchanges"]
 
 
 @dataclasses.dataclass(slots=True)
 class Reading:
-    """A log, and what of the capture it does not hold, in words."""
+    """A log, and what of the capture it does not hold, in words. `skipped` counts the frames that
+    made no sense, and `first_skipped` says where the first one is and what is wrong with it."""
 
     log: list[ev.Entry]
     notes: list[str] = dataclasses.field(default_factory=list)
+    skipped: int = 0
+    first_skipped: str | None = None
 
 
 def log_of(capture: Capture, dialect: str | None = None) -> Reading:
@@ -38,25 +44,131 @@ def log_of(capture: Capture, dialect: str | None = None) -> Reading:
     notes = [f"it was cut off: {capture.cut}"] if capture.cut else []
     if capture.log:
         return Reading(list(capture.log), notes)
-    dialect = dialect or capture.head.dialect
+    found = read_exchanges(capture, _recorded(capture), dialect or capture.head.dialect)
+    return dataclasses.replace(found, notes=[*notes, *found.notes])
+
+
+def frames_of(
+    capture: Capture, dialect: str | None, numbers: Collection[int]
+) -> dict[int, RawFrame]:
+    """Return the source frames that these numbers name (`NativeRef.frame`), as far as they are in
+    the bodies.
+
+    Raises:
+        BadCapture: nothing says which dialect it is of.
+        NotSupported: the dialect cannot be read.
+    """
+    wanted = _Wanted(numbers)
+    read_exchanges(capture, _recorded(capture), dialect or capture.head.dialect, wanted)
+    return wanted.found
+
+
+def _recorded(capture: Capture) -> Sequence[Exchange]:
+    return capture.of_side("backend") or capture.of_side("frontend")
+
+
+def read_exchanges(
+    capture: Capture,
+    exchanges: Sequence[Exchange],
+    dialect: str | None,
+    wanted: _Wanted | None = None,
+) -> Reading:
+    """Return the log that the bodies of these exchanges give, whatever log the capture has.
+
+    Raises:
+        BadCapture: nothing says which dialect they are of.
+        NotSupported: the dialect cannot be read.
+    """
     if dialect is None:
         raise BadCapture(
             "it does not say which dialect it is of: name it with --from", name=capture.name
         )
-    captured = DIALECTS[dialect].captured
+    known = DIALECTS.get(dialect)
+    if known is None:
+        raise BadCapture(f"it is of `{dialect}`, which is not a dialect", name=capture.name)
+    captured = known.captured
     if captured is None:
         raise NotSupported(f"Captures of `{dialect}` cannot be read yet.")
-    exchanges = capture.of_side("backend") or capture.of_side("frontend")
+    notes: list[str] = []
     inputs = list(_inputs(exchanges, notes))
-    options = Options(session_id=capture.head.session, inputs=inputs)
+    streams = _Streams(_streams(exchanges, captured.media))
+    options = Options(
+        session_id=capture.head.session,
+        inputs=inputs,
+        seen=None if wanted is None else lambda *told: wanted.take(streams, *told),
+    )
     source = make_source(dialect, options)
     entries: list[ev.Entry] = []
-    for body in captured.new(_streams(exchanges, captured.media), notes):
+    for body in captured.new(streams, notes):
+        streams.gave(body)
         entries += source.feed(body)
     entries += source.close()
     if source.inputs_left:
         notes.append(f"{source.inputs_left} requests have no place in what was answered")
-    return Reading(entries, notes)
+    skipped = None
+    if (first := source.first_skipped) is not None:
+        skipped = f"{streams.place(first.line)}: {first.reason}"
+    return Reading(entries, notes, source.skipped, skipped)
+
+
+class _Streams(Sequence[Exchange]):
+    """Streams that know which of them is read, and which line of what they give is of which."""
+
+    def __init__(self, streams: Sequence[Exchange]) -> None:
+        self._streams = streams
+        self._now = 0
+        self._line = 1
+        self._begins: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __getitem__(self, number: Any) -> Any:
+        found = self._streams[number]
+        self._now = number
+        return found
+
+    def gave(self, body: bytes) -> None:
+        """Take what the stream gives that is read."""
+        if not self._begins or self._begins[-1][1] != self._now:
+            self._begins.append((self._line, self._now))
+        self._line += body.count(b"\n")
+
+    def of(self, line: int) -> Exchange:
+        """Return the stream that gave a line."""
+        found = bisect.bisect_right(self._begins, line, key=lambda begin: begin[0])
+        return self._streams[self._begins[found - 1][1]]
+
+    def place(self, line: int) -> str:
+        """Say which exchange gave a line."""
+        return f"exchange {self.of(line).request.exchange}"
+
+
+class _Wanted:
+    """Frames that are looked for, and where each stands in its exchange."""
+
+    def __init__(self, numbers: Collection[int]) -> None:
+        self._numbers = set(numbers)
+        self._exchange: Exchange | None = None
+        self._body = b""
+        self._from = 0
+        self.found: dict[int, RawFrame] = {}
+
+    def take(self, streams: _Streams, number: int, line: int, frame: Frame) -> None:
+        """Look at the next frame."""
+        if not self._numbers:
+            return
+        exchange = streams.of(line)
+        if exchange is not self._exchange:
+            self._exchange, self._body, self._from = exchange, exchange.answer, 0
+        at = self._body.find(data_of(frame), self._from)
+        self._from = max(self._from, at + 1)
+        if number in self._numbers:
+            self._numbers.discard(number)
+            place = streams.place(line)
+            if at >= 0:
+                place += f", line {line_of(self._body, at)}"
+            self.found[number] = RawFrame(place, raw_of(frame))
 
 
 def _inputs(exchanges: Sequence[Exchange], notes: list[str]) -> Iterator[cmd.AnyCommand]:

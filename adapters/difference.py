@@ -47,11 +47,13 @@ ABSENT: Any = _Absent()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a difference: its value, where it stands, and the events up to there."""
+    """One side of a difference: its value, where it stands, and the events up to there. `index` is
+    the position of its event in the log, None where it has none."""
 
     value: Any
     place: str
     events: tuple[str, ...]
+    index: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON; without a value where there is none."""
@@ -83,9 +85,13 @@ class Result:
 
     def lines(self, a: str = "A", b: str = "B") -> list[str]:
         """Return the first difference for people, and how many more there are."""
+        return [*self.first(a, b), *self.more()]
+
+    def first(self, a: str = "A", b: str = "B") -> list[str]:
+        """Return the first difference for people."""
         if not self.differences:
             return []
-        first, *rest = self.differences
+        first = self.differences[0]
         if ABSENT in (first.a.value, first.b.value) and first.path in ev.EVENT_TYPES:
             lines = [f"only {b if first.a.value is ABSENT else a} has `{first.path}`"]
         else:
@@ -93,6 +99,14 @@ class Result:
             lines = [f"`{first.path}` differs", f"- {values[0]}", f"+ {values[1]}"]
         for mark, name, side in (("-", a, first.a), ("+", b, first.b)):
             lines += ["", f"{mark * 3} {name}: {side.place}", *side.events]
+        return lines
+
+    def more(self) -> list[str]:
+        """Return for people how many more differences there are, and what can be done."""
+        if not self.differences:
+            return []
+        first, *rest = self.differences
+        lines: list[str] = []
         counts = Counter(one.path for one in rest)
         if counts:
             more = "1 more difference" if len(rest) == 1 else f"{len(rest)} more differences"
@@ -303,7 +317,7 @@ def _side(meaning: Meaning, item: Item | None, after: int, value: Any) -> Side:
     lines = [f"  {_line(meaning, one)}" for one in before]
     lines.append(f"> {_line(meaning, marked)}" if marked is not None else "> (the end)")
     if item is not None:
-        return Side(value, str(item.place), tuple(lines))
+        return Side(value, str(item.place), tuple(lines), item.index)
     return Side(value, f"after {before[-1].place}" if before else "at its begin", tuple(lines))
 
 

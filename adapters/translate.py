@@ -39,7 +39,16 @@ from adapters.recorded_inputs import BadInput, Inputs
 from adapters.registry import DIALECTS
 from adapters.state import LawBroken, LogState
 
-__all__ = ["CANONICAL", "BadInput", "Options", "Source", "make_sink", "make_source", "time_of"]
+__all__ = [
+    "CANONICAL",
+    "BadInput",
+    "Frame",
+    "Options",
+    "Source",
+    "make_sink",
+    "make_source",
+    "time_of",
+]
 
 DEFAULT_SESSION = "recording"
 """The session id where neither the caller nor the body names one."""
@@ -85,17 +94,23 @@ begin in 1973.
 """
 
 
+Frame = SseFrame | bytes | FrameTooLarge
+"""A frame of an event stream or a line of NDJSON, as it was read."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
     """How to translate. `session_id` is the public id that the session gets, `inputs` what its user
     said, `form` the eve form that is written. With `strict` a frame that makes no sense is an
-    error; else it is reported in the log and skipped, as in a live session.
+    error; else it is reported in the log and skipped, as in a live session. `seen` is told of each
+    frame: the number that `NativeRef.frame` names it by, its first line, and what it is.
     """
 
     session_id: str | None = None
     inputs: Sequence[cmd.AnyCommand] = ()
     form: str = "all"
     strict: bool = False
+    seen: Callable[[int, int, Frame], None] | None = None
 
 
 class Source(Protocol):
@@ -240,7 +255,7 @@ class _Lines:
 class _Unit(NamedTuple):
     """A frame, its payload, and where the payload stands: (line, byte in it) of each data line."""
 
-    frame: SseFrame | bytes | FrameTooLarge
+    frame: Frame
     data: bytes
     spans: tuple[tuple[int, int], ...]
 
@@ -522,6 +537,7 @@ class _Reading:
         # Whether anything in it was an event of the dialect.
         self.known = False
         self._strict = options.strict
+        self._seen = options.seen
         self._session_id = session_id
         self._codec = make({"task_id": named or session_id, "single_stream": True})
         self._call = _CALLS.get(dialect, _STREAM)
@@ -549,6 +565,8 @@ class _Reading:
             raw += self._codec.garbage(self._call, offending, reason, self._now)
         else:
             raw += self._codec.feed(self._call, unit.frame, self._now)
+        if self._seen is not None:
+            self._seen(self._codec.frames, unit.spans[0][0], unit.frame)
         for number, event in enumerate(raw):
             if isinstance(event, ev.ErrorReported) and _is_fault(event):
                 if self._strict:

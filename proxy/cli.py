@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import io
 import itertools
 import logging
 import math
@@ -45,11 +46,12 @@ from adapters.errors import DragomanError, NotSupported
 from adapters.events import Entry
 from adapters.fidelity import CANONICAL, ORDER, Ledger, Report
 from adapters.paths import path_of
+from adapters.raw_sides import Raw, raw_sides
 from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.registry import DIALECTS, faces
 from proxy import logs
 from proxy import matrix as tables
-from proxy.errors import ConfigError, JournalUnavailable
+from proxy.errors import ConfigError, JournalUnavailable, SessionNotFound
 from proxy.journal.base import Journal
 from proxy.matrix import side_of
 from proxy.settings import Address, Settings, load_address, load_settings, parse_listen
@@ -72,6 +74,9 @@ HEALTH_SECONDS = 3.0
 
 READ_BYTES = 64 * 1024
 """Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""
+
+WIDE = 100
+"""Columns of a terminal on which two dialects have room side by side."""
 
 _WITH_CANONICAL = [*DIALECTS, CANONICAL]
 
@@ -572,11 +577,15 @@ def record(
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """A running server and how to print what it says."""
+    """A running server and how to print what it says. `status` is that of the program where it
+    fails, `named` how the server is named, `missing` what to do where there is no such session."""
 
     url: str
     key: str | None
     as_json: bool
+    status: int = 1
+    named: str = "with --url"
+    missing: str = ""
 
     def ask(
         self,
@@ -628,7 +637,9 @@ class _Server:
             ):
                 if response.status != 200 or response.content_type != "application/x-ndjson":
                     self._read(response.status, await response.read())
-                    _fail(f"what answers at {self.url} is not a Dragoman. Name another with --url.")
+                    self._fail(
+                        f"what answers at {self.url} is not a Dragoman. Name another {self.named}."
+                    )
                 async for data in response.content.iter_any():
                     *lines, last = (last + data).split(b"\n")
                     for line in lines:
@@ -639,16 +650,19 @@ class _Server:
         except (aiohttp.ClientError, TimeoutError) as error:
             self._unreachable(error)
         if last:
-            _fail("the export broke off in the middle; try again.")
+            self._fail("the export broke off in the middle; try again.")
 
     def _unreachable(self, error: Exception) -> NoReturn:
         why = "it does not answer" if isinstance(error, TimeoutError) else str(error)
         if isinstance(error, aiohttp.ClientConnectorError):
             why = "nobody listens there"
-        _fail(
+        self._fail(
             f"no server can be reached at {self.url}: {_clean(why)}. "
-            "Start one with `dragoman serve`, or name the one that runs with --url."
+            f"Start one with `dragoman serve`, or name the one that runs {self.named}."
         )
+
+    def _fail(self, message: str) -> NoReturn:
+        _fail(message, status=self.status)
 
     def _url(self, path: str) -> URL:
         with contextlib.suppress(ValueError):
@@ -664,9 +678,9 @@ class _Server:
         except orjson.JSONDecodeError:
             answer = None
         if not isinstance(answer, dict):
-            _fail(
+            self._fail(
                 f"what answers at {self.url} with status {status} is not a Dragoman. "
-                "Name another with --url."
+                f"Name another {self.named}."
             )
         if status < 400:
             return answer
@@ -674,7 +688,10 @@ class _Server:
         message = error.get("message") if isinstance(error, dict) else None
         if status == 401:
             message = f"{message or 'this needs a key.'} Give it with --key or DRAGOMAN_KEY."
-        _fail(_clean(str(message or f"the server refuses with status {status}")))
+        message = message or f"the server refuses with status {status}"
+        if status == 404:
+            message += self.missing
+        self._fail(_clean(str(message)))
 
 
 def _of_a_server(command: Callable[..., None]) -> Callable[..., None]:
@@ -768,6 +785,8 @@ class _File:
 
     url: str
     as_json: bool
+    status: int = 1
+    missing: str = ""
 
     def ask(
         self, work: Callable[[Journal], Coroutine[Any, Any, T]], *, read_only: bool = True
@@ -785,9 +804,14 @@ class _File:
             _fail(error.message, status=2)
         except JournalUnavailable as error:
             hint = "" if read_only else " Without --journal the running server is asked."
-            _fail(_clean(error.message) + "." + hint)
+            _fail(_clean(error.message) + "." + hint, status=self.status)
+        except SessionNotFound as error:
+            message = _clean(error.message)
+            if self.missing:
+                message = f"{message.rstrip('.')}.{self.missing}"
+            _fail(message, status=self.status)
         except DragomanError as error:
-            _fail(_clean(error.message))
+            _fail(_clean(error.message), status=self.status)
 
 
 def _of_sessions(command: Callable[..., None]) -> Callable[..., None]:
@@ -1465,6 +1489,9 @@ def _closing(reader: translation.Source) -> Iterator[Entry]:
     metavar="FILE",
     help="Write the outcome here as JUnit XML.",
 )
+@click.option(
+    "--key", envvar="DRAGOMAN_KEY", show_envvar=True, help="Your key for a running server."
+)
 def diff(
     a: str,
     b: str,
@@ -1472,42 +1499,145 @@ def diff(
     ignore: tuple[str, ...],
     as_json: bool,
     report: Path | None,
+    key: str | None,
 ) -> None:
     """Compare two sessions by meaning.
 
     A and B are captures or canonical logs, or with --from recorded bodies of a dialect; one may be
-    `-` for stdin. Ids may be others, texts may be cut elsewhere, and calls of one step may come in
-    any order. Exit status 0: they mean the same, 1: they do not, 2: it cannot be said.
+    `-` for stdin. A session of a running server is http://HOST:PORT/api/v1/sessions/ID, one of a
+    journal is FILE.db#ID. Ids may be others, texts may be cut elsewhere, and calls of one step may
+    come in any order. Exit status 0: they mean the same, 1: they do not, 2: it cannot be said.
     """
     from proxy import comparing
 
     if a == b == "-":
         raise click.UsageError("only one of A and B can be stdin")
-    try:
-        logs_read = []
-        for file in (a, b):
-            with _readable(file) as stream:
-                logs_read.append(comparing.read_log(stream, _named(file), source))
-        found = difference.compare(logs_read[0].entries, logs_read[1].entries, ignore)
-    except difference.UnknownField as error:
-        raise click.BadParameter(str(error), param_hint="--ignore") from None
-    except DragomanError as error:
-        _fail(_clean(error.message), status=2)
-    except OSError as error:
-        _fail(f"{_clean(str(error.filename))}: {error.strerror or error}", status=2)
-    for warning in (*logs_read[0].warnings, *logs_read[1].warnings):
-        click.echo(_clean(warning), err=True)
-    lines = [_clean(line) for line in found.lines(_named(a), _named(b))]
-    if report is not None:
+    with contextlib.ExitStack() as stack:
         try:
-            report.write_bytes(comparing.junit(_clean(f"{_named(a)} {_named(b)}"), lines))
+            one, other = (
+                comparing.read_log(_side(stack, file, key), _named(file), source) for file in (a, b)
+            )
+            found = difference.compare(one.entries, other.entries, ignore)
+            # Frames are looked for in the files, which are open as long.
+            raws = raw_sides(found, one.spoken, other.spoken)
+        except difference.UnknownField as error:
+            raise click.BadParameter(str(error), param_hint="--ignore") from None
+        except DragomanError as error:
+            _fail(_clean(error.message), status=2)
         except OSError as error:
-            _fail(f"{_clean(str(report))}: {error.strerror or error}", status=2)
+            _fail(f"{_clean(str(error.filename))}: {error.strerror or error}", status=2)
+    for warning in (*one.warnings, *other.warnings):
+        click.echo(_clean(warning), err=True)
+    shown = _Shown(found, raws, (_named(a), _named(b)))
+    if report is not None:
+        case = comparing.Case(_clean(f"{_named(a)} {_named(b)}"), shown.lines())
+        _write_report(report, comparing.junit("diff", [case]))
     if as_json:
-        _print_json({"equal": not found, "differences": [d.as_json() for d in found.differences]})
+        _print_json({"equal": not found, "differences": shown.as_json()})
+    elif found:
+        shown.print()
     else:
-        _print_difference(lines or ["They mean the same."])
+        click.echo("They mean the same.")
     sys.exit(1 if found else 0)
+
+
+def _write_report(report: Path, data: bytes) -> None:
+    try:
+        report.write_bytes(data)
+    except OSError as error:
+        _fail(f"{_clean(str(report))}: {error.strerror or error}", status=2)
+
+
+_SESSION_URL = re.compile(r"(https?://[^?#]+?)/api/v1(/sessions/[^/?#]+)(?:/events)?/?")
+
+
+def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
+    """Return what can be read of one side: a file, or the log of a session."""
+    if name.startswith(("http://", "https://")):
+        match = _SESSION_URL.fullmatch(name)
+        if match is None:
+            _fail(
+                f"`{_clean(name)}` is not the address of a session: write it like"
+                f" {DEFAULT_URL}/api/v1/sessions/ID",
+                status=2,
+            )
+        hint = f" `dragoman sessions list --url {match[1]}` prints those that are there."
+        server = _Server(match[1], key, as_json=False, status=2, named="in its place", missing=hint)
+        log = io.BytesIO()
+        server.copy(f"{match[2]}/events", log)
+        log.seek(0)
+        return log
+    file, mark, session = name.rpartition("#")
+    if mark and file and not Path(name).exists():
+        hint = f" `dragoman sessions list --journal {file}` prints those that are there."
+        journal = _File(_url(file), as_json=False, status=2, missing=hint)
+        log = io.BytesIO()
+        journal.ask(lambda opened: _export(opened, session, log, frames=False))
+        log.seek(0)
+        return log
+    stream = stack.enter_context(_readable(name))
+    # A pipe can be read only once, and frames are looked for in a second reading.
+    return stream if stream.seekable() else io.BytesIO(stream.read())
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What differs, and how it is shown: the log, and below it what it was in its dialects."""
+
+    found: difference.Result
+    raws: Sequence[tuple[Raw | None, Raw | None]]
+    names: tuple[str, str]
+
+    def as_json(self) -> list[JsonObject]:
+        """Return the differences as JSON."""
+        told = []
+        for one, raws in zip(self.found.differences, self.raws, strict=True):
+            value = one.as_json()
+            for side, raw in zip("ab", raws, strict=True):
+                if raw is not None:
+                    value[side]["raw"] = raw.as_json()
+            told.append(value)
+        return told
+
+    def lines(self) -> list[str]:
+        """Return the first difference as lines, and how many more there are."""
+        lines = self.found.first(*self.names)
+        for mark, title, raw in self._sides():
+            lines += ["", f"{mark * 3} {title}", *(f"    {line}" for line in raw)]
+        return [_clean(line) for line in (*lines, *self.found.more())]
+
+    def print(self) -> None:
+        """Print it: on a wide terminal with the two dialects side by side."""
+        sides = self._sides()
+        if not _on_terminal() or Console().width < WIDE or not sides:
+            _print_difference(self.lines())
+            return
+        _print_difference([_clean(line) for line in self.found.first(*self.names)])
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for mark, title, _ in sides:
+            header = Text(f"{mark * 3} {_clean(title)}", style="red" if mark == "-" else "green")
+            table.add_column(header, overflow="fold", ratio=1)
+        cells = ("\n".join(map(_clean, raw)) for _, _, raw in sides)
+        table.add_row(*map(Text, cells))
+        console = Console()
+        console.print()
+        console.print(table)
+        _print_difference([_clean(line) for line in self.found.more()])
+
+    def _sides(self) -> list[tuple[str, str, list[str]]]:
+        """Return what the first difference was in both dialects; nothing where no side has any."""
+        if not self.found or not any(self.raws[0]):
+            return []
+        first = self.found.differences[0]
+        sides = []
+        for mark, name, raw, pair in zip(
+            "-+", self.names, self.raws[0], ((first.a, first.b), (first.b, first.a)), strict=True
+        ):
+            if raw is None:
+                sides.append((mark, name, ["(nothing)"]))
+            else:
+                sides.append((mark, raw.title(name), raw.lines(first.path, *pair)))
+        return sides
 
 
 @contextlib.contextmanager

@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import itertools
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from adapters.capture import BadCapture, Capture, read_capture
 from adapters.capture.foreign import Foreign
 from adapters.capture.kinds import is_foreign, read_any
-from adapters.captured_log import log_of
-from adapters.errors import DragomanError, ErrorCode
+from adapters.captured_log import frames_of, log_of
+from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.events import Entry
+from adapters.frames import RawFrame, raw_of
 from adapters.jsonvalue import JsonError, parse_json
 from adapters.likeness import HEAD_BYTES, likeness
-from adapters.translate import BadInput, Options, make_source
+from adapters.raw_sides import Frames, Spoken
+from adapters.translate import BadInput, Frame, Options, make_source
 
-__all__ = ["Log", "Unreadable", "junit", "read_log"]
+__all__ = ["Case", "Log", "Unreadable", "junit", "read_log"]
 
 READ_BYTES = 64 * 1024
+
+_JOURNAL = b"SQLite format 3\0"
 
 
 class Unreadable(DragomanError):
@@ -37,11 +41,18 @@ class Unreadable(DragomanError):
 @dataclass(slots=True)
 class Log:
     """A session that was read; `warnings` are for people, `dialect` is that of its backend where
-    the file says it."""
+    the file says it. `frames` finds source frames while the file is open, None where it has none.
+    """
 
     entries: list[Entry]
     warnings: list[str] = field(default_factory=list)
     dialect: str | None = None
+    frames: Frames | None = None
+
+    @property
+    def spoken(self) -> Spoken:
+        """It as one side of a comparison."""
+        return Spoken(self.entries, self.dialect, self.frames)
 
 
 def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
@@ -51,6 +62,7 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
         Unreadable: it is none of these, it has no log, or it breaks off.
         NotSupported: bodies of the dialect cannot be read.
     """
+    start = stream.tell() if stream.seekable() else None
     first = stream.readline()
     head = _object(first)
     if head is not None and "capture" in head:
@@ -62,12 +74,20 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
     if is_foreign(begin):
         data = begin + stream.read()
         return _of_capture(lambda: read_any(data, name), name, dialect)
+    if begin.startswith(_JOURNAL):
+        raise Unreadable(
+            f"{name}: it is a journal: name a session of it as {name}#ID. Its ids are in `dragoman"
+            f" sessions list --journal {name}`."
+        )
     if dialect is None:
         raise Unreadable(
             f"{name}: it is neither a capture nor a canonical log: {likeness(begin)}. A recorded"
             " body needs --from DIALECT."
         )
-    return _of_body(begin, stream, name, dialect)
+    log = _of_body(begin, stream, name, dialect)
+    if start is not None:
+        log.frames = lambda numbers: _read_again(stream, start, dialect, numbers)
+    return log
 
 
 def _object(line: bytes) -> dict[str, object] | None:
@@ -91,7 +111,22 @@ def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> 
     if all(entry.event.TYPE == "session.started" for entry in found.log):
         why = f" ({notes[0]})" if notes else ""
         raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{why}.")
-    return Log(found.log, [f"{name}: {note}" for note in notes], spoken)
+    return Log(
+        found.log,
+        [f"{name}: {note}" for note in notes],
+        spoken,
+        lambda numbers: _frames_of(capture, spoken, numbers),
+    )
+
+
+def _frames_of(
+    capture: Capture, dialect: str | None, numbers: Collection[int]
+) -> dict[int, RawFrame]:
+    """Return frames of a capture; none where only its log can be read."""
+    try:
+        return frames_of(capture, dialect, numbers)
+    except (BadCapture, NotSupported):
+        return {}
 
 
 def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:
@@ -126,19 +161,61 @@ def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> Log:
             if count == 1
             else f"{count} frames made no sense and were"
         )
-        return Log(entries, [f"{name}: {frames} skipped"])
-    return Log(entries)
+        return Log(entries, [f"{name}: {frames} skipped"], dialect)
+    return Log(entries, dialect=dialect)
 
 
-def junit(name: str, lines: list[str]) -> bytes:
-    """Return JUnit XML with one test case, which fails where there are lines."""
-    failures = "1" if lines else "0"
-    counts = {"tests": "1", "failures": failures, "errors": "0"}
+def _read_again(
+    stream: BinaryIO, start: int, dialect: str, numbers: Collection[int]
+) -> dict[int, RawFrame]:
+    """Read a body once more, as far as there are frames that are looked for."""
+    found: dict[int, RawFrame] = {}
+
+    def seen(number: int, line: int, frame: Frame) -> None:
+        if number in numbers and number not in found:
+            found[number] = RawFrame(f"line {line}", raw_of(frame))
+
+    reader = make_source(dialect, Options(seen=seen))
+    stream.seek(start)
+    for data in iter(lambda: stream.read(READ_BYTES), b""):
+        for _ in reader.feed(data):
+            pass
+        if len(found) == len(numbers):
+            return found
+    for _ in reader.close():
+        pass
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test case: it fails where there are `lines`, is an error where `error` says why it could
+    not be done, and is skipped where `skipped` says why it was not."""
+
+    name: str
+    lines: Sequence[str] = ()
+    error: str | None = None
+    skipped: str | None = None
+
+
+def junit(command: str, cases: Sequence[Case]) -> bytes:
+    """Return JUnit XML with a test case for each comparison that a command has made."""
+    counts = {
+        "tests": str(len(cases)),
+        "failures": str(sum(bool(case.lines) for case in cases)),
+        "errors": str(sum(case.error is not None for case in cases)),
+    }
     suites = ET.Element("testsuites", counts)
-    suite = ET.SubElement(suites, "testsuite", {"name": "dragoman diff", **counts})
-    case = ET.SubElement(suite, "testcase", {"classname": "dragoman.diff", "name": name})
-    if lines:
-        failure = ET.SubElement(case, "failure", {"message": lines[0]})
-        failure.text = "\n".join(lines)
+    suite = ET.SubElement(suites, "testsuite", {"name": f"dragoman {command}", **counts})
+    for one in cases:
+        names = {"classname": f"dragoman.{command}", "name": one.name}
+        case = ET.SubElement(suite, "testcase", names)
+        if one.lines:
+            failure = ET.SubElement(case, "failure", {"message": one.lines[0]})
+            failure.text = "\n".join(one.lines)
+        elif one.error is not None:
+            ET.SubElement(case, "error", {"message": one.error})
+        elif one.skipped is not None:
+            ET.SubElement(case, "skipped", {"message": one.skipped})
     text: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
     return text + b"\n"
