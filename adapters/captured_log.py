@@ -25,13 +25,16 @@ __all__ = ["Reading", "frames_of", "log_of", "read_exchanges"]
 
 @dataclasses.dataclass(slots=True)
 class Reading:
-    """A log, and what of the capture it does not hold, in words. `skipped` counts the frames that
-    made no sense, and `first_skipped` says where the first one is and what is wrong with it."""
+    """A log, and what of the capture it does not hold, in words. `inputs` are what the requests
+    said. `skipped` counts the frames that made no sense, and `first_skipped` says where the first
+    one is and what is wrong with it. `whole` says that the last stream ended in order."""
 
     log: list[ev.Entry]
     notes: list[str] = dataclasses.field(default_factory=list)
     skipped: int = 0
     first_skipped: str | None = None
+    inputs: Sequence[cmd.AnyCommand] = ()
+    whole: bool = False
 
 
 def log_of(capture: Capture, dialect: str | None = None) -> Reading:
@@ -108,7 +111,9 @@ def read_exchanges(
     skipped = None
     if (first := source.first_skipped) is not None:
         skipped = f"{streams.place(first.line)}: {first.reason}"
-    return Reading(entries, notes, source.skipped, skipped)
+    end = streams[-1].end if streams else None
+    whole = end is not None and end.how == "ended"
+    return Reading(entries, notes, source.skipped, skipped, inputs, whole)
 
 
 class _Streams(Sequence[Exchange]):

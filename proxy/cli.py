@@ -1541,6 +1541,74 @@ def diff(
     sys.exit(1 if found else 0)
 
 
+@main.command()
+@click.argument("paths", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(list(DIALECTS)),
+    help="The dialect of captures that do not say it.",
+)
+@click.option(
+    "--ignore", multiple=True, metavar="FIELD", help="A field that may differ, as for `diff`."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--junit",
+    "report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the outcome here as JUnit XML, a test case for each capture.",
+)
+def verify(
+    paths: tuple[Path, ...],
+    source: str | None,
+    ignore: tuple[str, ...],
+    as_json: bool,
+    report: Path | None,
+) -> None:
+    """Translate captures again and compare that with what was recorded.
+
+    DIR is a folder with captures, or one of them. The log must be what the backend's bodies give
+    today, and a frontend must have been told what its dialect writes today of that log. Exit status
+    0: all are the same, 1: some differ, 2: one cannot be read, or there is nothing to compare.
+    """
+    from proxy import verifying
+
+    verdicts = []
+    try:
+        for file in dict.fromkeys(file for path in paths for file in verifying.captures_in(path)):
+            verdict, notes = verifying.verify_file(file, source, ignore)
+            verdicts.append(verdict)
+            for note in notes:
+                click.echo(_clean(note), err=True)
+    except difference.UnknownField as error:
+        raise click.BadParameter(str(error), param_hint="--ignore") from None
+    except DragomanError as error:
+        _fail(_clean(error.message), status=2)
+    except OSError as error:
+        _fail(f"{_clean(str(error.filename))}: {error.strerror or error}", status=2)
+    if report is not None:
+        from proxy import comparing
+
+        cases = [verifying.case_of(verdict) for verdict in verdicts]
+        _write_report(report, comparing.junit("verify", cases))
+    if as_json:
+        _print_json({"captures": [verdict.as_json() for verdict in verdicts]})
+    else:
+        _print_rows(("outcome", "capture", "why"), [[v.outcome, v.name, v.why] for v in verdicts])
+        for verdict in verdicts:
+            for check in verdict.checks:
+                if lines := check.lines():
+                    _print_difference(
+                        ["", *map(_clean, (f"{verdict.name}: {lines[0]}", *lines[1:]))]
+                    )
+    outcomes = {verdict.outcome for verdict in verdicts}
+    if "cannot be read" in outcomes or outcomes == {"not compared"}:
+        sys.exit(2)
+    sys.exit(1 if "differs" in outcomes else 0)
+
+
 def _write_report(report: Path, data: bytes) -> None:
     try:
         report.write_bytes(data)
