@@ -304,6 +304,23 @@ def test_a_pause_for_something_else_counts() -> None:
     assert paths(log, [*log[:number], *log[number + 1 :]]) == []
 
 
+def test_by_what_a_repeated_request_is_known_does_not_count() -> None:
+    def said(digest: str) -> list[ev.Entry]:
+        request = {"id": digest[:1], "body": digest}
+        return log_of(
+            ev.SessionStarted(thread_id="main", options={"model": "m", "request": request}),
+            ev.InputAccepted(
+                thread_id="main",
+                command_id="c",
+                kind="message",
+                details={"request": request},
+                by="me",
+            ),
+        )
+
+    assert paths(said("1f"), said("2e")) == []
+
+
 def test_threads_run_beside_each_other() -> None:
     def child(call: str, name: str, words: str) -> list[ev.Event]:
         of: JsonObject = {"thread_id": name, "turn_id": f"turn of {name}"}
