@@ -1858,8 +1858,10 @@ def replay(
             click.echo(f"control API at {control}")
 
     if faults is not None:
+        from proxy.replay.faults import Faulty
+
         logging.basicConfig(format="%(message)s")
-        logging.getLogger("proxy.replay.faults").setLevel(logging.INFO)
+        logging.getLogger(Faulty.__module__).setLevel(logging.INFO)
     from proxy.replay.serving import Replay, serve_replay
 
     assert face is not None
