@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS := 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test docker-steps deploy-steps wheel-steps wheel release coverage mutants golden bench peers proof clean
+.PHONY: help install demo lint test docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -64,10 +64,13 @@ docker-steps: $(INSTALLED) ## run the steps of the Dockerfile in a scratch folde
 wheel-steps: $(INSTALLED) ## build the wheel, install it beside others and use it (uses the package index)
 	@$(PY) -m pytest -q -m wheel tests/test_wheel.py
 
-wheel: $(INSTALLED) ## build the sdist and the wheel of what is here into dist/
+plugin-steps: $(INSTALLED) ## follow docs/regression-tests.md from built wheels (uses the package index)
+	@$(PY) -m pytest -q -m plugin tests/test_plugin.py
+
+wheel: $(INSTALLED) ## build sdists and wheels of what is here into dist/: Dragoman, and the plugin for pytest
 	@$(PY) -m tests.release --unreleased
 
-release: $(INSTALLED) ## build the sdist and the wheel of a release into dist/; it uploads nothing
+release: $(INSTALLED) ## build sdists and wheels of a release into dist/; it uploads nothing
 	@$(PY) -m tests.release
 
 deploy-steps: $(INSTALLED) ## follow docs/deploy.md (uses the package index, caddy, nginx, systemd-analyze)

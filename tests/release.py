@@ -1,6 +1,7 @@
 """Build what a release consists of into `dist/`: `make release`. It uploads nothing.
 
-The wheel is built from the source distribution, so that what is in that is enough.
+That is Dragoman, and the plugin for pytest, which is a distribution of its own. A wheel is built
+from its source distribution, so that what is in that is enough.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
+PLUGIN = REPOSITORY / "proxy" / "pytest_plugin"
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 
 
@@ -55,16 +57,22 @@ def _built(source: Path, kind: str, target: Path) -> Path:
     return target / done.stdout.splitlines()[-1]
 
 
+def build_all(repository: Path) -> list[Path]:
+    """Build Dragoman and the plugin into the `dist/` of the repository; return the files."""
+    sources = (repository, repository / PLUGIN.relative_to(REPOSITORY))
+    return [built for source in sources for built in build(source, repository / "dist")]
+
+
 def release(repository: Path) -> list[Path]:
     """Build a release of the repository into its `dist/`; return the files."""
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     changelog = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     if found := missing(project["version"], changelog, project["urls"]["Repository"]):
         sys.exit("\n".join(found))
-    return list(build(repository, repository / "dist"))
+    return build_all(repository)
 
 
 if __name__ == "__main__":
     unreleased = sys.argv[1:] == ["--unreleased"]
-    for built in build(REPOSITORY, REPOSITORY / "dist") if unreleased else release(REPOSITORY):
+    for built in build_all(REPOSITORY) if unreleased else release(REPOSITORY):
         sys.stdout.write(f"{built.relative_to(REPOSITORY)}\n")

@@ -229,6 +229,7 @@ EXACT = (
     r"brew install python@3\.13\b",
     r"uvx --with-requirements requirements/run\.txt --from dist/",  # our wheel and its lock
     r"pipx install dist/",  # our wheel, for people: what it needs by its own bounds
+    r"pip install pytest dist/pytest_dragoman-",  # the same, beside their own tests
 )
 """Ways to install whose outcome no new release of a package changes."""
 

@@ -30,7 +30,7 @@ import dragoman
 from hatch_build import MOVED, NotMovable, absolute, rewritten
 from proxy import __version__
 from proxy.cli import main
-from tests.release import build, missing, release
+from tests.release import PLUGIN, build, missing, release
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -130,12 +130,13 @@ def imported(source: str) -> Iterator[str]:
 
 
 def tracked(*folders: str) -> set[Path]:
-    """Return the files below folders of the repository, but for what Python made of them."""
+    """Return the files below folders of the repository, but for what Python made of them, and for
+    the plugin, which is a distribution of its own."""
     return {
         file.relative_to(REPOSITORY)
         for folder in folders
         for file in (REPOSITORY / folder).rglob("*")
-        if file.is_file() and file.suffix != ".pyc"
+        if file.is_file() and file.suffix != ".pyc" and not file.is_relative_to(PLUGIN)
     }
 
 
@@ -280,10 +281,18 @@ def test_a_release_has_its_version_its_changelog_and_links_to_its_tag(tmp_path: 
     repository = copied(tmp_path)
     changelog = f"# Changelog\n\n## Unreleased\n\n## {__version__} - 2026-01-31\n"
     (repository / "CHANGELOG.md").write_text(changelog)
-    sdist, wheel = release(repository)
-    assert {sdist, wheel} == set((repository / "dist").iterdir())
+    built = release(repository)
+    assert set(built) == set((repository / "dist").iterdir())
     name = f"dragoman-{__version__}"
-    assert (sdist.name, wheel.name) == (f"{name}.tar.gz", f"{name}-py3-none-any.whl")
+    assert [file.name for file in built] == [
+        f"{one}{end}"
+        for one in (name, f"pytest_{name}")
+        for end in (".tar.gz", "-py3-none-any.whl")
+    ]
+    sdist, wheel, _, plugin = built
+    assert {one for one in unpacked(plugin, tmp_path / "plugin") if ".dist-info/" not in one} == {
+        "pytest_dragoman.py"
+    }
     shutil.unpack_archive(sdist, tmp_path / "unpacked", filter="data")
     assert (tmp_path / "unpacked" / name / "CHANGELOG.md").read_text() == changelog
     names = unpacked(wheel, tmp_path / "wheel")

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
 
 from adapters.base import Call, ClientCodec, Response
+from adapters.commands import AnyCommand
+from adapters.errors import NotSupported
 from adapters.replay import ReplayClient, Script
 from proxy.app import create_app, create_listener
 from proxy.backends import Backends
@@ -32,6 +35,8 @@ from proxy.settings import (
 from proxy.upstream.client import Load, Upstream, no_files
 
 __all__ = ["HOST", "ROUTE", "Replay", "serve_replay"]
+
+_log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 
@@ -57,6 +62,22 @@ class _Taking(Upstream):
         return Response(202)
 
 
+class _Telling(ReplayClient):
+    """A replay that tells on stderr what it refuses: a frontend may keep it to itself."""
+
+    def check(self, command: AnyCommand) -> None:
+        """Check a command.
+
+        Raises:
+            NotSupported: it is not what was recorded.
+        """
+        try:
+            super().check(command)
+        except NotSupported as error:
+            _log.warning("%s", error.message)
+            raise
+
+
 class _Replaying(Backends):
     """One backend, which is a script."""
 
@@ -72,7 +93,7 @@ class _Replaying(Backends):
     def codec(self, backend: BackendSettings, task_id: str) -> ClientCodec:
         """Return what plays the script to one session."""
         replay = self._replay
-        return ReplayClient(replay.script, replay.dialect, replay.speed, task_id)
+        return _Telling(replay.script, replay.dialect, replay.speed, task_id)
 
     def upstream(self, backend: BackendSettings) -> Upstream:
         """Return what takes its calls."""
