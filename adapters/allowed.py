@@ -14,12 +14,6 @@ __all__ = ["BLOCKS", "BLOCK_TEXTS", "SKIPPED", "Ignored", "UnknownField", "ignor
 SKIPPED = frozenset({"native", "extra", "by", "face", "synthetic", "duration_ms"})
 """Fields that say how something came to be in the log, or how long it took."""
 
-OURS = frozenset(
-    {(ev.SessionStarted.TYPE, "options", "request"), (ev.InputAccepted.TYPE, "details", "request")}
-)
-"""Where the proxy writes by what it knows a repeated request again; the same words of a person have
-other ones in each session."""
-
 BLOCKS: dict[str, str] = {
     ev.TextDelta.TYPE: ev.TextCompleted.TYPE,
     ev.ReasoningDelta.TYPE: ev.ReasoningCompleted.TYPE,
@@ -47,8 +41,6 @@ class Ignored:
 
     def covers(self, path: tuple[str, ...]) -> bool:
         """Say whether a field may differ, whose path begins with the type of its event."""
-        if path in OURS:
-            return True
         if not self.paths and not self.fields:
             return False
         type_, *rest = path

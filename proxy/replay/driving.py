@@ -380,7 +380,7 @@ def _may_be(kind: str, recorded: str) -> bool:
 
 
 def _command_of(cue: Cue) -> cmd.AnyCommand:
-    """Return the command of a cue that is no answer.
+    """Return the command of a cue other than an answer.
 
     Raises:
         NotDriven: the capture lacks what it needs.

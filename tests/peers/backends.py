@@ -3,7 +3,8 @@
 Each scenario is a conversation of one frontend (eve, Engine, Herm) with one real server behind a
 `dragoman serve` that is killed and started again where the scenario says so. The face `compare` is
 none: there the scripted eve is held against the real server, without Dragoman. The faces
-`client-VERSION` are the unmodified clients of the part `clients`. Run by `run.sh`:
+`client-VERSION` are the unmodified clients of the part `clients`, and `replay` are recorded
+conversations of the other generation. Run by `run.sh`:
 
     python -m tests.peers.backends --node NODE --cache FOLDER [--only NAME[,NAME]] [--gen VERSION]
                                    [--face FACE] [--list]
@@ -35,6 +36,7 @@ import aiohttp
 from tests.peers.compare import CASES, KNOWN, Case, Generation, compare, compare_refusals, scripted
 from tests.peers.scenes import SCENES, Scene, ServerFault, Stage
 from tests.peers.talks import TALKS, EveTalk, Talk
+from tests.replay.support import capture_lines
 from tests.support.ports import HOST, free_port
 from tests.support.strictness import ProtocolViolation
 
@@ -253,6 +255,19 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Replayed:
+    """A recorded conversation of the other generation, as the frontend of a real server."""
+
+    scene: str
+    generation: str
+
+    @property
+    def name(self) -> str:
+        """What is printed, and what `--only` takes the last word of."""
+        return f"{self.generation} replay {self.scene}"
+
+
+@dataclass(frozen=True, slots=True)
 class Unmodified:
     """What an unmodified client of one generation does with one server, by the scenario's name."""
 
@@ -379,6 +394,55 @@ def comparisons(options: argparse.Namespace) -> list[Comparison]:
         )
         if only is None or found.name.rsplit(" ", 1)[1] in only
     ]
+
+
+# The name of a recorded conversation, and what the agent says in it to the person's part.
+REPLAYED = {
+    "approval-approve": '"paid":true',
+    "approval-deny": "",
+    "question-option": "lue",
+    "follow-up": "small pieces.",
+}
+
+
+def replays(options: argparse.Namespace) -> list[Replayed]:
+    """Return what the options choose."""
+    only = options.only.split(",") if options.only else None
+    if options.face not in (None, "replay"):
+        return []
+    return [
+        Replayed(scene, generation)
+        for generation in GENERATIONS
+        if options.gen in (None, generation)
+        for scene in REPLAYED
+        if only is None or scene in only
+    ]
+
+
+async def replay(found: Replayed, root: Path, url: str) -> str | None:
+    """Drive a real server through a capture of the other generation, by the command that people
+    use; return what went wrong."""
+    (recorded,) = (name for name in GENERATIONS if name != found.generation)
+    scene = root / "fixtures/wire/eve" / f"eve-{recorded}" / "server" / f"{found.scene}.json"
+    with tempfile.TemporaryDirectory(prefix="dragoman-replay-") as folder:
+        capture, log = Path(folder) / "capture.ndjson", Path(folder) / "log.ndjson"
+        capture.write_bytes(b"".join(capture_lines(scene)))
+        arguments = [sys.executable, "-m", "proxy", "replay", str(capture), "--drive", url]
+        arguments += ["--dialect", "eve", "--out", str(log), "--timeout", str(SCENE_S)]
+        program = Program(arguments, root, {})
+        await program.start()
+        try:
+            told = [line async for line in program.lines()]
+        finally:
+            await program.stop()
+        if not told or not told[-1].startswith("driven:"):
+            return "\n".join(told)
+        entries = [json.loads(line) for line in log.read_bytes().splitlines()]
+    texts = [one["text"] for one in entries if one["type"] == "text.completed"]
+    end = entries[-1]
+    if not any(REPLAYED[found.scene] in text for text in texts):
+        return f"the agent never said {REPLAYED[found.scene]!r}: {texts}"
+    return None if end["type"] == "turn.ended" else f"it ends with {end}"
 
 
 async def hold_against(found: Comparison, http: aiohttp.ClientSession, url: str) -> str | None:
@@ -516,13 +580,13 @@ async def eve_servers(
 async def run(
     options: argparse.Namespace,
     chosen: Sequence[Play],
-    compared: Sequence[Comparison],
+    compared: Sequence[Comparison | Replayed],
     clients: Sequence[Unmodified],
 ) -> int:
     """Play all; returns the number of failures."""
     root = Path(__file__).resolve().parents[2]
     failed = 0
-    everything: list[Play | Comparison] = [*compared, *chosen]
+    everything: list[Play | Comparison | Replayed] = [*compared, *chosen]
     names = sorted({one.generation for one in (*everything, *clients)})
     async with contextlib.AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
@@ -535,11 +599,13 @@ async def run(
         stack.push_async_callback(dragoman.stop)
         await dragoman.start()
 
-        async def one(what: Play | Comparison) -> None:
+        async def one(what: Play | Comparison | Replayed) -> None:
             nonlocal failed
             at = time.monotonic()
             if isinstance(what, Play):
                 error = await play(what, dragoman, http)
+            elif isinstance(what, Replayed):
+                error = await replay(what, root, servers[what.generation])
             else:
                 error = await hold_against(what, http, servers[what.generation])
             ms = (time.monotonic() - at) * 1000
@@ -560,7 +626,7 @@ async def run(
                 await server.ready(http)
             server.played += 1
 
-        async def gated(what: Play | Comparison | Unmodified) -> None:
+        async def gated(what: Play | Comparison | Replayed | Unmodified) -> None:
             nonlocal failed
             async with gates[what.generation]:
                 await young(what.generation)
@@ -582,7 +648,9 @@ async def run(
 
 
 def number_of(
-    chosen: Sequence[Play], compared: Sequence[Comparison], clients: Sequence[Unmodified]
+    chosen: Sequence[Play],
+    compared: Sequence[Comparison | Replayed],
+    clients: Sequence[Unmodified],
 ) -> int:
     """Return how many scenarios that are."""
     return len(chosen) + len(compared) + sum(len(one.scenarios) for one in clients)
@@ -596,11 +664,12 @@ def main() -> None:
     parser.add_argument("--only", help="names of scenarios, comma-separated")
     parser.add_argument("--gen", choices=sorted(GENERATIONS))
     faces = [talk.face for talk in TALKS] + [f"client-{name}" for name in GENERATIONS]
-    parser.add_argument("--face", choices=[*faces, "compare"])
+    parser.add_argument("--face", choices=[*faces, "compare", "replay"])
     parser.add_argument("--server", action="append", default=[], help="VERSION=URL that runs")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    chosen, compared, clients = plays(options), comparisons(options), unmodified(options)
+    chosen, clients = plays(options), unmodified(options)
+    compared: list[Comparison | Replayed] = [*comparisons(options), *replays(options)]
     count = number_of(chosen, compared, clients)
     if options.list:
         names = [one.name for one in compared] + [one.name for one in chosen]

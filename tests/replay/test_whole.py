@@ -63,6 +63,8 @@ IMPOSSIBLE = {
     ("eve-0.80.1", "cancel-mid-turn", "engine"): NO_STOP,
     ("eve-0.30.8", "cancel-mid-turn", "engine"): NO_STOP,
     ("eve-0.30.8", "session-limit", "engine"): NO_STOP,
+    # To an eve that has closed its pause an interrupt goes as a "no", which was not recorded.
+    ("eve-0.80.1", "cancel-held-approval", "eve"): "The backend asks for approval",
     ("eve-0.80.1", "approval-other-message", "herm"): NOT_WITHDRAWN,
     ("eve-0.80.1", "approval-other-message", "engine"): NOT_WITHDRAWN,
     ("eve-0.30.8", "approval-other-message", "herm"): NOT_WITHDRAWN,
