@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import socket
 import statistics
 import subprocess
@@ -18,17 +19,23 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 
 from adapters.base import Encoder, EncoderContext, Frame, Response
+from adapters.capture import End, Record, Request, body_of, format_record
+from adapters.capture import Event as CapturedEvent
+from adapters.capture import Response as CapturedResponse
+from adapters.capture.redact import Redactor
 from adapters.commands import SendMessage
 from adapters.engine.client import EngineClient
 from adapters.eve.server import EveEncoder
 from adapters.events import Entry, Event, Text
 from adapters.framing.sse import SseFrame, SseParser
+from adapters.jsonvalue import parse_json
 from adapters.normalizer import Normalizer
+from adapters.replay import ReplayClient, Script, script_of
 from bench.origin import Connection, Origin, Turn
 from bench.wire import ChunkedBody
 from proxy.errors import JournalError
@@ -46,6 +53,11 @@ _NOW = 1_800_000_000_000
 _TASK = "bench"
 _SESSION = "dgs_01bench0000000000000000000"
 _DRAIN = "import socket; s = socket.socket(fileno=0)\nwhile s.recv(1 << 20): pass"
+
+RECORD = "record both sides' bytes and the log, where that is configured"
+REPLAY = "play a capture at the highest speed"
+BESIDE = frozenset({RECORD, REPLAY})
+"""Stages that are not on the way of an event."""
 
 T = TypeVar("T")
 
@@ -76,6 +88,9 @@ def measure(folder: Path, *, quick: bool) -> list[tuple[str, float]]:
         records = timed("encode", lambda: _clocked(lambda: _encode(entries)))
         timed("fan-out", lambda: (uvloop.run(_fan_out(entries, records)), None))
         timed("write", lambda: (uvloop.run(_write(records)), None))
+        timed(RECORD, lambda: _clocked(lambda: _record(pieces, entries)))
+        script = script_of(entries)
+        timed(REPLAY, lambda: _clocked(lambda: _replay(script)))
     finally:
         gc.enable()
     return stages
@@ -132,6 +147,39 @@ def _normalize(raw: list[list[Event]]) -> list[Event]:
 def _encode(entries: list[Entry]) -> list[list[Frame]]:
     encoder = EveEncoder(EncoderContext(_SESSION, b"secret"))
     return [encoder.feed(entry) for entry in entries]
+
+
+def _record(pieces: list[bytes], entries: list[Entry]) -> int:
+    """Make the lines of a capture: of the backend's bytes, of as many for a frontend, of the
+    log."""
+    redactor = Redactor(b"salt")
+    size = 0
+    given: list[Record] = []
+    for exchange, side in ((1, "backend"), (2, "frontend")):
+        given.append(
+            Request(exchange=exchange, side=side, at=_NOW, method="GET", target="/")  # type: ignore[arg-type]
+        )
+        headers = (("content-type", "text/event-stream"),)
+        given.append(CapturedResponse(exchange=exchange, at=_NOW, status=200, headers=headers))
+        given += [body_of(exchange, "response", _NOW, piece) for piece in pieces]
+        given.append(End(exchange=exchange, at=_NOW, how="ended"))
+    for entry in entries:
+        value: Any = parse_json(entry.encode())
+        given.append(CapturedEvent(at=_NOW, entry=value))
+    for record in given:
+        for ready in redactor.add(record):
+            size += len(format_record(ready))
+    return size + sum(len(format_record(ready)) for ready in redactor.close())
+
+
+def _replay(script: Script) -> int:
+    client = ReplayClient(script, "engine", math.inf, "bench")
+    message = SendMessage(content=(Text(type="text", text="go"),), policy="queue")
+    call = client.submit("cmd_1", message)
+    count = len(client.respond(call, Response(202), _NOW))
+    while client.wake_at is not None:
+        count += len(client.tick(_NOW))
+    return count
 
 
 class _Recorded(Encoder):
