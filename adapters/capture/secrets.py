@@ -163,7 +163,8 @@ _HINT = re.compile(
 SHORT = 1024
 """Characters of a text that is searched for it first."""
 
-_MARK = re.compile(r"(?:\[|%5B)redacted-[0-9a-f]{8}(?:\]|%5D)")
+_MARK = re.compile(r"(?:\[|%5B)redacted(?:-[0-9a-f]{8})?(?:\]|%5D)|\[sealed\]")
+"""Marks: ours, and those in the place of sealed values."""
 
 
 def apart(spans: Iterable[Span]) -> list[Span]:
