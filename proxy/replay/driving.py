@@ -149,7 +149,10 @@ class _Driver:
 
     @property
     def _at_rest(self) -> bool:
-        return self._live.state.ended is not None or (not self._live.working and self._live.idle)
+        live = self._live
+        over = live.state.ended is not None or (not live.working and live.idle)
+        # What is still on its way to the disk is not read yet.
+        return over and live.last_seq == live.state.seq
 
     @property
     def _ends(self) -> bool:

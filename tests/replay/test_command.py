@@ -46,15 +46,15 @@ def capture(tmp_path: Path) -> str:
     ("given", "words"),
     [
         ((), "say what to be: --serve DIALECT, or --drive URL --dialect DIALECT"),
-        (("--serve", "eve", "--drive", "http://x", "--dialect", "eve"), "say what to be"),
-        (("--drive", "http://x"), "--drive and --dialect go together"),
+        (("--serve", "eve", "--drive", "http://127.0.0.1:9", "--dialect", "eve"), "say what to be"),
+        (("--drive", "http://127.0.0.1:9"), "--drive and --dialect go together"),
         (("--serve", "eve", "--dialect", "eve"), "--drive and --dialect go together"),
         (("--serve", "eve", "--speed", "0"), "neither a factor above 0 nor `max`"),
         (("--serve", "eve", "--speed", "soon"), "neither a factor above 0 nor `max`"),
-        (("--drive", "ftp://x", "--dialect", "eve"), "not a URL that begins with http://"),
+        (("--drive", "ftp://127.0.0.1", "--dialect", "eve"), "not a URL that begins with http://"),
         (
-            ("--drive", "http://x", "--dialect", "eve", "--bearer-env", "NO_SUCH_VARIABLE"),
-            "`NO_SUCH_VARIABLE` is not set",
+            ("--drive", "http://127.0.0.1:9", "--dialect", "eve", "--bearer-env", "NO_SUCH_NAME"),
+            "`NO_SUCH_NAME` is not set",
         ),
     ],
 )
