@@ -366,17 +366,19 @@ async def _check_demo(stop: asyncio.Event, *, host: str, port: int) -> bool:
 # Imported when they are needed, as every server is: so their names are not at hand for a `Choice`.
 
 
+_port = click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    show_default=True,
+    help="Where to listen, 0 for any free port.",
+)
+
+
 def _listening(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that serves the options `--host` and `--port`."""
     host = click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-    port = click.option(
-        "--port",
-        type=click.IntRange(0, 65_535),
-        default=0,
-        show_default=True,
-        help="Where to listen, 0 for any free port.",
-    )
-    return host(port(command))
+    return host(_port(command))
 
 
 class _ScriptedDialect(click.ParamType[str]):
@@ -1788,13 +1790,7 @@ class _Speed(click.ParamType[float]):
     show_default=True,
     help="With --drive: after how many seconds without anything new it gives up.",
 )
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=0,
-    show_default=True,
-    help="Where to listen, 0 for any free port.",
-)
+@_port
 @click.option(
     "--speed",
     type=_Speed(),

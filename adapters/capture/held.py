@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import bisect
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ whole."""
 _REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 
 
-class Pieces:
+class Pieces(abc.ABC):
     """Records that are held back, as the bytes that they have together."""
 
     def __init__(self, secrets: Secrets) -> None:
@@ -42,9 +43,9 @@ class Pieces:
         """Return them all."""
         return self._given(self._look(final=True))
 
+    @abc.abstractmethod
     def _look(self, *, final: bool) -> int:
         """Find what is secret, and return up to where that is decided."""
-        raise NotImplementedError
 
     def _given(self, limit: int) -> list[Record]:
         out: list[Record] = []
