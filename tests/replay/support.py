@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,13 @@ class House:
         self.control = control
 
     async def drive(
-        self, script: Script, dialect: str, face: str, *, seconds: float = SOON_S
+        self,
+        script: Script,
+        dialect: str,
+        face: str,
+        *,
+        seconds: float = SOON_S,
+        sealed: Sequence[str] = (),
     ) -> Driven:
         """Drive it through a script."""
         backend = BackendSettings.model_validate(
@@ -138,7 +144,7 @@ class House:
             settings,
             face,
             seconds=seconds,
-            sealed=["sesame"] * 9,
+            sealed=sealed,
             tell=lambda _: None,
             stop=asyncio.Event(),
         )

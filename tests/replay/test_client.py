@@ -20,6 +20,7 @@ from tests.replay.test_cutting import (
     END,
     ENDED,
     STARTED,
+    accepted,
     entries,
     received,
     said,
@@ -187,6 +188,29 @@ def test_what_the_backend_refused_is_refused() -> None:
     settled = talk.out[0]
     assert isinstance(settled, ev.InputSettled)
     assert (settled.outcome, settled.error) == ("refused", error)
+
+
+def test_an_answer_that_was_refused_leaves_the_request_open() -> None:
+    error = ev.ErrorInfo(code="busy", message="Later.")
+    asked = ev.InteractionRequested(
+        thread_id="main", turn_id="t", request_id="r", kind="approval", prompt="Run it?"
+    )
+    pause = ev.TurnPaused(thread_id="main", turn_id="t", on="input", request_ids=("r",))
+    allowed = {"name": "answer", "request_id": "r", "details": {"decision": "allow"}}
+    over = ev.InteractionResolved(thread_id="main", turn_id="t", request_id="r", outcome="approved")
+    log = (BEGIN, asked, pause, accepted("x", "answer", **allowed))
+    again = (taken("x", "refused", error=error), accepted("y", "answer", **allowed), taken("y"))
+    script = script_of(entries(STARTED, *log, *again, over, END))
+    talk = Talk(script)
+    talk.give(message("go"))
+    talk.finish()
+    answer = cmd.AnswerInteraction(request_id="r", decision="allow")
+    first = talk.give(answer)
+    claims = [event for event in talk.out if isinstance(event, ev.InteractionAnswered)]
+    assert [(one.command_id, one.state) for one in claims] == [(first, "released")]
+    talk.give(answer)
+    talk.finish()
+    assert talk.types[-1] == "turn.ended"
 
 
 def slow(speed: float) -> Talk:

@@ -15,6 +15,7 @@ import pytest
 from yarl import URL
 
 from adapters import commands as cmd
+from adapters import events as ev
 from adapters.capture import Capture, Exchange, read_capture
 from adapters.capture.redact import Redactor
 from adapters.captured_log import log_of
@@ -636,3 +637,76 @@ async def test_an_echo_that_comes_in_pieces_is_sealed_as_a_whole(tmp_path: Path)
         b"data: {}\n\n",
         b"[sealed]",
     ]
+
+
+async def test_what_is_configured_is_left_out(tmp_path: Path) -> None:
+    capture = {"redact_keys": ["shelf"], "redact_patterns": ["temp-[0-9]+"]}
+    async with House(tmp_path, "engine", capture=capture) as house:
+        headers = {"Content-Type": "application/json"}
+        url = f"{house.face('herm', 'engine')}/v1/agents/engine/sessions"
+        body = json.dumps({"metadata": {"shelf": "upper left"}})
+        async with house.http.post(url, data=body, headers=headers) as answer:
+            name = (await answer.json())["id"]
+        url = f"{house.face('herm', 'engine')}/v1/sessions/{name}/events"
+        words = {"type": "text", "text": "what is temp-4711?"}
+        body = json.dumps({"type": "user.message", "content": [words]})
+        async with house.http.post(url, data=body, headers=headers) as answer:
+            assert answer.status < 300
+        await house.rest()
+        told = house.told().decode()
+        assert "upper left" not in told
+        assert "temp-4711" not in told
+        assert "[redacted-" in told
+
+
+@pytest.mark.parametrize("pattern", ["(", "x*"])
+def test_an_expression_that_finds_nothing_or_all_is_refused(pattern: str) -> None:
+    table = {"capture": {"dir": "x", "redact_patterns": [pattern]}}
+    with pytest.raises(ValueError, match="redact_patterns"):
+        Settings.model_validate(table)
+
+
+def half_a_secret(folder: Path) -> OfSession:
+    """A capture that holds the begin of a secret back, in a delta of the log."""
+    made = OfSession(
+        Files(folder, None, lambda: 1.0),
+        "s",
+        "engine",
+        now=lambda: 1.0,
+        redactor=Redactor(b"s"),
+    )
+    delta = ev.TextDelta(
+        thread_id="main", turn_id="t", message_id="m", block_id="b", text="it is sk-ant"
+    )
+    made.entries([ev.Entry(1, 1, "s", ev.SessionStarted(thread_id="main"))])
+    made.entries([ev.Entry(2, 1, "s", delta)])
+    return made
+
+
+def test_what_is_held_back_is_written_when_the_session_leaves_memory(tmp_path: Path) -> None:
+    made = half_a_secret(tmp_path)
+    assert len(read(tmp_path / "s.ndjson").log) == 1
+    made.close()
+    assert len(read(tmp_path / "s.ndjson").log) == 2
+    made._files.close()
+
+
+async def test_a_session_that_leaves_memory_closes_its_capture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+    close = OfSession.close
+
+    def closing(self: OfSession) -> None:
+        closed.append(self._id)
+        close(self)
+
+    monkeypatch.setattr(OfSession, "close", closing)
+    async with House(tmp_path, "engine") as house:
+        person = house.person("engine")
+        await person.say("script: text")
+        await person.settled(turns=1)
+        name = await house.rest()
+        assert closed == []
+        (await house.live(name)).close()
+        assert closed == [name]
