@@ -300,23 +300,23 @@ class _Driver:
         request = self._places[name]
         if recorded.kind == "authorization" and (cue.said is None or cue.said.decision != "deny"):
             # Nobody can answer a sign-in here.
-            self._note(f"{_prompt(request)} is done elsewhere: it is waited for")
+            self._note(f"the request {_prompt(request)} is done elsewhere: it is waited for")
             return
         if request.request_id not in self._live.state.interactions:
-            self._note(f"{_prompt(request)} was over before it was answered")
+            self._note(f"the request {_prompt(request)} was over before it was answered")
             return
         if cue.said is None:
-            raise NotDriven(f"The capture does not say how {what} was answered.")
-        await self._give(self._answer_of(cue, recorded, request), f"answer to {_prompt(request)}")
+            raise NotDriven(f"The capture does not say how the request {what} was answered.")
+        await self._give(self._answer_of(cue, recorded, request), f"answer {_prompt(request)}")
 
     def _answer_of(
         self, cue: Cue, recorded: ev.InteractionRequested, request: ev.InteractionRequested
     ) -> cmd.AnswerInteraction:
         said, answer = cue.said, cue.answer or ev.Answer()
         assert said is not None
-        made = cmd.AnswerInteraction(
-            request_id=request.request_id, thread_id=request.thread_id, reason=answer.reason
-        )
+        made = cmd.AnswerInteraction(request_id=request.request_id, reason=answer.reason)
+        if request.thread_id != ev.MAIN:
+            made = made.model_copy(update={"thread_id": request.thread_id})
         if said.skipped:
             return made.model_copy(update={"skip": True})
         if request.kind in ev.SEALED_KINDS:
