@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from proxy.replay.faults import Fault, Faulty
+from tests.support.waiting import SOON_S
 
 TEXT = "Basil — café ☕ ".encode() * 60
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -50,7 +51,7 @@ async def connected(
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
+    async with server, asyncio.timeout(SOON_S):
         inner = server.sockets[0].getsockname()[1]
         async with faulty.before(inner, port=0) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
