@@ -294,8 +294,8 @@ async def test_snapshots_that_are_made_faster_than_stored_are_dropped(path: Path
             await asyncio.sleep(0.01)
     add(50)
     async with asyncio.timeout(SOON_S):
-        while await newest() != 50:
-            assert await newest() == 8
+        while (found := await newest()) != 50:
+            assert found == 8
             await asyncio.sleep(0.01)
     await journal.aclose()
 
