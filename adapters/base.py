@@ -23,7 +23,7 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.errors import DragomanError
-from adapters.events import MAIN, Entry, Event, SessionStarted
+from adapters.events import MAIN, Content, Entry, Event, SessionStarted
 from adapters.framing.sse import SseFrame
 from adapters.stored import Stored
 
@@ -132,6 +132,9 @@ class ClientCodec(Stored, abc.ABC):
     framing: Literal["sse", "ndjson"]
     abilities: Mapping[str, Ability]
 
+    history: Ability = Ability(Support.IMPOSSIBLE, "its dialect has no place for it")
+    """How a backend takes what was said elsewhere before: see `with_history`."""
+
     wake_at: int | None = None
     """When `tick` wants to be called (Unix milliseconds), or None."""
 
@@ -170,6 +173,18 @@ class ClientCodec(Stored, abc.ABC):
         message.
         """
         return None
+
+    def with_history(
+        self, message: SendMessage, text: str, files: tuple[Content, ...]
+    ) -> SendMessage:
+        """Return a message that gives the backend what was said elsewhere before: as what the
+        client says besides, and with the `files` of that as its own. `check` has taken a message
+        with each of these."""
+        context = message.client_context
+        before = context if isinstance(context, list) else [] if context is None else [context]
+        return message.model_copy(
+            update={"client_context": [text, *before], "content": (*files, *message.content)}
+        )
 
     @property
     def held_back(self) -> Collection[str]:

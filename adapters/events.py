@@ -223,7 +223,12 @@ class SessionStarted(Event):
 
 
 class SessionUpdated(Event):
-    """Something about the session changed; archived is a state, not an end."""
+    """Something about the session changed; archived is a state, not an end.
+
+    `backend` says which backend goes on with it from here: its keys are `name`, `dialect`, `leg`,
+    `before` (the name of the one that had it) and `history`, a list of what went over and how
+    faithfully.
+    """
 
     type: Literal["session.updated"] = "session.updated"
     agent: JsonObject | None = None
@@ -233,6 +238,7 @@ class SessionUpdated(Event):
     predecessor: str | None = None
     replaced_by: str | None = None
     options: JsonObject | None = None
+    backend: JsonObject | None = None
 
 
 class SessionEnded(Event):

@@ -14,12 +14,13 @@ import aiohttp
 from adapters import commands as cmd
 from adapters.base import ClientCodec
 from adapters.errors import DragomanError, ErrorCode, NotSupported
+from adapters.migration import Continuing
 from adapters.registry import DIALECTS
 from proxy.bodies import RETRY_SECONDS
 from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
-from proxy.rows import BackendRow
+from proxy.rows import BackendRow, LegRow, SessionRow
 from proxy.settings import BackendSettings, RouteSettings, Settings
 from proxy.upstream.client import Upstream
 
@@ -126,6 +127,15 @@ class Backends:
                 **backend.create.model_dump(exclude_none=True),
             }
         return make({**settings, "task_id": task_id})
+
+    def codec_of(self, backend: BackendSettings, row: SessionRow, leg: LegRow) -> ClientCodec:
+        """Return what drives a session on the backend of one of its legs.
+
+        Raises:
+            NotSupported: the dialect cannot be driven.
+        """
+        codec = self.codec(backend, leg.native_id or row.id)
+        return Continuing(codec) if leg.number else codec
 
     def upstream(self, backend: BackendSettings) -> Upstream:
         """Return the connections to a backend."""

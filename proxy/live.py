@@ -267,21 +267,23 @@ class Live:
     ) -> Session:
         """Return a session that is neither begun nor loaded; `capture` is where it is recorded."""
         upstream = self._backends.upstream(backend)
-        patience = backend.settings.patience_seconds
+        if capture is not None and not leg.number:
+            # Of a session that has moved the log is recorded, and what frontends see.
+            upstream = upstream.recorded(capture)
         return Session(
             row,
             leg,
             journal=self._journal,
-            codec=self._backends.codec(backend, leg.native_id or row.id),
-            upstream=upstream if capture is None else upstream.recorded(capture),
+            codec=self._backends.codec_of(backend, row, leg),
+            upstream=upstream,
             tasks=self._tasks,
             clock=self._clock,
             ids=self._ids,
             broken=self._lost,
             deleted=self.deleted,
             keep_frames=self._keep_frames,
-            patience=None if patience is None else round(patience * 1000),
-            quiet=round(backend.settings.quiet_seconds * 1000),
+            patience=backend.settings.patience_ms,
+            quiet=backend.settings.quiet_ms,
             face_settings=self._faces,
             slots=self._slots,
             capture=capture,

@@ -60,7 +60,7 @@ class SessionRow:
 class LegRow:
     """One backend's part in a session. `state` is the client codec's snapshot as of the session's
     last append that named one, `position` its upstream position as of the last append that named
-    one.
+    one. `resumes` is the number of an earlier leg whose session at its backend it goes on with.
     """
 
     session: int
@@ -69,6 +69,12 @@ class LegRow:
     native_id: str | None = None
     state: bytes | None = None
     position: bytes | None = None
+    resumes: int | None = None
+
+    @property
+    def first(self) -> int:
+        """Return the number of the leg that began the session at the backend."""
+        return self.number if self.resumes is None else self.resumes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

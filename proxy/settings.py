@@ -334,6 +334,16 @@ class DialectSettings(Table):
     interrupt: Literal["impossible", "deny"] | None = None
     task_ids_of: str | None = None
 
+    @property
+    def patience_ms(self) -> int | None:
+        """Return the configured patience in milliseconds, None where its dialect's own holds."""
+        return None if self.patience_seconds is None else round(self.patience_seconds * 1000)
+
+    @property
+    def quiet_ms(self) -> int:
+        """Return how long a turn may be silent until the backend is asked, in milliseconds."""
+        return round(self.quiet_seconds * 1000)
+
 
 _OF_DIALECT: Mapping[str, str] = {"interrupt": "engine", "task_ids_of": "engine"}
 """Members of `DialectSettings` that belong to one dialect."""

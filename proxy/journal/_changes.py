@@ -223,6 +223,12 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
             " VALUES (?, ?, ?, ?, ?, ?)",
             [(session, c.number, c.command_id, c.status, c.body, c.at) for c in write.commands],
         )
+    if (new := write.new_leg) is not None:
+        connection.execute(
+            "INSERT INTO legs (session, number, backend, native_id, resumes)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (session, new.number, new.backend, new.native_id, new.resumes),
+        )
     # Apart: nearly every write has a state, and a name that is named is put into its index again.
     for column, value in (("state", write.leg_state), ("native_id", write.native_id)):
         if value is None:

@@ -250,9 +250,10 @@ def read_legs(connection: apsw.Connection, tails: Tails, session: int) -> list[L
                 native_id=native_id,
                 state=state,
                 position=newer[number][1] if number in newer else position,
+                resumes=resumes,
             )
-            for number, backend, native_id, state, position in connection.execute(
-                "SELECT number, backend, native_id, state, position FROM legs"
+            for number, backend, native_id, state, position, resumes in connection.execute(
+                "SELECT number, backend, native_id, state, position, resumes FROM legs"
                 " LEFT JOIN positions ON positions.session = legs.session AND leg = number"
                 " WHERE legs.session = ? ORDER BY number",
                 (session,),

@@ -60,7 +60,8 @@ class Write:
     `leg_state` are the client codec's after these events. `commands` are inserted or moved on in
     the outbox. `aliases` are (kind, name) pairs of this session in its owner and route, `takes`
     those that it takes from anybody who has them. The first write of a session makes it: that has a
-    `new` one.
+    `new` one. One that moves it to another backend has the `new_leg`, which is the `leg` of all
+    that is in it.
     """
 
     session: int
@@ -80,6 +81,7 @@ class Write:
     blobs: Sequence[str] = ()
     at: int = 0
     new: NewSession | None = None
+    new_leg: LegRow | None = None
     done: Callable[[JournalError | None], None] | None = None
 
     @property
@@ -95,6 +97,7 @@ class Write:
             and not self.aliases
             and not self.takes
             and not self.blobs
+            and self.new_leg is None
         )
 
     @property

@@ -97,6 +97,10 @@ class Admission:
         self._codec = codec
         self._outbox = outbox
 
+    def rebind(self, codec: ClientCodec) -> None:
+        """Ask another codec what its backend can carry, from now on."""
+        self._codec = codec
+
     # Checking.
 
     def check(self, command: cmd.AnyCommand, state: LogState) -> cmd.AnyCommand | None:

@@ -89,6 +89,10 @@ class Feeds:
         self.open: dict[FeedKey, Feed] = {}
         self.stored_seq = 0
 
+    def rebind(self, leg: LegRow) -> None:
+        """Show another backend to those dialects that have not shown one yet."""
+        self._leg = leg
+
     @property
     def readers(self) -> int:
         """Return how many streams of frontends are open."""

@@ -133,6 +133,10 @@ class Outbox:
         self.claims: set[str] = set()
         """The requests that a sealed answer on its way has claimed: the log knows of none."""
 
+    def rebind(self, codec: ClientCodec) -> None:
+        """Ask another codec for its abilities from now on."""
+        self._codec = codec
+
     # What is in it.
 
     def __contains__(self, command_id: object) -> bool:

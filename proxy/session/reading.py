@@ -109,6 +109,34 @@ class Reading:
         )
         self.streams: dict[str, asyncio.Task[None]] = {}
 
+    def rebind(
+        self,
+        leg: LegRow,
+        codec: ClientCodec,
+        upstream: Upstream,
+        *,
+        patience: int | None,
+        quiet: int,
+    ) -> None:
+        """Read another backend from now on: the streams of the one before are over."""
+        self.close()
+        for task in list(self.streams.values()):
+            task.cancel()
+        self.streams.clear()
+        self._timer, self._doubt_since = None, None
+        self._leg = leg
+        self._codec = codec
+        self._upstream = upstream
+        self._patience = patience
+        self.watcher = Watcher(
+            Watch(quiet),
+            codec=codec,
+            clock=self._clock,
+            record=self._record,
+            work=self._work,
+            upward=self._upward,
+        )
+
     # Answers.
 
     async def answer(self, call: Call) -> Response:

@@ -120,6 +120,16 @@ class Record:
         self.state = state
         self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
 
+    def rebind(self, leg: LegRow, codec: ClientCodec) -> None:
+        """Record what another backend says, by its codec, from the next event on."""
+        self._leg = leg
+        self._codec = codec
+        self._native_id = leg.native_id
+        self._name_stored = None
+        self._normalizer = Normalizer(self.state, totals=metrics.REPAIRS[codec.dialect])
+        if self._capture is not None:
+            self._capture.guard(codec, self.held)
+
     # What others ask of it.
 
     @property
@@ -283,6 +293,7 @@ class Record:
         blobs: Sequence[str] = (),
         at: int | None = None,
         new: NewSession | None = None,
+        new_leg: LegRow | None = None,
         keep: bool = False,
     ) -> asyncio.Future[None] | None:
         """Give events their `seq` and `at`, and submit them as one write to the journal; the future
@@ -335,6 +346,7 @@ class Record:
             blobs=blobs,
             at=now,
             new=new,
+            new_leg=new_leg,
         )
         if whole:
             self.let_go()

@@ -70,6 +70,10 @@ class Sending:
         self._reading = reading
         self._work = work
 
+    def rebind(self, codec: ClientCodec) -> None:
+        """Carry what is still to come by another codec."""
+        self._codec = codec
+
     # When.
 
     def go_on(self) -> None:

@@ -8,6 +8,8 @@ the face promised, whatever the backend would do by itself.
 This is the facade that the rest of the proxy uses. Its rooms, each of which knows only those after
 it: `intake`, `sending`, `reading`, `replies`, `record`, `snapshots`, `feeds`, `admission`,
 `outbox`. What a room tells those above it goes through `work.Upward`.
+
+Why one room: it is the facade, with a method for each thing that others ask of a session.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from adapters.normalizer import Rule
 from adapters.state import LogState
 from proxy import metrics
 from proxy.clock import Clock, Ids
-from proxy.errors import JournalCorrupt, JournalError, reading_back
+from proxy.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
 from proxy.hub import Feed
 from proxy.journal.base import Journal
 from proxy.recording import OfSession
@@ -59,6 +61,7 @@ class Session:
 
     __slots__ = (
         "__weakref__",
+        "_admission",
         "_broken",
         "_clock",
         "_feeds",
@@ -147,12 +150,13 @@ class Session:
             reading=self._reading,
             work=work,
         )
+        self._admission = Admission(row.id, row.dialect, codec, self._outbox)
         self._intake = Intake(
             row.id,
             journal=journal,
             clock=clock,
             ids=ids,
-            admission=Admission(row.id, row.dialect, codec, self._outbox),
+            admission=self._admission,
             outbox=self._outbox,
             record=self._record,
             replies=self._replies,
@@ -390,6 +394,56 @@ class Session:
         await record.until_stored(stored)
         self._sending.go_on()
         return True
+
+    async def move(
+        self,
+        leg: LegRow,
+        codec: ClientCodec,
+        upstream: Upstream,
+        event: ev.SessionUpdated,
+        *,
+        patience: int | None,
+        quiet: int,
+    ) -> None:
+        """Go on at another backend, in the session's part `leg`, by a codec that knows how the
+        session was made; `event` says so in the log. Durable on return, or nothing has changed:
+        then the session leaves memory. Who reads the session reads on.
+
+        Raises:
+            DragomanError: something is under way.
+            JournalError: it could not be stored.
+        """
+        self.check_movable()
+        self.leg = leg
+        self.codec = codec
+        self._outbox.rebind(codec)
+        self._admission.rebind(codec)
+        self._feeds.rebind(leg)
+        self._record.rebind(leg, codec)
+        self._reading.rebind(leg, codec, upstream, patience=patience, quiet=quiet)
+        self._sending.rebind(codec)
+        stored = self._record.emit([event], new_leg=leg)
+        await self._record.until_stored(stored)
+        self._sending.go_on()
+
+    def check_movable(self) -> None:
+        """Check that the session may go on at another backend now.
+
+        Raises:
+            SessionClosed: it has ended.
+            DragomanError: something is under way.
+            JournalError: it has left memory, or only its log can be read.
+        """
+        self._work.check_usable()
+        if self.state.ended is not None:
+            raise SessionClosed(f"Session `{self.id}` has ended, so nothing of it goes on.")
+        if self.state.interactions:
+            asked = next(iter(self.state.interactions))
+            text = f"Session `{self.id}` waits for the answer to request `{asked}`."
+            raise DragomanError(text, code=ErrorCode.BUSY)
+        if not self.idle:
+            text = f"Session `{self.id}` is at work; it moves between two turns."
+            raise DragomanError(text, code=ErrorCode.BUSY)
 
     # Commands.
 

@@ -32,6 +32,7 @@ class EngineClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "sse"
+    history = Ability(Support.EMULATED, "as text before the next message")
     records = RECORDS
     filled = (State, Block)
 

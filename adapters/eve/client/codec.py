@@ -16,7 +16,7 @@ import orjson
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
-from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
+from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
 from adapters.errors import DragomanError
 from adapters.eve import wire
 from adapters.eve.client.alarms import Alarms
@@ -71,6 +71,7 @@ class EveClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "ndjson"
+    history = Ability(Support.NATIVE, "as `clientContext` of the next message")
     records = RECORDS
     filled = (Place, State)
 

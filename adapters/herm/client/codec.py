@@ -17,7 +17,7 @@ import orjson
 from adapters import commands as cmd
 from adapters import events as ev
 from adapters import raw
-from adapters.base import Ability, Call, ClientCodec, CloseReason, Response
+from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
 from adapters.driving.doubts import Doubt
 from adapters.errors import DragomanError, NotSupported
 from adapters.framing.sse import SseFrame
@@ -60,6 +60,7 @@ class HermClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "sse"
+    history = Ability(Support.EMULATED, "as blocks of text before the next message")
     abilities: Mapping[str, Ability] = ABILITIES
     records = RECORDS
     filled = (Place, State)

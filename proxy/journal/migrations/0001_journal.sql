@@ -29,12 +29,15 @@ CREATE INDEX sessions_erasing ON sessions (key) WHERE erasing = 1;
 -- A start takes up the sessions with work, which are few, and does not look at all the others.
 CREATE INDEX sessions_at_work ON sessions (key) WHERE state IN ('running', 'paused');
 
+-- A session that moves to another backend gets a leg more. `resumes` is the number of an earlier leg whose session at its
+-- backend this one goes on with.
 CREATE TABLE legs (
     session INTEGER NOT NULL,
     number INTEGER NOT NULL,
     backend TEXT NOT NULL,
     native_id TEXT,
     state BLOB,
+    resumes INTEGER,
     PRIMARY KEY (session, number)
 ) WITHOUT ROWID;
 -- Retention asks for the backend of every session: without this it reads the whole state of each leg.

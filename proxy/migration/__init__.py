@@ -1,0 +1,1 @@
+"""Moves conversations from one backend to another, and says before what that will lose."""

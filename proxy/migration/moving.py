@@ -1,0 +1,259 @@
+"""Moves a session to another backend between two turns, and back.
+
+A move is one write to the journal: the session gets a leg more, with the history as part of what is
+stored of its codec there. Before it nothing has changed; after it the next message goes to the new
+backend, and carries the history. The new backend is only looked at whether it answers, so that
+nothing of the session is there before somebody says something.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from adapters import commands as cmd
+from adapters import events as ev
+from adapters.base import Call, Request, Support
+from adapters.errors import DragomanError, ErrorCode, NotSupported
+from adapters.migration import Carried, Continuing, Historian, History
+from proxy.backends import ENGINE
+from proxy.errors import UpstreamError, reading_back
+from proxy.hub import entries_by_steps
+from proxy.rows import LegRow
+from proxy.session import Session
+from proxy.sessions import Sessions
+from proxy.settings import BackendSettings
+from proxy.upstream.client import Upstream
+
+__all__ = ["Moved", "move", "roll_back"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moved:
+    """What came of a move, or would come of it: `moved` is false where nothing was to do or nothing
+    was to be done. `characters` is the size of the text that goes over."""
+
+    session: str
+    before: str
+    backend: str
+    dialect: str
+    leg: int
+    moved: bool
+    history: tuple[Carried, ...] = ()
+    characters: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Read:
+    """What a move needs of a log: how the session was made, what was said since it was last at its
+    new backend, and the ids of the requests that others made."""
+
+    started: ev.SessionStarted
+    history: History
+    asked: frozenset[str]
+
+
+async def move(
+    sessions: Sessions,
+    name: str,
+    *,
+    to: str,
+    expected: str | None = None,
+    dry_run: bool = False,
+) -> Moved:
+    """Let a session go on at the backend `to`, where it has not been before; durable on return.
+
+    `expected` is the backend that it should be at. A session that is at `to` already stays.
+
+    Raises:
+        SessionNotFound: there is no such session.
+        NotSupported: the backend cannot take what was said.
+        DragomanError: there is no such backend or it does not answer, the session is at another one
+            than expected, has ended, or something is under way in it.
+        JournalError: it could not be read or stored.
+    """
+    backend = _backend(sessions, to)
+    session = await sessions.get(name, owner=None, route=None)
+    leg = session.leg
+    if leg.backend == to:
+        return Moved(session.id, to, to, backend.dialect, leg.number, moved=False)
+    if expected is not None and leg.backend != expected:
+        raise DragomanError(
+            f"Session `{session.id}` is at backend `{leg.backend}`, not at `{expected}`.",
+            code=ErrorCode.NOT_ACTIVE,
+        )
+    legs = await sessions.journal.legs(session.row.key)
+    native_id = None
+    if backend.dialect == ENGINE:
+        been = any(one.backend == to for one in legs)
+        native_id = f"{session.row.id}-{leg.number + 1}" if been else session.row.id
+    new = LegRow(session.row.key, leg.number + 1, to, native_id)
+    codec = Continuing(sessions.backends.codec(backend, native_id or session.row.id))
+    return await _move(sessions, session, backend, new, codec, since=0, dry_run=dry_run)
+
+
+async def roll_back(sessions: Sessions, name: str, *, dry_run: bool = False) -> Moved:
+    """Let a session go on where it was before it last moved, in the session that it has there; what
+    was said since goes over as its history. Durable on return.
+
+    Raises:
+        DragomanError: it has not moved, or as `move`.
+        JournalError: it could not be read or stored.
+    """
+    session = await sessions.get(name, owner=None, route=None)
+    legs = await sessions.journal.legs(session.row.key)
+    before = _before(legs)
+    if before is None:
+        text = f"Session `{session.id}` has not moved: there is nothing to take back."
+        raise DragomanError(text, code=ErrorCode.NOT_ACTIVE)
+    backend = _backend(sessions, before.backend)
+    inner = sessions.backends.codec(backend, before.native_id or session.row.id)
+    codec = Continuing(inner)
+    with reading_back(f"the state of session `{session.id}` at its backend"):
+        if before.number:
+            codec.restore(before.state, before.position)
+        else:
+            inner.restore(before.state, before.position)
+    new = LegRow(
+        session.row.key,
+        session.leg.number + 1,
+        before.backend,
+        before.native_id,
+        resumes=before.first,
+    )
+    # What it never was given, it is given now.
+    since = 0 if codec.owes_history else before.number + 1
+    return await _move(sessions, session, backend, new, codec, since=since, dry_run=dry_run)
+
+
+def _before(legs: Sequence[LegRow]) -> LegRow | None:
+    """Return the newest leg at the backend session that the last move left."""
+    number = legs[-1].first - 1
+    return next((leg for leg in reversed(legs) if leg.first == number), None)
+
+
+def _backend(sessions: Sessions, name: str) -> BackendSettings:
+    backend = sessions.backends.get(name)
+    if backend is None:
+        known = ", ".join(f"`{one.name}`" for one in sessions.settings.backends)
+        text = f"There is no backend `{name}`; configured are: {known}."
+        raise DragomanError(text, code=ErrorCode.NOT_FOUND)
+    return backend
+
+
+async def _move(
+    sessions: Sessions,
+    session: Session,
+    backend: BackendSettings,
+    leg: LegRow,
+    codec: Continuing,
+    *,
+    since: int,
+    dry_run: bool,
+) -> Moved:
+    session.check_movable()
+    seq = session.last_seq
+    found = await _read(sessions, session, since)
+    history = found.history.fitting(lambda file: _refusal(codec, file))
+    if history.text:
+        _check_takes(backend, codec, history)
+    upstream = sessions.backends.upstream(backend)
+    await _reach(backend, upstream)
+    session.check_movable()
+    if session.last_seq != seq:
+        text = f"Session `{session.id}` has gone on meanwhile; move it again."
+        raise DragomanError(text, code=ErrorCode.BUSY)
+    out = Moved(
+        session.id,
+        session.leg.backend,
+        backend.name,
+        backend.dialect,
+        leg.number,
+        moved=not dry_run,
+        history=history.carried,
+        characters=len(history.text),
+    )
+    if dry_run:
+        return out
+    codec.started(found.started)
+    codec.begin(history, leg=leg.number, used=found.asked)
+    event = ev.SessionUpdated(
+        thread_id=ev.MAIN,
+        backend={
+            "name": backend.name,
+            "dialect": backend.dialect,
+            "leg": leg.number,
+            "before": session.leg.backend,
+            "history": [one.as_json() for one in history.carried],
+        },
+        synthetic=True,
+    )
+    await session.move(
+        leg,
+        codec,
+        upstream,
+        event,
+        patience=backend.settings.patience_ms,
+        quiet=backend.settings.quiet_ms,
+    )
+    return out
+
+
+async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
+    """Read the log of a session; its history begins at the leg `since`."""
+    started: ev.SessionStarted | None = None
+    historian, asked = Historian(), set[str]()
+    async for chunk in sessions.journal.scan(session.row.key):
+        async for entry in entries_by_steps(chunk.body, session.id):
+            event = entry.event
+            if isinstance(event, ev.SessionStarted):
+                started = event
+            elif isinstance(event, ev.SessionUpdated) and event.backend is not None:
+                if event.backend.get("leg") == since:
+                    historian = Historian()
+                    asked.clear()
+            elif isinstance(event, ev.InteractionRequested):
+                asked.add(event.request_id)
+            historian.feed(event)
+    assert started is not None
+    about = session.state.about
+    changes = {"title": about.title, "metadata": dict(about.metadata) or None}
+    return _Read(started.model_copy(update=changes), historian.made(), frozenset(asked))
+
+
+def _refusal(codec: Continuing, file: ev.File) -> str | None:
+    """Return why a backend does not take a file, or None."""
+    said = cmd.SendMessage(content=(file, ev.Text(text="?")), policy="queue")
+    try:
+        codec.check(said)
+    except NotSupported as error:
+        return error.message
+    return None
+
+
+def _check_takes(backend: BackendSettings, codec: Continuing, history: History) -> None:
+    """Check that a backend takes a history.
+
+    Raises:
+        NotSupported: it does not.
+    """
+    if codec.history.support is Support.IMPOSSIBLE:
+        raise NotSupported(
+            f"Backend `{backend.name}` of dialect `{backend.dialect}` cannot take what was said: "
+            f"{codec.history.how}."
+        )
+    said = cmd.SendMessage(content=(ev.Text(text="?"),), policy="queue")
+    codec.inner.check(codec.inner.with_history(said, history.text, history.files))
+
+
+async def _reach(backend: BackendSettings, upstream: Upstream) -> None:
+    """Check that a backend answers.
+
+    Raises:
+        DragomanError: it does not.
+    """
+    try:
+        await upstream.call(Call("reach", Request("GET", "/health")))
+    except UpstreamError as error:
+        text = f"Backend `{backend.name}` does not answer, so nothing has moved: {error.message}"
+        raise DragomanError(text, code=error.code) from None
