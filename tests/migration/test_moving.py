@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from adapters import commands as cmd
 from adapters import events as ev
-from proxy.migration.moving import move
+from adapters.errors import DragomanError
+from proxy.migration.moving import move, roll_back
+from proxy.session import Session
 from tests.migration.support import House
 from tests.support.dragoman import Start, starting
+from tests.support.journals import CrashJournal
+from tests.support.waiting import asks, settled, until
 
 
 @pytest.fixture
@@ -57,3 +64,232 @@ async def test_a_session_that_moved_goes_on_after_a_restart(start: Start[House])
     log = await house.log(session.session_id)
     said = [one.content for one in log if isinstance(one, ev.MessageReceived)]
     assert said[-1] == (ev.Text(text="What is my dog called?"),)
+
+
+async def test_what_was_said_elsewhere_goes_along_when_a_session_is_taken_back(
+    start: Start[House],
+) -> None:
+    house = await start()
+    session = await house.eve_client("old", style="S").create("My dog is called Rex.")
+    await session.read_turn()
+    await move(house.sessions, session.session_id, to="engine")
+    await session.send("My cat is called Tom.\nscript: text")
+    await session.read_turn()
+    back = await roll_back(house.sessions, session.session_id)
+    assert (back.before, back.backend, back.leg) == ("engine", "old", 2)
+    await session.send("What are they called?")
+    turn = await session.read_turn()
+    # It is the conversation that it had there, not a new one.
+    assert "(turn 2)" in (turn.text or "")
+    body = json.loads(house.bodies("old", "message")[-1])
+    assert body["message"] == "What are they called?"
+    (history,) = body["clientContext"]
+    assert "Tom" in history
+    assert "Rex" not in history
+    # And what was taken back before is not taken back again.
+    with pytest.raises(DragomanError, match="nothing to take back"):
+        await roll_back(house.sessions, session.session_id)
+
+
+async def test_two_moves_are_taken_back_one_after_the_other(start: Start[House]) -> None:
+    house = await start()
+    session = await house.eve_client("old", style="S").create("One.")
+    await session.read_turn()
+    for to in ("engine", "herm"):
+        await move(house.sessions, session.session_id, to=to)
+        await session.send(f"At {to}.\nscript: text")
+        await session.read_turn()
+    assert (await roll_back(house.sessions, session.session_id)).backend == "engine"
+    await session.send("Again at engine.\nscript: text")
+    turn = await session.read_turn()
+    assert "(turn 2)" in (turn.text or "")
+    assert (await roll_back(house.sessions, session.session_id)).backend == "old"
+    await session.send("Again at the first.")
+    turn = await session.read_turn()
+    assert "(turn 2)" in (turn.text or "")
+    (history,) = json.loads(house.bodies("old", "message")[-1])["clientContext"]
+    assert "At engine." in history
+    assert "At herm." in history
+    assert "Again at engine." in history
+    assert "User: One." not in history
+
+
+async def test_a_session_that_was_taken_back_before_it_said_anything_gives_all_later(
+    start: Start[House],
+) -> None:
+    """The history that the second backend never got goes to the third one."""
+    house = await start()
+    session = await house.eve_client("old", style="S").create("My dog is called Rex.")
+    await session.read_turn()
+    await move(house.sessions, session.session_id, to="engine")
+    await move(house.sessions, session.session_id, to="herm")
+    await session.send("My cat is called Tom.\nscript: text")
+    await session.read_turn()
+    await roll_back(house.sessions, session.session_id)
+    await session.send("What are they called?")
+    await session.read_turn()
+    said = json.loads(house.bodies("engine", "execute")[-1])["message"]
+    assert "Rex" in said
+    assert "Tom" in said
+
+
+@pytest.mark.parametrize("to", ["new", "engine", "herm"])
+@pytest.mark.parametrize("face", ["eve", "engine", "herm"])
+async def test_requests_of_both_backends_are_answered(
+    start: Start[House], face: str, to: str
+) -> None:
+    """Their ids may be the same ones."""
+    house = await start()
+    backend = "engine2" if to == "engine" else "old"
+    live = await house.sessions.create(owner="local", route=backend, dialect=face)
+    for _ in range(3):
+        await say(live, "script: approve")
+        await until(lambda: asks(live))
+        (request,) = live.open_interactions()
+        answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
+        await live.submit([answer], by="local", face=face)
+        await settled(live)
+        if live.leg.number < 2:
+            await move(house.sessions, live.id, to=to if live.leg.number == 0 else backend)
+    log = await house.log(live.id)
+    asked = [one.request_id for one in log if isinstance(one, ev.InteractionRequested)]
+    outcomes = [one.outcome for one in log if isinstance(one, ev.InteractionResolved)]
+    ends = [one.outcome for one in log if isinstance(one, ev.TurnEnded)]
+    assert len(set(asked)) == 3
+    assert outcomes == ["approved"] * 3
+    assert ends == ["completed"] * 3
+
+
+async def say(session: Session, text: str) -> None:
+    said = cmd.SendMessage(content=(ev.Text(text=text),), policy="queue")
+    await session.submit([said], by="local", face=session.row.dialect)
+
+
+async def test_nothing_moves_while_something_is_under_way(start: Start[House]) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    await say(live, "script: approve")
+    with pytest.raises(DragomanError, match="is at work"):
+        await move(house.sessions, live.id, to="engine")
+    await until(lambda: asks(live))
+    (request,) = live.open_interactions()
+    with pytest.raises(
+        DragomanError, match=f"waits for the answer to request `{request.request_id}`"
+    ):
+        await move(house.sessions, live.id, to="engine")
+    assert [leg.backend for leg in await house.sessions.journal.legs(live.row.key)] == ["old"]
+
+
+async def test_what_cannot_move_says_why_and_stays(start: Start[House]) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    await say(live, "Hello")
+    await settled(live)
+    with pytest.raises(DragomanError, match="There is no backend `nowhere`; configured are: `old`"):
+        await move(house.sessions, live.id, to="nowhere")
+    with pytest.raises(DragomanError, match="is at backend `old`, not at `new`"):
+        await move(house.sessions, live.id, to="herm", expected="new")
+    with pytest.raises(DragomanError, match="has not moved"):
+        await roll_back(house.sessions, live.id)
+    await house.stop_backend("engine")
+    with pytest.raises(
+        DragomanError, match="Backend `engine` does not answer, so nothing has moved"
+    ):
+        await move(house.sessions, live.id, to="engine")
+    same = await move(house.sessions, live.id, to="old")
+    assert (same.moved, same.leg) == (False, 0)
+    would = await move(house.sessions, live.id, to="herm", dry_run=True)
+    assert (would.moved, would.leg, bool(would.history)) == (False, 1, True)
+    assert live.leg.number == 0
+    await live.submit([cmd.Delete()], by="local", face="eve")
+    await until(lambda: live.state.ended is not None)
+    with pytest.raises(DragomanError):
+        await move(house.sessions, live.id, to="herm")
+
+
+async def test_a_message_that_the_new_backend_did_not_get_leaves_the_history_for_the_next(
+    start: Start[House],
+) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="engine")
+    await say(live, "My dog is called Rex.")
+    await settled(live)
+    await move(house.sessions, live.id, to="engine")
+    await house.stop_backend("engine")
+    await say(live, "What is it called?")
+    await settled(live)
+    await house.start_backend("engine")
+    await say(live, "What is it called now?")
+    await settled(live)
+    said = json.loads(house.bodies("engine", "execute")[-1])["message"]
+    assert "My dog is called Rex." in said
+    assert said.endswith("What is it called now?")
+
+
+async def test_files_go_over_where_the_new_backend_takes_them(start: Start[House]) -> None:
+    house = await start()
+    picture = {
+        "type": "file",
+        "data": "data:image/png;base64,iVBORw0KGgo=",
+        "mediaType": "image/png",
+        "filename": "rex.png",
+    }
+    parts = [{"type": "text", "text": "This is my dog."}, picture]
+    session = await house.eve_client("old", style="S").create(parts)
+    await session.read_turn()
+    would = await move(house.sessions, session.session_id, to="herm", dry_run=True)
+    (lost,) = [one for one in would.history if one.fidelity == "dropped"]
+    assert (lost.what, "only text is carried" in lost.why) == ("file `rex.png`", True)
+    await move(house.sessions, session.session_id, to="new")
+    await session.send("What is it?")
+    turn = await session.read_turn()
+    # The backend tells of the file, and the frontend's own message is what it said.
+    assert "image/png" in (turn.text or "")
+    assert [one["message"] for one in turn.data("message.received")] == ["What is it?"]
+
+
+async def test_who_reads_reads_on(start: Start[House]) -> None:
+    """A stream that is open while its session moves has no end and no gap."""
+    house = await start()
+    client = house.herm("herm")
+    session = (await client.create())["id"]
+    await client.say(session, "Hello")
+    await settled(await house.live(session))
+    seen: list[str] = []
+    stream = client.stream(session)
+    reading = asyncio.create_task(collect(stream, seen))
+    live = await house.live(session)
+    await until(lambda: live.readers == 1)
+    await move(house.sessions, session, to="engine")
+    await client.say(session, "Hello again")
+    await until(lambda: "(turn 1)" in "".join(seen))
+    assert live.readers == 1
+    reading.cancel()
+
+
+async def collect(stream: AsyncGenerator[dict[str, Any], None], seen: list[str]) -> None:
+    async for envelope in stream:
+        seen.append(json.dumps(envelope))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_crash_leaves_a_session_at_one_backend_or_the_other(
+    start: Start[House], stored: bool
+) -> None:
+    journal = CrashJournal()
+    house = await start(journal)
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    await say(live, "My dog is called Rex.")
+    await settled(live)
+    journal.crash_at(1 if stored else 0, confirmed=False)
+    moving = asyncio.create_task(move(house.sessions, live.id, to="engine"))
+    await journal.crashed.wait()
+    moving.cancel()
+    await house.restart()
+    live = await house.live(live.id)
+    assert (live.leg.number, live.leg.backend) == ((1, "engine") if stored else (0, "old"))
+    await say(live, "What is it called?")
+    await settled(live)
+    text = (await house.texts(live.id))[-1]
+    assert ("Rex" in text, "(turn 1)" in text) == (stored, stored)
+    assert ("(turn 2)" in text) is not stored
