@@ -2,7 +2,8 @@
 
 Every route, list, stream, replay, answer and control call goes through `authorize`. It knows one
 refusal, NOT_FOUND: what a key may not touch does not exist for it, so nobody learns the names of
-other people's sessions or routes.
+other people's sessions or routes. What holds for all keys goes through `authorize_admin`, whose
+refusal is the same whatever was asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ from adapters.errors import DragomanError, ErrorCode
 from adapters.faces import Action
 from proxy.settings import LOCAL, KeySettings, Settings
 
-__all__ = ["Action", "Key", "Principal", "authenticate", "authorize", "may_use"]
+__all__ = [
+    "Action",
+    "Key",
+    "Principal",
+    "authenticate",
+    "authorize",
+    "authorize_admin",
+    "may_use",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,21 @@ def authorize(
     if reads_own and settings.route(route) is None and _allowed(principal, settings) is None:
         return
     raise DragomanError(f"There is no route `{route}`.", code=ErrorCode.NOT_FOUND)
+
+
+def authorize_admin(principal: Principal, settings: Settings) -> None:
+    """Return if the principal may change what holds for all keys; without keys everybody may.
+
+    Raises:
+        DragomanError: with the code FORBIDDEN, its key may not.
+    """
+    key = settings.key(principal.name)
+    if key.admin if key is not None else not settings.keys:
+        return
+    raise DragomanError(
+        "This needs a key of an administrator: one with `admin = true` under [[keys]].",
+        code=ErrorCode.FORBIDDEN,
+    )
 
 
 def may_use(principal: Principal, route: str, settings: Settings) -> bool:

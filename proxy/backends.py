@@ -21,7 +21,8 @@ from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
 from proxy.rows import BackendRow, LegRow, SessionRow
-from proxy.settings import BackendSettings, RouteSettings, Settings
+from proxy.settings import BackendSettings, Settings
+from proxy.shares import Shares
 from proxy.upstream.client import Upstream
 
 __all__ = ["ENGINE", "Backends"]
@@ -53,6 +54,7 @@ class Backends:
         ids: Ids,
     ) -> None:
         self._settings = settings
+        self.shares = Shares(settings)
         self._http = http
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
@@ -69,10 +71,10 @@ class Backends:
         Raises:
             DragomanError: there is no such route.
         """
-        found = self._route(route)
-        draw = self._ids.fraction() * sum(share.weight for share in found.backends)
-        chosen = found.backends[0].name
-        for share in found.backends:
+        shares = self.shares.taking(route)
+        draw = self._ids.fraction() * sum(share.weight for share in shares)
+        chosen = shares[0].name
+        for share in shares:
             chosen = share.name
             draw -= share.weight
             if draw < 0:
@@ -80,12 +82,12 @@ class Backends:
         return self._configured(chosen)
 
     def all_of(self, route: str) -> list[BackendSettings]:
-        """Return all backends of a route.
+        """Return all backends that new sessions of a route may go to.
 
         Raises:
             DragomanError: there is no such route.
         """
-        return [self._configured(share.name) for share in self._route(route).backends]
+        return [self._configured(share.name) for share in self.shares.taking(route)]
 
     def check(self, route: str, command: cmd.AnyCommand) -> None:
         """Check, before a session is made, that every backend of a route can carry a command.
@@ -95,12 +97,6 @@ class Backends:
         """
         for backend in self.all_of(route):
             self.codec(backend, "check").check(command)
-
-    def _route(self, name: str) -> RouteSettings:
-        found = self._settings.route(name)
-        if found is None:
-            raise DragomanError(f"There is no route `{name}`.", code=ErrorCode.NOT_FOUND)
-        return found
 
     def _configured(self, name: str) -> BackendSettings:
         backend = self._settings.backend(name)
@@ -170,13 +166,18 @@ class Backends:
 
     # What became of them.
 
-    async def compare(self, journal: Journal) -> None:
-        """Compare the backends with those of the last start that have sessions.
+    async def open(self, journal: Journal) -> None:
+        """Compare the backends with those of the last start that have sessions, and take up the
+        shares of routes that were set at run time.
 
         Raises:
-            ConfigError: one is of another dialect than it was.
+            ConfigError: a backend is of another dialect than it was.
             JournalError: the journal cannot be read or written.
         """
+        await self._compare(journal)
+        await self.shares.load(journal)
+
+    async def _compare(self, journal: Journal) -> None:
         for was in await journal.known_backends():
             backend = self._settings.backend(was.name)
             if backend is not None and backend.dialect != was.dialect:

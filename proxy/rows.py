@@ -86,6 +86,15 @@ class BackendRow:
     url: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShareRow:
+    """A backend's share of a route's new sessions, as it was set at run time."""
+
+    route: str
+    backend: str
+    weight: int
+
+
 CommandStatus = Literal["accepted", "sent", "settled"]
 
 

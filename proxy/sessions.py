@@ -114,7 +114,7 @@ class Sessions:
             JournalError: the journal cannot be read.
             ConfigError: a backend with sessions is of another dialect than it was.
         """
-        await self.backends.compare(self.journal)
+        await self.backends.open(self.journal)
         rows = await self._at_work(None)
         if rows:
             self._tasks.start(self._attach(rows), name="attach to backends")

@@ -408,11 +408,21 @@ class KeySettings(Table):
     """`[[keys]]`: a frontend's key, known by its hash. Without `backends` it may use every route.
 
     `backends` names backends or routes: a route may be used if it or all of its backends are named.
+    `admin` lets it change what holds for all keys.
     """
 
     name: Name
     sha256: Annotated[str, AfterValidator(_sha256)]
     backends: tuple[str, ...] | None = None
+    admin: bool = False
+
+    @model_validator(mode="after")
+    def _admin_of_all(self) -> Self:
+        if self.admin and self.backends is not None:
+            raise ValueError(
+                "`admin` is for keys without `backends`: it may lead every route anywhere"
+            )
+        return self
 
 
 class ListenerSettings(Table):

@@ -11,7 +11,15 @@ import pytest
 from multidict import CIMultiDict
 
 from adapters.errors import DragomanError, ErrorCode
-from proxy.auth import Action, Key, Principal, authenticate, authorize, may_use
+from proxy.auth import (
+    Action,
+    Key,
+    Principal,
+    authenticate,
+    authorize,
+    authorize_admin,
+    may_use,
+)
 from proxy.settings import BackendSettings, KeySettings, RouteSettings, Settings, Share
 
 WEB, OPS = "k-web-71", "k-öps-72"
@@ -188,3 +196,16 @@ def test_without_keys_local_may_do_everything_with_its_own() -> None:
     with pytest.raises(DragomanError):
         authorize(Principal("local"), "web", Action.READ, "a", settings)
     assert not may_use(Principal("web"), "a", settings)
+
+
+def test_a_key_administers_that_is_said_to_and_without_keys_everybody_does() -> None:
+    digest = hashlib.sha256(b"ops").hexdigest()
+    ops = KeySettings(name="ops", sha256=digest, admin=True)
+    settings = settings_with_keys()
+    settings = settings.model_copy(update={"keys": (*settings.keys, ops)})
+    authorize_admin(Principal("ops"), settings)
+    authorize_admin(Principal("local"), Settings())
+    for name in MAY_USE:
+        with pytest.raises(DragomanError) as refused:
+            authorize_admin(Principal(name), settings)
+        assert refused.value.code is ErrorCode.FORBIDDEN

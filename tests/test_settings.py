@@ -265,6 +265,11 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
             "keys[0].backends[0]: there is no backend or route `reseach`; did you mean `research`?",
         ),
         (
+            ONE_BACKEND
+            + f'[[keys]]\nname = "k"\nsha256 = "{HASH}"\nadmin = true\nbackends = ["research"]',
+            "keys[0]: `admin` is for keys without `backends`: it may lead every route anywhere",
+        ),
+        (
             f'[[keys]]\nname = "a"\nsha256 = "{HASH}"\n[[keys]]\nname = "b"\nsha256 = "{HASH}"',
             "keys[1].sha256: is the hash of keys[0] too: give each key its own value",
         ),

@@ -20,7 +20,15 @@ import apsw
 from proxy.errors import NameTaken, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
-from proxy.journal.base import OF_WORDS, BackendRow, CodecRow, NewSession, Snapshot, Write
+from proxy.journal.base import (
+    OF_WORDS,
+    BackendRow,
+    CodecRow,
+    NewSession,
+    ShareRow,
+    Snapshot,
+    Write,
+)
 
 ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that a long session's end does not stop the
@@ -327,6 +335,15 @@ def keep_backends(connection: apsw.Connection, backends: Sequence[BackendRow]) -
         " SET dialect = excluded.dialect, url = excluded.url"
         " WHERE dialect <> excluded.dialect OR url <> excluded.url",
         [(backend.name, backend.dialect, backend.url) for backend in backends],
+    )
+
+
+def keep_shares(connection: apsw.Connection, route: str, shares: Sequence[ShareRow]) -> None:
+    """Keep the shares of a route in the place of those that were kept."""
+    connection.execute("DELETE FROM shares WHERE route = ?", (route,))
+    connection.executemany(
+        "INSERT INTO shares (route, number, backend, weight) VALUES (?, ?, ?, ?)",
+        [(route, number, share.backend, share.weight) for number, share in enumerate(shares)],
     )
 
 

@@ -31,6 +31,7 @@ from proxy.journal.base import (
     CommandRow,
     LegRow,
     SessionRow,
+    ShareRow,
     Snapshot,
 )
 
@@ -281,6 +282,12 @@ def read_backends(connection: apsw.Connection) -> list[BackendRow]:
             "  WHERE backend = name AND erased_at IS NULL) ORDER BY name"
         )
     ]
+
+
+def read_shares(connection: apsw.Connection) -> list[ShareRow]:
+    """Return the shares of routes that were set at run time, in the order of each route."""
+    found = connection.execute("SELECT route, backend, weight FROM shares ORDER BY route, number")
+    return [ShareRow(*row) for row in found]
 
 
 def read_commands(

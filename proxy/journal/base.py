@@ -29,6 +29,7 @@ from proxy.rows import (
     LegRow,
     NewSession,
     SessionRow,
+    ShareRow,
     Snapshot,
 )
 
@@ -42,6 +43,7 @@ __all__ = [
     "LegRow",
     "NewSession",
     "SessionRow",
+    "ShareRow",
     "Snapshot",
     "Write",
 ]
@@ -259,6 +261,19 @@ class Journal(abc.ABC):
     @abc.abstractmethod
     async def keep_backends(self, backends: Sequence[BackendRow]) -> None:
         """Keep what backends are, in the place of what was kept under their names; durable on
+        return.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+
+    @abc.abstractmethod
+    async def shares(self) -> list[ShareRow]:
+        """Return the shares of routes that were set at run time, in the order of each route."""
+
+    @abc.abstractmethod
+    async def keep_shares(self, route: str, shares: Sequence[ShareRow]) -> None:
+        """Keep the shares of a route, in the place of those that were kept, or none; durable on
         return.
 
         Raises:

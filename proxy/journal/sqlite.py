@@ -41,6 +41,7 @@ from proxy.journal._changes import (
     insert_frames,
     keep_backends,
     keep_codec,
+    keep_shares,
     may_expire,
 )
 from proxy.journal._changes import prune_frames as prune_some_frames
@@ -58,6 +59,7 @@ from proxy.journal.base import (
     Journal,
     LegRow,
     SessionRow,
+    ShareRow,
     Snapshot,
     Write,
 )
@@ -348,6 +350,19 @@ class SqliteJournal(Journal):
             JournalUnavailable: it could not be stored.
         """
         await self._job(lambda t: keep_backends(t.connection, backends))
+
+    async def shares(self) -> list[ShareRow]:
+        """Return the shares of routes that were set at run time, in the order of each route."""
+        return await self._ask(_reader.read_shares)
+
+    async def keep_shares(self, route: str, shares: Sequence[ShareRow]) -> None:
+        """Keep the shares of a route, in the place of those that were kept, or none; durable on
+        return.
+
+        Raises:
+            JournalUnavailable: it could not be stored.
+        """
+        await self._job(lambda t: keep_shares(t.connection, route, shares))
 
     async def commands(
         self, session: int, *, statuses: Sequence[CommandStatus] = ("accepted", "sent")

@@ -38,7 +38,7 @@ from adapters.normalizer import Rule
 from adapters.registry import DIALECTS
 from adapters.state import LogState
 from proxy import __version__
-from proxy.auth import Action, Principal, authenticate, authorize, may_use
+from proxy.auth import Action, Principal, authenticate, authorize, authorize_admin, may_use
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
@@ -48,6 +48,7 @@ from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, read, read_submission, takes
 from proxy.rows import AliasKind
 from proxy.session import Session
+from proxy.settings import Share
 from proxy.streams import write
 
 VERSION = 1
@@ -137,6 +138,49 @@ class BackendsOut(Body):
 
     version: int = VERSION
     backends: list[BackendOut]
+
+
+class RouteShareOut(Body):
+    """A backend's share of a route: `weight` of the sum of all weights."""
+
+    backend: str
+    dialect: str
+    weight: int
+
+
+class RouteOut(Body):
+    """A route, the shares of new sessions that its backends get, and whether they are those of the
+    configuration or were set at run time."""
+
+    name: str
+    source: Literal["configured", "set"]
+    backends: list[RouteShareOut]
+
+
+class RoutesOut(Body):
+    """All routes, those of backends first."""
+
+    version: int = VERSION
+    routes: list[RouteOut]
+
+
+class ChangedRouteOut(RouteOut):
+    """A route as it is now."""
+
+    version: int = VERSION
+
+
+class ShareIn(Body):
+    """A backend and its weight; 0 gives it no new sessions."""
+
+    name: str
+    weight: int = Field(default=100, ge=0, le=1_000_000, strict=True)
+
+
+class RouteIn(Body):
+    """All backends of a route."""
+
+    backends: list[ShareIn]
 
 
 class SessionOut(Body):
@@ -395,6 +439,62 @@ async def backends(request: web.Request) -> web.StreamResponse:
             )
         )
     return _json(BackendsOut(backends=out))
+
+
+def _admin(request: web.Request) -> Principal:
+    principal = _principal(request)
+    authorize_admin(principal, request.app[SETTINGS])
+    return principal
+
+
+async def list_routes(request: web.Request) -> web.StreamResponse:
+    """List all routes with the shares of their backends; for administrators."""
+    _admin(request)
+    names = request.app[SETTINGS].route_names
+    return _json(RoutesOut(routes=[_route_out(request, name) for name in names]))
+
+
+def _route_out(request: web.Request, name: str) -> RouteOut:
+    shares = request.app[SESSIONS].backends.shares
+    of_backend = {one.name: one.dialect for one in request.app[SETTINGS].backends}
+    return RouteOut(
+        name=name,
+        source="set" if shares.is_set(name) else "configured",
+        backends=[
+            RouteShareOut(backend=one.name, dialect=of_backend[one.name], weight=one.weight)
+            for one in shares.of(name)
+        ],
+    )
+
+
+@takes("small")
+async def set_route(request: web.Request) -> web.StreamResponse:
+    """Set the shares of a route, for new sessions; for administrators.
+
+    They hold over a restart, until they are set again. Sessions stay where they are.
+    """
+    principal, route = _admin(request), request.match_info["route"]
+    _check_running(request)
+    given = await read(request, _route_in)
+    wanted = [Share(name=one.name, weight=one.weight) for one in given.backends]
+    sessions = request.app[SESSIONS]
+    shares = sessions.backends.shares
+    await sessions.keep(shares.change(sessions.journal, route, wanted, by=principal.name))
+    return _json(ChangedRouteOut(**_route_out(request, route).model_dump()))
+
+
+def _route_in(body: bytes) -> RouteIn:
+    return _body(RouteIn, body)
+
+
+async def reset_route(request: web.Request) -> web.StreamResponse:
+    """Let the shares of the configuration hold again for a route; for administrators."""
+    principal, route = _admin(request), request.match_info["route"]
+    _check_running(request)
+    sessions = request.app[SESSIONS]
+    shares = sessions.backends.shares
+    await sessions.keep(shares.reset(sessions.journal, route, by=principal.name))
+    return _json(ChangedRouteOut(**_route_out(request, route).model_dump()))
 
 
 def _integer(request: web.Request, name: str, default: int | None) -> int | None:
@@ -874,6 +974,9 @@ _YES = {"enum": ["0", "1", "false", "true"]}
 
 ENDPOINTS = (
     Endpoint("GET", "/backends", backends, BackendsOut),
+    Endpoint("GET", "/routes", list_routes, RoutesOut),
+    Endpoint("PUT", "/routes/{route}", set_route, ChangedRouteOut, body=RouteIn),
+    Endpoint("DELETE", "/routes/{route}", reset_route, ChangedRouteOut),
     Endpoint(
         "GET",
         "/sessions",

@@ -23,6 +23,7 @@ from proxy.journal.base import (
     Journal,
     LegRow,
     SessionRow,
+    ShareRow,
     Snapshot,
     Write,
 )
@@ -646,6 +647,19 @@ async def test_a_backend_s_names_are_found_those_of_gone_sessions_and_public_ids
     ]
     assert not await journal.is_named("other", "n2")
     assert await journal.is_named("other", "s2")
+
+
+async def test_the_shares_of_a_route_are_kept_as_they_were_set_last(journal: Journal) -> None:
+    assert await journal.shares() == []
+    blue, green = ShareRow("main", "blue", 9), ShareRow("main", "green", 0)
+    other = ShareRow("lab", "blue", 1)
+    await journal.keep_shares("main", [blue, green])
+    await journal.keep_shares("lab", [other])
+    assert await journal.shares() == [other, blue, green]
+    await journal.keep_shares("main", [green])
+    assert await journal.shares() == [other, green]
+    await journal.keep_shares("lab", [])
+    assert await journal.shares() == [green]
 
 
 async def test_what_backends_are_is_kept_of_those_with_sessions(journal: Journal) -> None:

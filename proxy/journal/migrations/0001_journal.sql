@@ -155,3 +155,12 @@ CREATE TABLE backends (
     dialect TEXT NOT NULL,
     url TEXT NOT NULL
 ) WITHOUT ROWID;
+
+-- The shares of routes that were set at run time and hold in the place of the configuration's, in the order of `number`.
+CREATE TABLE shares (
+    route TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    backend TEXT NOT NULL,
+    weight INTEGER NOT NULL,
+    PRIMARY KEY (route, number)
+) WITHOUT ROWID;
