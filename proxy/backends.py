@@ -89,6 +89,15 @@ class Backends:
         """
         return [self._configured(share.name) for share in self.shares.taking(route)]
 
+    def known_on(self, route: str) -> list[BackendSettings]:
+        """Return the backends of a route now, and those of its configuration.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        shares = (*self.shares.of(route), *self.shares.configured(route))
+        return [self._configured(name) for name in dict.fromkeys(share.name for share in shares)]
+
     def check(self, route: str, command: cmd.AnyCommand) -> None:
         """Check, before a session is made, that every backend of a route can carry a command.
 

@@ -39,10 +39,19 @@ class Shares:
         Raises:
             DragomanError: there is no such route.
         """
+        configured = self.configured(route)
+        return self._set.get(route, configured)
+
+    def configured(self, route: str) -> Sequence[Share]:
+        """Return the shares of a route in the configuration.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
         found = self._settings.route(route)
         if found is None:
             raise DragomanError(f"There is no route `{route[:80]}`.", code=ErrorCode.NOT_FOUND)
-        return self._set.get(route, found.backends)
+        return found.backends
 
     def taking(self, route: str) -> Sequence[Share]:
         """Return the shares of a route that get new sessions.
@@ -143,13 +152,12 @@ class Shares:
     def _forbidden(self, route: str, shares: Sequence[Share]) -> Iterator[Problem]:
         """Yield the backends to which a key would come that may not use them: one may use the route
         that names it, wherever it leads, or that names all backends of its configuration."""
-        configured = self._settings.route(route)
-        assert configured is not None
+        configured = self.configured(route)
         for key in self._settings.keys:
             named = key.backends
             if named is None or route in named:
                 continue
-            if any(share.name not in named for share in configured.backends):
+            if any(share.name not in named for share in configured):
                 continue
             for at, share in enumerate(shares):
                 if share.name not in named:

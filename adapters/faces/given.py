@@ -51,7 +51,12 @@ class Place(Protocol):
 
     @property
     def backends(self) -> Sequence[Backend]:
-        """Return the backends of the route."""
+        """Return the backends to which new sessions of the route may go."""
+
+    @property
+    def known(self) -> Sequence[Backend]:
+        """Return the backends that frontends may know on the route: those of now, and those of its
+        configuration, also where they get no new sessions."""
 
     def draw(self) -> Backend:
         """Return the backend that a new session would go to, drawn by weight."""

@@ -73,7 +73,9 @@ def _agents(_: Incoming, place: Place) -> Response:
 
 def _check_agent(incoming: Incoming, place: Place) -> None:
     backend, name = place.draw(), incoming.names["agent"]
-    if name not in (backend.agent, backend.name, place.route) and not backend.any_agent:
+    # Whichever is drawn, and wherever the route leads by now: frontends keep the name they have.
+    known = {place.route, *(called for one in place.known for called in (one.agent, one.name))}
+    if name not in known and not backend.any_agent:
         raise DragomanError(
             f"There is no agent `{name[:80]}`; this route has `{backend.agent}`.",
             code=ErrorCode.NOT_FOUND,

@@ -259,13 +259,24 @@ class RoutePlace:
 
     @property
     def backends(self) -> Sequence[Backend]:
-        """Return the backends of the route.
+        """Return the backends to which new sessions of the route may go.
 
         Raises:
             DragomanError: there is no such route.
         """
         return [
             shown_backend(backend) for backend in self._visit.sessions.backends.all_of(self.route)
+        ]
+
+    @property
+    def known(self) -> Sequence[Backend]:
+        """Return the backends that frontends may know on the route.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return [
+            shown_backend(backend) for backend in self._visit.sessions.backends.known_on(self.route)
         ]
 
     def draw(self) -> Backend:

@@ -109,6 +109,56 @@ async def test_new_sessions_go_by_the_shares_of_now_and_old_ones_stay(start: Ser
         assert await new(running, route) == "blue"
 
 
+async def test_faces_show_the_agent_to_which_new_sessions_go(start: Serve) -> None:
+    running = await three(start)
+
+    async def agents() -> tuple[str, str]:
+        async with running.http.get(f"{running.face('eve', 'main')}/eve/v1/info") as response:
+            info = (await response.json())["agent"]["name"]
+        async with running.http.get(f"{running.face('herm', 'main')}/v1/agents") as response:
+            (agent,) = (await response.json())["data"]
+        return info, agent["id"]
+
+    assert await agents() == ("blue", "blue")
+    await put(running, "main", ("blue", 0), ("green", 1))
+    assert await agents() == ("green", "green")
+
+
+async def test_a_frontend_keeps_the_name_of_the_agent_that_it_has(start: Serve) -> None:
+    running = await three(start)
+    base = running.face("herm", "main")
+
+    async def statuses() -> list[int]:
+        found = []
+        for name in ("blue", "green", "main", "eve"):
+            url = f"{base}/v1/agents/{name}/sessions"
+            async with running.http.post(url, json={}) as response:
+                found.append(response.status)
+        return found
+
+    assert await statuses() == [201, 201, 201, 404]
+    # Of several backends it is any that is drawn.
+    await put(running, "main", ("blue", 1), ("green", 1))
+    for _ in range(10):
+        assert await statuses() == [201, 201, 201, 404]
+    await put(running, "main", ("eve", 1))
+    assert await statuses() == [201, 201, 201, 201]
+
+
+async def test_a_callback_of_nobody_goes_to_a_backend_that_gets_new_sessions(start: Serve) -> None:
+    running = await three(start)
+
+    async def called() -> int:
+        url = f"{running.face('eve', 'main')}/eve/v1/connections/x/callback/nobodys"
+        async with running.http.get(url) as response:
+            await response.read()
+        return len([r for r in running.scripted["eve"].received if "callback" in r.route])
+
+    assert await called() == 0
+    await put(running, "main", ("blue", 0), ("eve", 1))
+    assert await called() == 1
+
+
 async def test_what_was_set_holds_over_a_restart(start: Serve) -> None:
     running = await three(start, CrashJournal())
     await put(running, "main", ("green", 3), ("blue", 0))
