@@ -36,6 +36,8 @@ class Asks:
         if any(not isinstance(block, ev.Text) for block in command.content or ()):
             raise NotSupported("eve: only words and options answer a request (5)")
         request = self._s.asks.open.get(command.request_id)
+        if len(command.option_ids) > 1 and (request is None or request.kind != "authorization"):
+            raise NotSupported("eve: a request takes one option (5)")
         if request is None:
             return
         if request.kind == "authorization":
@@ -47,8 +49,6 @@ class Asks:
             raise NotSupported(
                 "eve: this question cannot be skipped: it has no option that declines (9.4)"
             )
-        if len(command.option_ids) > 1:
-            raise NotSupported("eve: a request takes one option (5)")
 
     def kind_of(self, command: cmd.AnswerInteraction) -> str:
         """Return the kind of the request that is answered."""
