@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import io
 import itertools
@@ -28,7 +29,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn, Protocol, TypeVar
 
 import aiohttp
 import click
@@ -577,6 +578,13 @@ def record(
 # --- commands that ask a running server
 
 
+class _Sink(Protocol):
+    """What takes lines as they come."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Take some."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Server:
     """A running server and how to print what it says. `status` is that of the program where it
@@ -624,11 +632,11 @@ class _Server:
             self._unreachable(error)
         return self._read(status, data)
 
-    def copy(self, path: str, out: BinaryIO) -> None:
+    def copy(self, path: str, out: _Sink) -> None:
         """Write the body of an answer, as it comes; a body that breaks off ends the program."""
         asyncio.run(self._copy(path, out))
 
-    async def _copy(self, path: str, out: BinaryIO) -> None:
+    async def _copy(self, path: str, out: _Sink) -> None:
         headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         last = b""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=REQUEST_SECONDS)
@@ -1338,6 +1346,58 @@ def _sealed_value() -> str:
     if not value:
         raise click.UsageError("--sealed reads the secret from stdin, and there is none")
     return value
+
+
+# --- commands that move sessions
+
+
+@main.group()
+def migrate() -> None:
+    """Move sessions from one backend to another."""
+
+
+@migrate.command("plan")
+@click.option("--from", "source_name", required=True, metavar="BACKEND", help="Where they are.")
+@click.option("--to", "target_name", required=True, metavar="BACKEND", help="Where they are to be.")
+@_OF_A_CONFIGURATION
+@_of_sessions
+def migrate_plan(
+    source: _Server | _File, source_name: str, target_name: str, config: Path | None
+) -> None:
+    """Say what your sessions on a backend used that another backend cannot do.
+
+    With --journal it reads the sessions of everybody, and the backends are those of --config. Exit
+    status 0: nothing is impossible there; 1: something is.
+    """
+    from proxy.migration import planning
+
+    source = dataclasses.replace(source, status=2)
+    with _progress(shown=_on_terminal() and not source.as_json) as told:
+        lines = planning.Lines(told)
+        if isinstance(source, _File):
+            settings = _settings(config, resolved=False)
+            source.ask(
+                lambda journal: planning.planned(journal, settings, source_name, target_name, lines)
+            )
+        else:
+            query = URL.build(query={"from": source_name, "to": target_name})
+            source.copy(f"/migration/plan{query}", lines)
+    plan = lines.plan
+    if plan is None:
+        _fail("the plan broke off in the middle; try again.", status=2)
+    if source.as_json:
+        click.echo(orjson.dumps(plan))
+    else:
+        _print_plan(plan)
+    sys.exit(1 if plan["impossible"] else 0)
+
+
+def _print_plan(plan: JsonObject) -> None:
+    from proxy.migration.planning import rows_of, summary_of
+
+    columns = ("verdict", "what", "sessions", "times", "examples", "consequence")
+    _print_rows(columns, rows_of(plan))
+    click.echo(_clean(summary_of(plan)), err=True)
 
 
 # --- commands that work on files

@@ -23,6 +23,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import aclosing
 from typing import Any, Literal, TypeVar, get_args
 
 from aiohttp import web
@@ -43,12 +44,13 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, read, read_submission, takes
 from proxy.rows import AliasKind
 from proxy.session import Session
-from proxy.settings import Share
+from proxy.settings import Settings, Share
 from proxy.streams import write
 
 VERSION = 1
@@ -675,19 +677,24 @@ async def prune(request: web.Request) -> web.StreamResponse:
     )
     if not limits:
         raise _invalid("Say what is kept: `older_than_seconds`, `max_bytes`, …")
-    settings = request.app[SETTINGS]
+    # As for reading: a route that has left the configuration holds up nobody's pruning.
+    may = _reader(principal, request.app[SETTINGS])
+    work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
+    gone = await request.app[SESSIONS].keep(work)
+    return _json(pruned_out(gone, dry_run=given.dry_run))
+
+
+def _reader(principal: Principal, settings: Settings) -> Callable[[SessionRow], bool]:
+    """Return what says of a session whether it may be read."""
 
     def may(row: SessionRow) -> bool:
         try:
-            # As for reading: a route that has left the configuration holds up nobody's pruning.
             authorize(principal, row.owner, Action.READ, row.route, settings)
         except DragomanError:
             return False
         return True
 
-    work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
-    gone = await request.app[SESSIONS].keep(work)
-    return _json(pruned_out(gone, dry_run=given.dry_run))
+    return may
 
 
 def _prune_in(body: bytes) -> PruneIn:
@@ -744,6 +751,35 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             continue
         out += open_in(session.id, session.state)
     return _json(InteractionsOut(interactions=out))
+
+
+async def plan_migration(request: web.Request) -> web.StreamResponse:
+    """Say what the key's sessions on the backend `from` used that the backend `to` cannot do.
+
+    NDJSON: lines with how many sessions were read so far, and a last one with the plan. A body that
+    breaks off says why in its last line.
+    """
+    principal = _principal(request)
+    settings = request.app[SETTINGS]
+    names = [request.query.get(name, "") for name in ("from", "to")]
+    if not all(names):
+        raise _invalid("`from` and `to` name the two backends.")
+    backends = named(settings, *names, may=lambda name: may_use(principal, name, settings))
+    body = _Events(request, sse=False)
+    work = _write_plan(request, principal, Planner(*backends), body)
+    return await _streamed(request, body, work)
+
+
+async def _write_plan(
+    request: web.Request, principal: Principal, planner: Planner, body: _Events
+) -> None:
+    sessions = request.app[SESSIONS]
+    may = _reader(principal, request.app[SETTINGS])
+    async with aclosing(planner.read(sessions.journal, owner=principal.name, may=may)) as read:
+        async for count in read:
+            _check_running(request)
+            await body.write(PlanLineOut(read=count).line())
+    await body.write(PlanLineOut(plan=planner.plan()).line())
 
 
 @takes("answer")
@@ -833,8 +869,8 @@ def _body(model: type[B], body: bytes) -> B:
 class _Events:
     """The body of an event stream: NDJSON or SSE, prepared when the first bytes are known."""
 
-    def __init__(self, request: web.Request) -> None:
-        self.sse = "text/event-stream" in request.headers.get("Accept", "")
+    def __init__(self, request: web.Request, *, sse: bool) -> None:
+        self.sse = sse
         self._request = request
         self._timeout = request.app[SETTINGS].server.write_timeout_seconds
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -901,10 +937,18 @@ async def events(request: web.Request) -> web.StreamResponse:
     """
     _, session = await _session(request, Action.READ)
     after = _after(request)
-    body = _Events(request)
+    body = _Events(request, sse="text/event-stream" in request.headers.get("Accept", ""))
     follow = _yes(request, "follow", default=body.sse)
+    work = _write_events(request, session, after, body, follow=follow)
+    return await _streamed(request, body, work)
+
+
+async def _streamed(
+    request: web.Request, body: _Events, work: Awaitable[None]
+) -> web.StreamResponse:
+    """Let `work` write a body, and end it so that its reader knows whether it is whole."""
     try:
-        await _write_events(request, session, after, body, follow=follow)
+        await work
         await body.prepare()
     except DragomanError as error:
         if not body.response.prepared:
@@ -957,7 +1001,8 @@ async def _stored(journal: Journal, session: Session, after: int) -> AsyncIterat
 class Endpoint:
     """One route of this API, and what the OpenAPI document says of it.
 
-    `answer` is None for a stream of events. `query` has the JSON schema of each parameter.
+    `answer` is None for a stream of events; with `lines` it is what each line of a body is. `query`
+    has the JSON schema of each parameter.
     """
 
     method: str
@@ -967,6 +1012,7 @@ class Endpoint:
     status: int = 200
     body: type[BaseModel] | None = None
     query: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    lines: bool = False
 
 
 _COUNT = {"type": "integer", "minimum": 0}
@@ -1004,6 +1050,14 @@ ENDPOINTS = (
     Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
     Endpoint("POST", "/sessions/{session}/settle", settle, SettledOut),
     Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
+    Endpoint(
+        "GET",
+        "/migration/plan",
+        plan_migration,
+        PlanLineOut,
+        query={"from": {"type": "string"}, "to": {"type": "string"}},
+        lines=True,
+    ),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(
         "POST",
@@ -1046,7 +1100,7 @@ def openapi() -> dict[str, Any]:
                     "description": summary,
                     "content": _EVENTS
                     if endpoint.answer is None
-                    else {"application/json": ref(endpoint.answer)},
+                    else {_LINES if endpoint.lines else _ONE: ref(endpoint.answer)},
                 },
                 "default": failure,
             },
@@ -1073,8 +1127,10 @@ def openapi() -> dict[str, Any]:
     }
 
 
+_ONE, _LINES = "application/json", "application/x-ndjson"
+
 _EVENTS = {
-    "application/x-ndjson": {"schema": {"type": "string"}},
+    _LINES: {"schema": {"type": "string"}},
     "text/event-stream": {"schema": {"type": "string"}},
 }
 """A line of the one, and the `data` of the other, is an entry of the canonical log."""

@@ -269,7 +269,7 @@ async def test_who_reads_reads_on(start: Start[House]) -> None:
 
 async def collect(stream: AsyncGenerator[dict[str, Any], None], seen: list[str]) -> None:
     async for envelope in stream:
-        seen.append(json.dumps(envelope))
+        seen += [json.dumps(envelope)]
 
 
 @pytest.mark.parametrize("stored", [False, True])
