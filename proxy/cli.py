@@ -25,7 +25,9 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -69,6 +71,9 @@ DEFAULT_URL = "http://127.0.0.1:8787"
 
 REQUEST_SECONDS = 30.0
 """How long a client command waits for the server, which answers from its journal at once."""
+
+MOVE_AGAIN_SECONDS = 1.0
+"""How long it is waited before a session that was at work is moved again."""
 
 HEALTH_SECONDS = 3.0
 """How long `health` waits: a server that does not say in this time that it lives holds up all."""
@@ -606,11 +611,21 @@ class _Server:
         body: JsonObject | None = None,
     ) -> JsonObject:
         """Return what the control API answers; exits with a sentence when it refuses."""
-        return asyncio.run(self._ask(method, path, query or {}, body))
+        status, data = asyncio.run(self._ask(method, path, query or {}, body))
+        return self.read(status, data)
+
+    def attempt(self, method: str, path: str, *, body: JsonObject) -> tuple[int, JsonObject]:
+        """Return the status and what the control API answers, also where it refuses."""
+        status, data = asyncio.run(self._ask(method, path, {}, body))
+        with contextlib.suppress(orjson.JSONDecodeError):
+            answer = orjson.loads(data)
+            if isinstance(answer, dict):
+                return status, answer
+        return status, self.read(status, data)
 
     async def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: JsonObject | None
-    ) -> JsonObject:
+    ) -> tuple[int, bytes]:
         headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -627,10 +642,9 @@ class _Server:
                     allow_redirects=False,
                 ) as response,
             ):
-                status, data = response.status, await response.read()
+                return response.status, await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._unreachable(error)
-        return self._read(status, data)
 
     def copy(self, path: str, out: _Sink) -> None:
         """Write the body of an answer, as it comes; a body that breaks off ends the program."""
@@ -646,7 +660,7 @@ class _Server:
                 session.get(self._url(path), allow_redirects=False) as response,
             ):
                 if response.status != 200 or response.content_type != "application/x-ndjson":
-                    self._read(response.status, await response.read())
+                    self.read(response.status, await response.read())
                     self._fail(
                         f"what answers at {self.url} is not a Dragoman. Name another {self.named}."
                     )
@@ -655,7 +669,7 @@ class _Server:
                     for line in lines:
                         if line.startswith(b'{"version":'):
                             # No entry begins so: the server says why it breaks off.
-                            self._read(500, line)
+                            self.read(500, line)
                         out.write(line + b"\n")
         except (aiohttp.ClientError, TimeoutError) as error:
             self._unreachable(error)
@@ -682,7 +696,8 @@ class _Server:
                 return url
         _fail(f"`{_clean(self.url)}` is not a URL: write --url like {DEFAULT_URL}", status=2)
 
-    def _read(self, status: int, data: bytes) -> JsonObject:
+    def read(self, status: int, data: bytes) -> JsonObject:
+        """Return an answer as JSON; exits with a sentence when it is a refusal."""
         try:
             answer = orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -1390,6 +1405,148 @@ def migrate_plan(
     else:
         _print_plan(plan)
     sys.exit(1 if plan["impossible"] else 0)
+
+
+def _of_moves(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the sessions that it moves, and how."""
+    options = (
+        click.argument("names", metavar="SESSION...", nargs=-1),
+        click.option("--all", "everything", is_flag=True, help="All sessions that are there."),
+        click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing."),
+        click.option(
+            "--wait",
+            type=_AGE,
+            default="0s",
+            metavar="TIME",
+            help="How long sessions are waited for that are at work, like `10m`.",
+        ),
+        _of_a_server,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@migrate.command("move")
+@click.option("--from", "source_name", required=True, metavar="BACKEND", help="Where they are.")
+@click.option("--to", "target_name", required=True, metavar="BACKEND", help="Where they go on.")
+@_of_moves
+def migrate_move(
+    server: _Server,
+    names: tuple[str, ...],
+    source_name: str,
+    target_name: str,
+    *,
+    everything: bool,
+    dry_run: bool,
+    wait: float,
+) -> None:
+    """Let sessions go on at another backend, each between two turns.
+
+    What was said goes over with the next message. Frontends notice nothing. Exit status 1: some did
+    not move; give the command again.
+    """
+    found = names if names else _movable(server, source_name, everything=everything)
+    body = {"from": source_name, "to": target_name, "dry_run": dry_run}
+    _move(server, found, "move", body, wait=wait)
+
+
+@migrate.command("rollback")
+@click.option("--from", "source_name", metavar="BACKEND", help="Where they are; for --all.")
+@_of_moves
+def migrate_rollback(
+    server: _Server,
+    names: tuple[str, ...],
+    source_name: str | None,
+    *,
+    everything: bool,
+    dry_run: bool,
+    wait: float,
+) -> None:
+    """Let sessions go on where they were before they last moved, in the conversation that they have
+    there. What was said since goes over with the next message."""
+    if everything and source_name is None:
+        raise click.UsageError("--all needs --from BACKEND, where the sessions are now")
+    found = names if names else _movable(server, source_name or "", everything=everything)
+    _move(server, found, "rollback", {"dry_run": dry_run}, wait=wait)
+
+
+def _movable(server: _Server, backend: str, *, everything: bool) -> list[str]:
+    """Return the sessions that are on a backend."""
+    if not everything:
+        raise click.UsageError("name sessions, or give --all")
+    found: list[str] = []
+    query = {"from": backend, "limit": "1000"}
+    while True:
+        page = server.ask("GET", "/migration/sessions", query=query)
+        found += [str(row["id"]) for row in page["sessions"]]
+        if page.get("next") is None:
+            return found
+        query["before"] = str(page["next"])
+
+
+def _move(
+    server: _Server, names: Sequence[str], how: str, body: JsonObject, *, wait: float
+) -> None:
+    """Move sessions one after the other, those that are at work again and again, and print what
+    came of it; exits with 1 where one did not move."""
+    answers: dict[str, JsonObject] = {}
+    left, until = list(names), time.monotonic() + wait
+    with _progress(shown=_on_terminal() and not server.as_json) as told:
+        while True:
+            for name in left:
+                told("moving", len(answers), len(names))
+                status, answers[name] = server.attempt(
+                    "POST", path_of(_session_path(name), how), body=body
+                )
+                if status == 401:
+                    server.read(status, orjson.dumps(answers[name]))
+            left = [name for name in left if _is_busy(answers[name])]
+            if not left or time.monotonic() >= until:
+                break
+            time.sleep(MOVE_AGAIN_SECONDS)
+    failed = [name for name in names if "error" in answers[name]]
+    if server.as_json:
+        _print_json({"sessions": [{"id": name, **answers[name]} for name in answers]})
+    else:
+        columns = ("session", "before", "backend", "status", "goes over")
+        dry = bool(body["dry_run"])
+        _print_rows(columns, [_moved_row(name, answers[name], dry=dry) for name in answers])
+        for line in _carried_lines(answers.values()):
+            click.echo(_clean(line), err=True)
+        click.echo(f"{len(names) - len(failed)} of {len(names)} done", err=True)
+    sys.exit(1 if failed else 0)
+
+
+def _is_busy(answer: JsonObject) -> bool:
+    error = answer.get("error")
+    return isinstance(error, dict) and error.get("code") == "busy"
+
+
+def _moved_row(name: str, answer: JsonObject, *, dry: bool) -> list[object]:
+    error = answer.get("error")
+    if error is not None:
+        return [name, None, None, error.get("message"), None]
+    there = answer["before"] == answer["backend"]
+    status = "there already" if there else "would move" if dry else "moved"
+    counts: Counter[str] = Counter()
+    for one in answer["history"]:
+        counts[one["fidelity"]] += one["count"]
+    over = ", ".join(f"{count} {fidelity}" for fidelity, count in sorted(counts.items()))
+    return [answer["id"], answer["before"], answer["backend"], status, over or None]
+
+
+def _carried_lines(answers: Iterable[JsonObject]) -> list[str]:
+    """Say of all sessions together what does not go over as it was."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for answer in answers:
+        for one in answer.get("history", ()):
+            if one["fidelity"] != "exact":
+                counts[one["fidelity"], one["what"], one["why"]] += one["count"]
+    return [
+        f"{fidelity}: {count} {what}: {why}"
+        for (fidelity, what, why), count in sorted(counts.items())
+    ]
 
 
 def _print_plan(plan: JsonObject) -> None:

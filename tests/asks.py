@@ -48,6 +48,8 @@ OPEN = {
 
 ASKS: dict[tuple[str, str], Ask] = {
     ("POST", "/api/v1/sessions/{session}/interactions/{request}"): Ask({"decision": "deny"}),
+    ("POST", "/api/v1/sessions/{session}/move"): Ask({"to": "other", "dry_run": True}),
+    ("POST", "/api/v1/sessions/{session}/rollback"): Ask({"dry_run": True}),
     **{
         (route.method, route.path): _ask(route.example)
         for route in _routes()

@@ -29,7 +29,7 @@ from tests.support.proxied import Proxied, Served, proxied
 from tests.support.waiting import SOON_S
 
 OWNER, FOREIGN, LIMITED, WRONG = "k-owner", "k-foreign", "k-limited", "k-nobody"
-KEYS = (key_of("owner"), key_of("foreign"), key_of("limited", ("other",)))
+KEYS = (key_of("owner", admin=True), key_of("foreign"), key_of("limited", ("other",)))
 
 # A path that is not a route is answered 404, with or without a key: there is nothing behind it.
 NOTHING_THERE = {401, 404, 405, 501}

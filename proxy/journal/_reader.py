@@ -102,6 +102,7 @@ def read_sessions(
     *,
     owner: str | None,
     route: str | None,
+    backend: str | None,
     states: Sequence[str] | None,
     before: int | None,
     limit: int,
@@ -109,7 +110,12 @@ def read_sessions(
     """Return sessions that fit all the conditions, newest first."""
     conditions: list[str] = []
     values: list[Any] = []
-    for condition, value in (("owner = ?", owner), ("route = ?", route), ("key < ?", before)):
+    for condition, value in (
+        ("owner = ?", owner),
+        ("route = ?", route),
+        (f"{_BACKEND} = ?", backend),
+        ("key < ?", before),
+    ):
         if value is not None:
             conditions.append(condition)
             values.append(value)

@@ -236,12 +236,13 @@ class Journal(abc.ABC):
         *,
         owner: str | None = None,
         route: str | None = None,
+        backend: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
-        """Return sessions, newest first: those of an owner, a route, some states; `before` is a key
-        to page on from.
+        """Return sessions, newest first: those of an owner, a route, those that a backend has now,
+        some states; `before` is a key to page on from.
         """
 
     @abc.abstractmethod

@@ -9,6 +9,7 @@ nothing of the session is there before somebody says something.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 
 from adapters import commands as cmd
@@ -24,6 +25,8 @@ from proxy.session import Session
 from proxy.sessions import Sessions
 from proxy.settings import BackendSettings
 from proxy.upstream.client import Upstream
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["Moved", "move", "roll_back"]
 
@@ -44,6 +47,17 @@ class Moved:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """Where a session is to go on: in the part `leg`, by a codec. Its history begins with the part
+    `since`."""
+
+    backend: BackendSettings
+    leg: LegRow
+    codec: Continuing
+    since: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Read:
     """What a move needs of a log: how the session was made, what was said since it was last at its
     new backend, and the ids of the requests that others made."""
@@ -58,12 +72,14 @@ async def move(
     name: str,
     *,
     to: str,
+    by: str,
     expected: str | None = None,
     dry_run: bool = False,
 ) -> Moved:
     """Let a session go on at the backend `to`, where it has not been before; durable on return.
 
-    `expected` is the backend that it should be at. A session that is at `to` already stays.
+    `by` is who wants it, `expected` the backend that it should be at. A session that is at `to`
+    already stays.
 
     Raises:
         SessionNotFound: there is no such session.
@@ -89,10 +105,11 @@ async def move(
         native_id = f"{session.row.id}-{leg.number + 1}" if been else session.row.id
     new = LegRow(session.row.key, leg.number + 1, to, native_id)
     codec = Continuing(sessions.backends.codec(backend, native_id or session.row.id))
-    return await _move(sessions, session, backend, new, codec, since=0, dry_run=dry_run)
+    plan = _Plan(backend, new, codec, since=0)
+    return await _move(sessions, session, plan, by=by, dry_run=dry_run)
 
 
-async def roll_back(sessions: Sessions, name: str, *, dry_run: bool = False) -> Moved:
+async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = False) -> Moved:
     """Let a session go on where it was before it last moved, in the session that it has there; what
     was said since goes over as its history. Durable on return.
 
@@ -123,7 +140,8 @@ async def roll_back(sessions: Sessions, name: str, *, dry_run: bool = False) -> 
     )
     # What it never was given, it is given now.
     since = 0 if codec.owes_history else before.number + 1
-    return await _move(sessions, session, backend, new, codec, since=since, dry_run=dry_run)
+    plan = _Plan(backend, new, codec, since=since)
+    return await _move(sessions, session, plan, by=by, dry_run=dry_run)
 
 
 def _before(legs: Sequence[LegRow]) -> LegRow | None:
@@ -144,16 +162,15 @@ def _backend(sessions: Sessions, name: str) -> BackendSettings:
 async def _move(
     sessions: Sessions,
     session: Session,
-    backend: BackendSettings,
-    leg: LegRow,
-    codec: Continuing,
+    plan: _Plan,
     *,
-    since: int,
+    by: str,
     dry_run: bool,
 ) -> Moved:
     session.check_movable()
     seq = session.last_seq
-    found = await _read(sessions, session, since)
+    backend, leg, codec = plan.backend, plan.leg, plan.codec
+    found = await _read(sessions, session, plan.since)
     history = found.history.fitting(lambda file: _refusal(codec, file))
     if history.text:
         _check_takes(backend, codec, history)
@@ -195,6 +212,10 @@ async def _move(
         event,
         patience=backend.settings.patience_ms,
         quiet=backend.settings.quiet_ms,
+    )
+    _log.info(
+        "session `%s` goes on at backend `%s`, it was at `%s`; moved by `%s`",
+        *(session.id, out.backend, out.before, by),
     )
     return out
 

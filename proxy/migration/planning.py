@@ -115,10 +115,8 @@ def named(
     settings: Settings,
     source: str,
     target: str,
-    *,
-    may: Callable[[str], bool] = lambda name: True,
 ) -> tuple[BackendSettings, BackendSettings]:
-    """Return the two backends of a plan; one that `may` says no to is not there.
+    """Return the two backends of a plan.
 
     Raises:
         DragomanError: one is not configured, they are one, or one cannot be driven.
@@ -126,7 +124,7 @@ def named(
     found = []
     for name in (source, target):
         backend = settings.backend(name)
-        if backend is None or not may(name):
+        if backend is None:
             raise DragomanError(
                 f"There is no backend `{name[:80]}`: name one of [[backends]].",
                 code=ErrorCode.NOT_FOUND,
@@ -169,26 +167,18 @@ class Planner:
         self._large = LargeOut()
         self._said: Counter[tuple[str, str]] = Counter()
 
-    async def read(
-        self,
-        journal: Journal,
-        *,
-        owner: str | None = None,
-        may: Callable[[SessionRow], bool] = lambda row: True,
-    ) -> AsyncGenerator[int]:
-        """Read the sessions of an owner, or all; yield often how many were looked at.
+    async def read(self, journal: Journal) -> AsyncGenerator[int]:
+        """Read all sessions; yield often how many were looked at.
 
         Raises:
             JournalError: the journal cannot be read.
         """
         looked = 0
         before: int | None = None
-        while page := await journal.sessions(owner=owner, states=LIVING, before=before, limit=PAGE):
+        while page := await journal.sessions(states=LIVING, before=before, limit=PAGE):
             for row in page:
                 looked += 1
                 yield looked
-                if not may(row):
-                    continue
                 legs = await journal.legs(row.key)
                 if legs and legs[-1].backend == self._source.name:
                     async for _ in self._session(journal, row):

@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar, get_args
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from adapters.base import Fidelity
 from adapters.commands import AnswerInteraction, Delete, Sealed, members_of
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import Entry
@@ -44,6 +45,7 @@ from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
+from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
@@ -292,6 +294,48 @@ class SettledOut(Body):
     version: int = VERSION
     id: str
     settled: bool
+
+
+class MoveIn(Body):
+    """Where a session is to go on: at the backend `to`. `from` is where it must be now; with
+    `dry_run` it stays."""
+
+    to: str
+    source: str | None = Field(default=None, alias="from")
+    dry_run: bool = False
+
+
+class RollBackIn(Body):
+    """With `dry_run` the session stays where it is."""
+
+    dry_run: bool = False
+
+
+class CarriedOut(Body):
+    """How one kind of thing goes over, and why not better."""
+
+    what: str
+    count: int
+    fidelity: Fidelity
+    why: str = ""
+
+
+class MovedOut(Body):
+    """A session that goes on at `backend`, in its part `leg`, and was at the backend `before`;
+    `moved` is false where it was there already, or only would move.
+
+    `history` is what goes over with the next message: a text of so many `characters`, and files.
+    """
+
+    version: int = VERSION
+    id: str
+    before: str
+    backend: str
+    dialect: str
+    leg: int
+    moved: bool
+    characters: int
+    history: list[CarriedOut]
 
 
 class DeletedOut(Body):
@@ -754,32 +798,98 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
 
 
 async def plan_migration(request: web.Request) -> web.StreamResponse:
-    """Say what the key's sessions on the backend `from` used that the backend `to` cannot do.
+    """Say what the sessions on the backend `from` used that the backend `to` cannot do; for
+    administrators.
 
     NDJSON: lines with how many sessions were read so far, and a last one with the plan. A body that
     breaks off says why in its last line.
     """
-    principal = _principal(request)
-    settings = request.app[SETTINGS]
+    _admin(request)
     names = [request.query.get(name, "") for name in ("from", "to")]
     if not all(names):
         raise _invalid("`from` and `to` name the two backends.")
-    backends = named(settings, *names, may=lambda name: may_use(principal, name, settings))
+    backends = named(request.app[SETTINGS], *names)
     body = _Events(request, sse=False)
-    work = _write_plan(request, principal, Planner(*backends), body)
+    work = _write_plan(request, Planner(*backends), body)
     return await _streamed(request, body, work)
 
 
-async def _write_plan(
-    request: web.Request, principal: Principal, planner: Planner, body: _Events
-) -> None:
+async def _write_plan(request: web.Request, planner: Planner, body: _Events) -> None:
     sessions = request.app[SESSIONS]
-    may = _reader(principal, request.app[SETTINGS])
-    async with aclosing(planner.read(sessions.journal, owner=principal.name, may=may)) as read:
+    async with aclosing(planner.read(sessions.journal)) as read:
         async for count in read:
             _check_running(request)
             await body.write(PlanLineOut(read=count).line())
     await body.write(PlanLineOut(plan=planner.plan()).line())
+
+
+async def list_movable(request: web.Request) -> web.StreamResponse:
+    """List the sessions of everybody that are on the backend `from`, newest first; for
+    administrators."""
+    _admin(request)
+    backend = request.query.get("from", "")
+    if request.app[SETTINGS].backend(backend) is None:
+        raise _invalid("`from` names the backend whose sessions are listed.")
+    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    rows = await request.app[SESSIONS].journal.sessions(
+        backend=backend,
+        states=("idle", "running", "paused"),
+        before=_integer(request, "before", None),
+        limit=limit,
+    )
+    following = rows[-1].key if len(rows) == limit else None
+    return _json(SessionsOut(sessions=[row_out(row) for row in rows], next=following))
+
+
+@takes("small")
+async def move_session(request: web.Request) -> web.StreamResponse:
+    """Let a session go on at another backend, between two turns; for administrators."""
+    principal = _admin(request)
+    _check_running(request)
+    given = await read(request, _move_in)
+    sessions, name = request.app[SESSIONS], request.match_info["session"]
+    work = move(
+        sessions,
+        name,
+        to=given.to,
+        expected=given.source,
+        by=principal.name,
+        dry_run=given.dry_run,
+    )
+    return _json(moved_out(await sessions.keep(work)))
+
+
+@takes("small")
+async def roll_back_session(request: web.Request) -> web.StreamResponse:
+    """Let a session go on where it was before it last moved; for administrators."""
+    principal = _admin(request)
+    _check_running(request)
+    given = await read(request, _roll_back_in)
+    sessions, name = request.app[SESSIONS], request.match_info["session"]
+    work = roll_back(sessions, name, by=principal.name, dry_run=given.dry_run)
+    return _json(moved_out(await sessions.keep(work)))
+
+
+def _move_in(body: bytes) -> MoveIn:
+    return _body(MoveIn, body)
+
+
+def _roll_back_in(body: bytes) -> RollBackIn:
+    return _body(RollBackIn, body)
+
+
+def moved_out(moved: Moved) -> MovedOut:
+    """Return what came of a move."""
+    return MovedOut(
+        id=moved.session,
+        before=moved.before,
+        backend=moved.backend,
+        dialect=moved.dialect,
+        leg=moved.leg,
+        moved=moved.moved,
+        characters=moved.characters,
+        history=[CarriedOut(**one.as_json()) for one in moved.history],
+    )
 
 
 @takes("answer")
@@ -1058,6 +1168,19 @@ ENDPOINTS = (
         query={"from": {"type": "string"}, "to": {"type": "string"}},
         lines=True,
     ),
+    Endpoint(
+        "GET",
+        "/migration/sessions",
+        list_movable,
+        SessionsOut,
+        query={
+            "from": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
+            "before": _COUNT,
+        },
+    ),
+    Endpoint("POST", "/sessions/{session}/move", move_session, MovedOut, body=MoveIn),
+    Endpoint("POST", "/sessions/{session}/rollback", roll_back_session, MovedOut, body=RollBackIn),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(
         "POST",

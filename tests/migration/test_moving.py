@@ -35,7 +35,7 @@ async def test_the_next_message_goes_to_the_new_backend_with_what_was_said(
     session = await client.create("My dog is called Rex.")
     first = await session.read_turn()
     assert "My dog is called Rex." in (first.text or "")
-    moved = await move(house.sessions, session.session_id, to="engine")
+    moved = await move(house.sessions, session.session_id, to="engine", by="me")
     assert (moved.before, moved.backend, moved.leg, moved.moved) == ("old", "engine", 1, True)
     await session.send("What is my dog called?")
     second = await session.read_turn()
@@ -56,7 +56,7 @@ async def test_a_session_that_moved_goes_on_after_a_restart(start: Start[House])
     house = await start("sqlite")
     session = await house.eve_client("old", style="S").create("My dog is called Rex.")
     await session.read_turn()
-    await move(house.sessions, session.session_id, to="herm")
+    await move(house.sessions, session.session_id, to="herm", by="me")
     await house.restart()
     await session.send("What is my dog called?")
     turn = await session.read_turn()
@@ -72,10 +72,10 @@ async def test_what_was_said_elsewhere_goes_along_when_a_session_is_taken_back(
     house = await start()
     session = await house.eve_client("old", style="S").create("My dog is called Rex.")
     await session.read_turn()
-    await move(house.sessions, session.session_id, to="engine")
+    await move(house.sessions, session.session_id, to="engine", by="me")
     await session.send("My cat is called Tom.\nscript: text")
     await session.read_turn()
-    back = await roll_back(house.sessions, session.session_id)
+    back = await roll_back(house.sessions, session.session_id, by="me")
     assert (back.before, back.backend, back.leg) == ("engine", "old", 2)
     await session.send("What are they called?")
     turn = await session.read_turn()
@@ -88,7 +88,7 @@ async def test_what_was_said_elsewhere_goes_along_when_a_session_is_taken_back(
     assert "Rex" not in history
     # And what was taken back before is not taken back again.
     with pytest.raises(DragomanError, match="nothing to take back"):
-        await roll_back(house.sessions, session.session_id)
+        await roll_back(house.sessions, session.session_id, by="me")
 
 
 async def test_two_moves_are_taken_back_one_after_the_other(start: Start[House]) -> None:
@@ -96,14 +96,14 @@ async def test_two_moves_are_taken_back_one_after_the_other(start: Start[House])
     session = await house.eve_client("old", style="S").create("One.")
     await session.read_turn()
     for to in ("engine", "herm"):
-        await move(house.sessions, session.session_id, to=to)
+        await move(house.sessions, session.session_id, to=to, by="me")
         await session.send(f"At {to}.\nscript: text")
         await session.read_turn()
-    assert (await roll_back(house.sessions, session.session_id)).backend == "engine"
+    assert (await roll_back(house.sessions, session.session_id, by="me")).backend == "engine"
     await session.send("Again at engine.\nscript: text")
     turn = await session.read_turn()
     assert "(turn 2)" in (turn.text or "")
-    assert (await roll_back(house.sessions, session.session_id)).backend == "old"
+    assert (await roll_back(house.sessions, session.session_id, by="me")).backend == "old"
     await session.send("Again at the first.")
     turn = await session.read_turn()
     assert "(turn 2)" in (turn.text or "")
@@ -121,11 +121,11 @@ async def test_a_session_that_was_taken_back_before_it_said_anything_gives_all_l
     house = await start()
     session = await house.eve_client("old", style="S").create("My dog is called Rex.")
     await session.read_turn()
-    await move(house.sessions, session.session_id, to="engine")
-    await move(house.sessions, session.session_id, to="herm")
+    await move(house.sessions, session.session_id, to="engine", by="me")
+    await move(house.sessions, session.session_id, to="herm", by="me")
     await session.send("My cat is called Tom.\nscript: text")
     await session.read_turn()
-    await roll_back(house.sessions, session.session_id)
+    await roll_back(house.sessions, session.session_id, by="me")
     await session.send("What are they called?")
     await session.read_turn()
     said = json.loads(house.bodies("engine", "execute")[-1])["message"]
@@ -150,7 +150,7 @@ async def test_requests_of_both_backends_are_answered(
         await live.submit([answer], by="local", face=face)
         await settled(live)
         if live.leg.number < 2:
-            await move(house.sessions, live.id, to=to if live.leg.number == 0 else backend)
+            await move(house.sessions, live.id, to=to if live.leg.number == 0 else backend, by="me")
     log = await house.log(live.id)
     asked = [one.request_id for one in log if isinstance(one, ev.InteractionRequested)]
     outcomes = [one.outcome for one in log if isinstance(one, ev.InteractionResolved)]
@@ -170,13 +170,13 @@ async def test_nothing_moves_while_something_is_under_way(start: Start[House]) -
     live = await house.sessions.create(owner="local", route="old", dialect="eve")
     await say(live, "script: approve")
     with pytest.raises(DragomanError, match="is at work"):
-        await move(house.sessions, live.id, to="engine")
+        await move(house.sessions, live.id, to="engine", by="me")
     await until(lambda: asks(live))
     (request,) = live.open_interactions()
     with pytest.raises(
         DragomanError, match=f"waits for the answer to request `{request.request_id}`"
     ):
-        await move(house.sessions, live.id, to="engine")
+        await move(house.sessions, live.id, to="engine", by="me")
     assert [leg.backend for leg in await house.sessions.journal.legs(live.row.key)] == ["old"]
 
 
@@ -186,25 +186,25 @@ async def test_what_cannot_move_says_why_and_stays(start: Start[House]) -> None:
     await say(live, "Hello")
     await settled(live)
     with pytest.raises(DragomanError, match="There is no backend `nowhere`; configured are: `old`"):
-        await move(house.sessions, live.id, to="nowhere")
+        await move(house.sessions, live.id, to="nowhere", by="me")
     with pytest.raises(DragomanError, match="is at backend `old`, not at `new`"):
-        await move(house.sessions, live.id, to="herm", expected="new")
+        await move(house.sessions, live.id, to="herm", expected="new", by="me")
     with pytest.raises(DragomanError, match="has not moved"):
-        await roll_back(house.sessions, live.id)
+        await roll_back(house.sessions, live.id, by="me")
     await house.stop_backend("engine")
     with pytest.raises(
         DragomanError, match="Backend `engine` does not answer, so nothing has moved"
     ):
-        await move(house.sessions, live.id, to="engine")
-    same = await move(house.sessions, live.id, to="old")
+        await move(house.sessions, live.id, to="engine", by="me")
+    same = await move(house.sessions, live.id, to="old", by="me")
     assert (same.moved, same.leg) == (False, 0)
-    would = await move(house.sessions, live.id, to="herm", dry_run=True)
+    would = await move(house.sessions, live.id, to="herm", dry_run=True, by="me")
     assert (would.moved, would.leg, bool(would.history)) == (False, 1, True)
     assert live.leg.number == 0
     await live.submit([cmd.Delete()], by="local", face="eve")
     await until(lambda: live.state.ended is not None)
     with pytest.raises(DragomanError):
-        await move(house.sessions, live.id, to="herm")
+        await move(house.sessions, live.id, to="herm", by="me")
 
 
 async def test_a_message_that_the_new_backend_did_not_get_leaves_the_history_for_the_next(
@@ -214,7 +214,7 @@ async def test_a_message_that_the_new_backend_did_not_get_leaves_the_history_for
     live = await house.sessions.create(owner="local", route="old", dialect="engine")
     await say(live, "My dog is called Rex.")
     await settled(live)
-    await move(house.sessions, live.id, to="engine")
+    await move(house.sessions, live.id, to="engine", by="me")
     await house.stop_backend("engine")
     await say(live, "What is it called?")
     await settled(live)
@@ -237,10 +237,10 @@ async def test_files_go_over_where_the_new_backend_takes_them(start: Start[House
     parts = [{"type": "text", "text": "This is my dog."}, picture]
     session = await house.eve_client("old", style="S").create(parts)
     await session.read_turn()
-    would = await move(house.sessions, session.session_id, to="herm", dry_run=True)
+    would = await move(house.sessions, session.session_id, to="herm", dry_run=True, by="me")
     (lost,) = [one for one in would.history if one.fidelity == "dropped"]
     assert (lost.what, "only text is carried" in lost.why) == ("file `rex.png`", True)
-    await move(house.sessions, session.session_id, to="new")
+    await move(house.sessions, session.session_id, to="new", by="me")
     await session.send("What is it?")
     turn = await session.read_turn()
     # The backend tells of the file, and the frontend's own message is what it said.
@@ -260,7 +260,7 @@ async def test_who_reads_reads_on(start: Start[House]) -> None:
     reading = asyncio.create_task(collect(stream, seen))
     live = await house.live(session)
     await until(lambda: live.readers == 1)
-    await move(house.sessions, session, to="engine")
+    await move(house.sessions, session, to="engine", by="me")
     await client.say(session, "Hello again")
     await until(lambda: "(turn 1)" in "".join(seen))
     assert live.readers == 1
@@ -282,7 +282,7 @@ async def test_a_crash_leaves_a_session_at_one_backend_or_the_other(
     await say(live, "My dog is called Rex.")
     await settled(live)
     journal.crash_at(1 if stored else 0, confirmed=False)
-    moving = asyncio.create_task(move(house.sessions, live.id, to="engine"))
+    moving = asyncio.create_task(move(house.sessions, live.id, to="engine", by="me"))
     await journal.crashed.wait()
     moving.cancel()
     await house.restart()

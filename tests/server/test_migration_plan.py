@@ -204,16 +204,16 @@ async def test_a_backend_that_cannot_be_driven_is_refused(three: Three) -> None:
         assert refused.value.code is ErrorCode.NOT_SUPPORTED
 
 
-async def test_a_key_plans_for_its_own_sessions_and_its_backends(tmp_path: Path) -> None:
-    keys = (key_of("one"), key_of("two"), key_of("less", ("old",)))
+async def test_an_administrator_plans_for_the_sessions_of_everybody(tmp_path: Path) -> None:
+    keys = (key_of("one"), key_of("boss", admin=True))
     async with Three(sqlite(tmp_path), BACKENDS, settings={"keys": keys}) as three:
         name = await three.said("hello", key="k-one")
-        assert by_name(await three.planned("engine", "k-one"))["send_message"]["examples"] == [name]
-        assert (await three.planned("engine", "k-two"))["sessions"] == 0
+        planned = by_name(await three.planned("engine", "k-boss"))
+        assert planned["send_message"]["examples"] == [name]
         both = {"from": "old", "to": "engine"}
-        status, (body,) = await three.lines("k-less", **both)
-        assert (status, body["error"]["code"]) == (404, "not_found")
-        status, (body,) = await three.lines("k-less", **{"from": "old", "to": "nowhere"})
+        status, (body,) = await three.lines("k-one", **both)
+        assert (status, body["error"]["code"]) == (403, "forbidden")
+        status, (body,) = await three.lines("k-boss", **{"from": "old", "to": "nowhere"})
         assert "no backend `nowhere`" in body["error"]["message"]
         assert (await three.lines(None, **both))[0] == 401
 
