@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
 from aiohttp import web
@@ -97,8 +98,26 @@ class Bodies:
             raise DragomanError(text, code=ErrorCode.TOO_LARGE)
         return said
 
+    async def pieces(self, request: web.Request, limit: int) -> AsyncIterator[bytes]:
+        """Yield a request's body as it comes.
+
+        Raises:
+            DragomanError: it is too large, broken, or stays away for too long.
+        """
+        taken = 0
+        while True:
+            with _framed():
+                async with asyncio.timeout(self._settings.body_timeout_seconds):
+                    piece = await request.content.readany()
+            if not piece:
+                return
+            taken += len(piece)
+            if taken > limit:
+                raise _too_large(limit)
+            yield piece
+
     async def _read(self, request: web.Request, limit: int, body: bytearray) -> None:
-        try:
+        with _framed():
             async with asyncio.timeout(self._settings.body_timeout_seconds):
                 async for chunk in request.content.iter_any():
                     body += chunk
@@ -111,14 +130,21 @@ class Bodies:
                             code=ErrorCode.OVERLOADED,
                             details={"retry_after": RETRY_SECONDS},
                         )
-        except TimeoutError:
-            raise DragomanError(
-                "The body came too slowly; send it again.", code=ErrorCode.REQUEST_TIMEOUT
-            ) from None
-        except (web.RequestPayloadError, ValueError):
-            raise DragomanError(
-                "The body is not framed as its head says.", code=ErrorCode.INVALID_REQUEST
-            ) from None
+
+
+@contextlib.contextmanager
+def _framed() -> Iterator[None]:
+    """Read a body, and say what is wrong with it where it does not come whole."""
+    try:
+        yield
+    except TimeoutError:
+        raise DragomanError(
+            "The body came too slowly; send it again.", code=ErrorCode.REQUEST_TIMEOUT
+        ) from None
+    except (web.RequestPayloadError, ValueError):
+        raise DragomanError(
+            "The body is not framed as its head says.", code=ErrorCode.INVALID_REQUEST
+        ) from None
 
 
 def _file_bytes(said: object) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import errno
 import functools
 import io
 import itertools
@@ -27,7 +28,15 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +70,8 @@ from proxy.settings import Address, Settings, load_address, load_settings, parse
 
 if TYPE_CHECKING:
     from adapters.replay import Script
+    from proxy.archives.files import Part
+    from proxy.archives.unpacking import Wishes
 
 T = TypeVar("T")
 
@@ -601,6 +612,7 @@ class _Server:
     status: int = 1
     named: str = "with --url"
     missing: str = ""
+    fail: Callable[..., NoReturn] = _fail
 
     def ask(
         self,
@@ -685,8 +697,33 @@ class _Server:
             f"Start one with `dragoman serve`, or name the one that runs {self.named}."
         )
 
+    def send(
+        self, path: str, lines: AsyncIterator[bytes], query: Sequence[tuple[str, str]]
+    ) -> JsonObject:
+        """Return what the control API answers to the lines of an archive."""
+        return asyncio.run(self._send(path, lines, query))
+
+    async def _send(
+        self, path: str, lines: AsyncIterator[bytes], query: Sequence[tuple[str, str]]
+    ) -> JsonObject:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        headers["Content-Type"] = "application/x-ndjson"
+        # Nobody knows how long it takes to store them all.
+        timeout = aiohttp.ClientTimeout(total=None)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.post(
+                    self._url(path).extend_query(query), data=lines, allow_redirects=False
+                ) as response,
+            ):
+                status, data = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self._unreachable(error)
+        return self.read(status, data)
+
     def _fail(self, message: str) -> NoReturn:
-        _fail(message, status=self.status)
+        self.fail(message, status=self.status)
 
     def _url(self, path: str) -> URL:
         with contextlib.suppress(ValueError):
@@ -812,6 +849,7 @@ class _File:
     as_json: bool
     status: int = 1
     missing: str = ""
+    fail: Callable[..., NoReturn] = _fail
 
     def ask(
         self, work: Callable[[Journal], Coroutine[Any, Any, T]], *, read_only: bool = True
@@ -829,14 +867,14 @@ class _File:
             _fail(error.message, status=2)
         except JournalUnavailable as error:
             hint = "" if read_only else " Without --journal the running server is asked."
-            _fail(_clean(error.message) + "." + hint, status=self.status)
+            self.fail(_clean(error.message) + "." + hint, status=self.status)
         except SessionNotFound as error:
             message = _clean(error.message)
             if self.missing:
                 message = f"{message.rstrip('.')}.{self.missing}"
-            _fail(message, status=self.status)
+            self.fail(message, status=self.status)
         except DragomanError as error:
-            _fail(_clean(error.message), status=self.status)
+            self.fail(_clean(error.message), status=self.status)
 
 
 def _of_sessions(command: Callable[..., None]) -> Callable[..., None]:
@@ -1078,7 +1116,7 @@ def _session_path(session: str) -> str:
 
 
 @sessions.command("export")
-@click.argument("session")
+@click.argument("names", metavar="SESSION...", nargs=-1)
 @click.option(
     "-o",
     "--output",
@@ -1091,13 +1129,43 @@ def _session_path(session: str) -> str:
     is_flag=True,
     help="The backends' own frames that the journal keeps, and not the events; with --journal.",
 )
+@click.option(
+    "--archive",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a new file for `sessions import`, and not the events.",
+)
+@click.option("--all", "every", is_flag=True, help="All sessions; with --archive.")
 @_of_sessions
 def sessions_export(
-    source: _Server | _File, session: str, output: Path | None, *, frames: bool
+    source: _Server | _File,
+    names: tuple[str, ...],
+    output: Path | None,
+    archive: Path | None,
+    *,
+    frames: bool,
+    every: bool,
 ) -> None:
-    """Print a session's canonical events as NDJSON, the form that `translate` reads."""
+    """Print a session's canonical events as NDJSON, the form that `translate` reads.
+
+    With --archive, move sessions to another installation: FILE takes all that is stored of them,
+    for `sessions import` there. It holds their secrets and all that was said, and only you can read
+    it. Sessions in which something is under way are left out and named. They stay here: once they
+    are imported, erase them here with `sessions delete --local`, since two installations would
+    drive one session of the backend.
+    """
+    if every == bool(names):
+        raise click.UsageError("name sessions, or write --all with --archive")
+    if archive is not None:
+        if frames or output is not None:
+            raise click.UsageError("--archive goes without --output and --frames")
+        _archive(source, names, archive)
+        return
+    if len(names) != 1:
+        raise click.UsageError("one session is printed; more go into an --archive")
     if frames and not isinstance(source, _File):
         raise click.UsageError("frames are read from the journal's file: add --journal FILE")
+    (session,) = names
     with contextlib.ExitStack() as stack:
         out: BinaryIO = sys.stdout.buffer
         try:
@@ -1121,6 +1189,199 @@ async def _export(journal: Journal, session: str, out: BinaryIO, *, frames: bool
     export = offline.exported_frames if frames else offline.exported
     async for lines in export(journal, session):
         out.write(lines)
+
+
+class _Refused(Exception):
+    """What was asked of one session of several cannot be done; the text says why."""
+
+
+def _refuse(message: str, **_: Any) -> NoReturn:
+    raise _Refused(message)
+
+
+def _archive(source: _Server | _File, names: Sequence[str], file: Path) -> None:
+    from proxy.archives.files import new_file
+
+    names = names or _all_of(source)
+    if not names:
+        _fail("there are no sessions.")
+    one_by_one = dataclasses.replace(source, fail=_refuse)
+    done: list[str] = []
+    refused: list[JsonObject] = []
+    shown = _on_terminal() and not source.as_json
+    try:
+        if file.exists():
+            raise FileExistsError(errno.EEXIST, "it exists; name another file")
+        with new_file(file) as out, _progress(shown=shown) as told:
+            for number, name in enumerate(names):
+                told("archiving", number, len(names))
+                begun = out.tell()
+                try:
+                    _archive_one(one_by_one, name, out)
+                except _Refused as error:
+                    out.seek(begun)
+                    out.truncate()
+                    refused.append({"id": name, "why": str(error)})
+                else:
+                    done.append(name)
+            if not done:
+                raise _Refused
+    except _Refused:
+        pass
+    except OSError as error:
+        _fail(f"{file}: {error.strerror or error}", status=2)
+    for one in refused:
+        click.echo(f"dragoman: {one['why']}", err=True)
+    size = file.stat().st_size if done else 0
+    if source.as_json:
+        answer = {"path": str(file.absolute()) if done else None, "bytes": size}
+        _print_json({**answer, "archived": done, "refused": refused})
+    else:
+        _print_rows(("session", "status"), [[name, "archived"] for name in done])
+    if refused:
+        sys.exit(1)
+
+
+def _archive_one(source: _Server | _File, name: str, out: BinaryIO) -> None:
+    if isinstance(source, _Server):
+        source.copy(path_of(_session_path(name), "archive"), out)
+        return
+    from proxy import offline
+
+    async def write(journal: Journal) -> None:
+        async for lines in offline.archived(journal, name):
+            out.write(lines)
+
+    source.ask(write)
+
+
+def _all_of(source: _Server | _File) -> list[str]:
+    """Return the sessions that are there, of all owners, oldest first."""
+    names: list[str] = []
+    before: int | None = None
+    while True:
+        if isinstance(source, _File):
+            answer = source.ask(lambda journal, before=before: _page(journal, before))  # type: ignore[misc]
+        else:
+            query = {"limit": "1000", "all": "1"}
+            if before is not None:
+                query["before"] = str(before)
+            answer = source.ask("GET", "/sessions", query=query)
+        names += [entry["id"] for entry in answer["sessions"]]
+        before = answer.get("next")
+        if before is None:
+            return names[::-1]
+
+
+def _page(journal: Journal, before: int | None) -> Coroutine[Any, Any, JsonObject]:
+    from proxy import offline
+
+    return offline.listed(journal, state=None, limit=1000, before=before)
+
+
+def _renamed(
+    _context: click.Context, _parameter: click.Parameter, given: Sequence[str]
+) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for text in given:
+        old, _, new = text.partition("=")
+        if not (old and new):
+            raise click.BadParameter(f"write OLD=NEW, not `{text}`")
+        names[old] = new
+    return names
+
+
+@sessions.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--owner", metavar="KEY", help="The key that they belong to here, by its name.")
+@click.option(
+    "--backend",
+    "backends",
+    multiple=True,
+    metavar="OLD=NEW",
+    callback=_renamed,
+    help="How a backend is called here; may be given several times.",
+)
+@click.option("--dry-run", is_flag=True, help="Check everything, and store nothing.")
+@_OF_A_CONFIGURATION
+@_of_sessions
+def sessions_import(
+    source: _Server | _File,
+    file: Path,
+    owner: str | None,
+    backends: dict[str, str],
+    config: Path | None,
+    *,
+    dry_run: bool,
+) -> None:
+    """Take in the sessions of an archive that `sessions export --archive` wrote.
+
+    Their ids, cursors and tokens stay valid here, on the routes of the same names. FILE is checked
+    before anything is taken, and each session comes whole or not at all; one that is here already
+    is left as it is, so that this may be run again. With --journal the journal must exist and no
+    server may use it; its configuration is read, which a running server has.
+
+    The other installation keeps its copy: erase it there with `sessions delete --local`, since two
+    installations would drive one session of the backend.
+    """
+    from proxy.archives.files import parts_of
+    from proxy.archives.form import ArchiveError
+    from proxy.archives.unpacking import Wishes
+
+    wishes = Wishes(owner=owner, backends=backends, dry_run=dry_run)
+    take = _taker(source, wishes, config)
+    done: list[JsonObject] = []
+    refused: list[JsonObject] = []
+    shown = _on_terminal() and not source.as_json
+    try:
+        with file.open("rb") as opened, _progress(shown=shown) as told:
+            size = file.stat().st_size
+            parts = parts_of(opened, lambda at: told("checking", at, size))
+            for part in parts:
+                try:
+                    done.append(take(opened, part, lambda at: told("importing", at, size)))
+                except _Refused as error:
+                    refused.append({"id": part.id, "line": part.line, "why": str(error)})
+    except ArchiveError as error:
+        _fail(_clean(f"{file}: {error.message}; nothing was imported."))
+    except OSError as error:
+        _fail(f"{file}: {error.strerror or error}", status=2)
+    for one in refused:
+        where = f"{file}: session `{one['id']}`, from line {one['line']}"
+        click.echo(_clean(f"dragoman: {where}: {one['why']}"), err=True)
+    if source.as_json:
+        _print_json({"dry_run": dry_run, "sessions": done, "refused": refused})
+    else:
+        columns = ("id", "status", "owner", "route", "backend", "entries", "bytes")
+        _print_rows(columns, [[one.get(name) for name in columns] for one in done])
+    if refused:
+        sys.exit(1)
+
+
+def _taker(
+    source: _Server | _File, wishes: Wishes, config: Path | None
+) -> Callable[[BinaryIO, Part, Callable[[int], None]], JsonObject]:
+    """Return what takes in one session of an archive."""
+    from proxy import offline
+    from proxy.archives.files import pieces_of
+
+    one_by_one = dataclasses.replace(source, fail=_refuse)
+    if isinstance(one_by_one, _Server):
+        asked = one_by_one
+        query = [("backend", f"{old}={new}") for old, new in wishes.backends.items()]
+        if wishes.owner is not None:
+            query.append(("owner", wishes.owner))
+        if wishes.dry_run:
+            query.append(("dry_run", "1"))
+        return lambda file, part, told: asked.send(
+            "/sessions/import", pieces_of(file, part, told), query
+        )
+    read = one_by_one
+    settings = _settings(config, resolved=False)
+    return lambda file, part, told: read.ask(
+        lambda journal: offline.imported(journal, settings, pieces_of(file, part, told), wishes),
+        read_only=wishes.dry_run,
+    )
 
 
 def _agreed(question: str, *, yes: bool) -> None:

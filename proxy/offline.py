@@ -16,6 +16,8 @@ from adapters.commands import SendMessage, members_of
 from adapters.errors import DragomanError, ErrorCode
 from adapters.jsonvalue import format_json, parse_json
 from adapters.state import LogState
+from proxy.archives.packing import pack
+from proxy.archives.unpacking import Wishes, lines_of, unpack
 from proxy.clock import Clock
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_of
@@ -26,10 +28,12 @@ from proxy.routes.control import (
     DeletedOut,
     SessionsOut,
     detail_out,
+    imported_out,
     open_in,
     pruned_out,
     row_out,
 )
+from proxy.settings import Settings
 
 LIVING: tuple[Literal["idle", "running", "paused", "ended"], ...] = (
     "idle",
@@ -145,6 +149,29 @@ async def exported_frames(journal: Journal, name: str) -> AsyncIterator[bytes]:
             "`journal.frame_retention_hours` to how long they are wanted, before they come",
             code=ErrorCode.NOT_FOUND,
         )
+
+
+async def archived(journal: Journal, name: str) -> AsyncIterator[bytes]:
+    """Yield a session as another installation imports it.
+
+    Raises:
+        DragomanError: it is not there, or something is under way in it.
+    """
+    packed = await pack(journal, name)
+    async for lines in packed.lines():
+        yield lines
+
+
+async def imported(
+    journal: Journal, settings: Settings, pieces: AsyncIterator[bytes], wishes: Wishes
+) -> JsonObject:
+    """Take in a session of an archive, and return what became of it.
+
+    Raises:
+        DragomanError: the archive is damaged, or the session does not fit here.
+    """
+    done = await unpack(journal, settings, lines_of(pieces), wishes)
+    return imported_out(done).model_dump(mode="json")
 
 
 def _frame_line(leg: int, number: int, frame: bytes) -> bytes:

@@ -175,3 +175,16 @@ class NewSession:
     aliases: Sequence[tuple[str, str]] = ()
     succeeds: int | None = None
     takes: Sequence[tuple[str, str]] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrival:
+    """A session of another journal, whose entries are staged here under the key of `row`: all that
+    is stored of it besides. `blobs` are put already.
+    """
+
+    row: SessionRow
+    legs: Sequence[LegRow]
+    aliases: Sequence[tuple[str, str]]
+    codecs: Sequence[CodecRow]
+    blobs: Sequence[str]

@@ -78,6 +78,8 @@ class Sessions:
         # Of equal requests, by owner and route: two must be one, and one that comes again while
         # its first is still being accepted must find that.
         self.in_order = KeyedLock()
+        # One session at a time arrives from another installation.
+        self.arrivals = asyncio.Lock()
         self.bodies = Bodies(settings.server)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
         self.backends = backends or Backends(settings, http, ids)

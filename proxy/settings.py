@@ -408,7 +408,7 @@ class KeySettings(Table):
     """`[[keys]]`: a frontend's key, known by its hash. Without `backends` it may use every route.
 
     `backends` names backends or routes: a route may be used if it or all of its backends are named.
-    `admin` lets it change what holds for all keys.
+    `admin` lets it do what concerns all keys.
     """
 
     name: Name

@@ -482,3 +482,13 @@ def read_blob(connection: apsw.Connection, sha256: str) -> bytes | None:
         "bytes | None",
         connection.execute("SELECT data FROM blobs WHERE sha256 = ?", (sha256,)).get,
     )
+
+
+def read_blobs(connection: apsw.Connection, session: int) -> list[tuple[str, int]]:
+    """Return the blobs that a session names, as (SHA-256, size), sorted."""
+    found = connection.execute(
+        "SELECT sha256, size FROM session_blobs JOIN blobs USING (sha256)"
+        " WHERE session = ? ORDER BY sha256",
+        (session,),
+    )
+    return cast("list[tuple[str, int]]", found.fetchall())

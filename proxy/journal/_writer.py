@@ -55,6 +55,7 @@ from proxy.journal._changes import (
 )
 from proxy.journal._database import WriterLock, connect_writer, translate
 from proxy.journal._frames import FrameBatch
+from proxy.journal._staging import unstage_all
 from proxy.journal._tail import Tail, recover_tails
 from proxy.journal.base import Snapshot, Write, longer
 
@@ -319,6 +320,8 @@ class Writer:
             self.tails[session] = Tail(pruned, erased=True)
             while erase_some(connection, session):
                 pass
+            self._truncate_due = 0.0
+        if unstage_all(connection):
             self._truncate_due = 0.0
         try:
             if erase_unnamed(connection):

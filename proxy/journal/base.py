@@ -21,6 +21,7 @@ from typing import Literal
 from proxy.errors import JournalError
 from proxy.rows import (
     AliasKind,
+    Arrival,
     BackendRow,
     Chunk,
     CodecRow,
@@ -34,6 +35,7 @@ from proxy.rows import (
 )
 
 __all__ = [
+    "Arrival",
     "BackendRow",
     "Chunk",
     "CodecRow",
@@ -52,6 +54,9 @@ __all__ = [
 OF_WORDS = (AliasKind.REQUEST, AliasKind.LOST, AliasKind.REPEATED)
 """The kinds of alias that tell something of what was said, a hash of it, and go with a session.
 Names that somebody gave it stay, so that nobody finds them free."""
+
+OF_THE_NEWEST = (AliasKind.REQUEST, AliasKind.THREAD)
+"""The kinds of alias that the newest session takes: one that arrives leaves them where they are."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -380,6 +385,37 @@ class Journal(abc.ABC):
     @abc.abstractmethod
     async def blob(self, sha256: str) -> bytes | None:
         """Return the bytes of a blob, or None."""
+
+    @abc.abstractmethod
+    async def blobs(self, session: int) -> list[tuple[str, int]]:
+        """Return the blobs that a session names, as (SHA-256, size), sorted."""
+
+    @abc.abstractmethod
+    async def stage(self, session: int, chunks: Sequence[Chunk]) -> None:
+        """Store entries of a session that arrives from another journal, under a new key: nobody
+        sees them before `admit`; durable on return. What is never admitted goes with `unstage`, or
+        when the journal is opened next.
+
+        Raises:
+            JournalUnavailable: they could not be stored.
+        """
+
+    @abc.abstractmethod
+    async def unstage(self, session: int) -> None:
+        """Erase what is staged and not admitted.
+
+        Raises:
+            JournalUnavailable: it could not be done; the next start does it.
+        """
+
+    @abc.abstractmethod
+    async def admit(self, arrival: Arrival) -> None:
+        """Make a session of what is staged, all or nothing; durable on return.
+
+        Raises:
+            NameTaken: the id or an alias is taken.
+            JournalUnavailable: it could not be stored.
+        """
 
     @abc.abstractmethod
     async def delete(self, session: int, *, at: int) -> None:

@@ -32,7 +32,7 @@ from proxy.errors import (
     JournalUnavailable,
     damaged,
 )
-from proxy.journal import _reader
+from proxy.journal import _reader, _staging
 from proxy.journal._changes import (
     Transaction,
     begin_erasing,
@@ -51,6 +51,7 @@ from proxy.journal._fresh import Fresh
 from proxy.journal._tail import Tail
 from proxy.journal._writer import Emptying, Item, Job, Keepsake, Writer
 from proxy.journal.base import (
+    Arrival,
     BackendRow,
     Chunk,
     CodecRow,
@@ -548,6 +549,44 @@ class SqliteJournal(Journal):
     async def blob(self, sha256: str) -> bytes | None:
         """Return the bytes of a blob, or None."""
         return await self._ask(lambda c: _reader.read_blob(c, sha256))
+
+    async def blobs(self, session: int) -> list[tuple[str, int]]:
+        """Return the blobs that a session names, as (SHA-256, size), sorted."""
+        return await self._ask(lambda c: _reader.read_blobs(c, session))
+
+    async def stage(self, session: int, chunks: Sequence[Chunk]) -> None:
+        """Store entries of a session that arrives, under a new key: nobody sees them before
+        `admit`; durable on return.
+
+        Raises:
+            JournalUnavailable: they could not be stored.
+        """
+        await self._job(lambda t: _staging.stage(t, session, chunks))
+
+    async def unstage(self, session: int) -> None:
+        """Erase what is staged and not admitted.
+
+        Raises:
+            JournalUnavailable: it could not be done; the next start does it.
+        """
+
+        def erase(transaction: Transaction) -> bool:
+            transaction.freed = True
+            return _staging.unstage_some(transaction.connection, session)
+
+        while await self._job(erase):
+            pass
+
+    async def admit(self, arrival: Arrival) -> None:
+        """Make a session of what is staged, all or nothing; durable on return.
+
+        Raises:
+            NameTaken: the id or an alias is taken.
+            JournalUnavailable: it could not be stored.
+        """
+        # As with a write: who deletes them next comes after this.
+        self._fresh.over(arrival.blobs)
+        await self._job(lambda t: _staging.admit(t, arrival))
 
     async def delete(self, session: int, *, at: int) -> None:
         """Erase events, frames, commands and snapshots of a session; its id and names stay as a

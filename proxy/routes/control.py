@@ -40,7 +40,10 @@ from adapters.normalizer import Rule
 from adapters.registry import DIALECTS
 from adapters.state import LogState
 from proxy import __version__
+from proxy.archives.packing import pack
+from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.auth import Action, Principal, authenticate, authorize, authorize_admin, may_use
+from proxy.bodies import RETRY_SECONDS
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
@@ -49,7 +52,7 @@ from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
-from proxy.routes.entry import admitted, read, read_submission, takes
+from proxy.routes.entry import admitted, read, read_pieces, read_submission, takes
 from proxy.rows import AliasKind
 from proxy.session import Session
 from proxy.settings import Settings, Share
@@ -78,6 +81,9 @@ MOST_SECONDS = 10**11
 
 MOST_BYTES = 2**62
 """The largest limit of bytes: sums of two are within the journal's 64 bits."""
+
+IMPORT_BYTES = 4 * 2**30
+"""The largest session of an archive that is taken in one request: it is never in memory."""
 
 _log = logging.getLogger(__name__)
 
@@ -374,6 +380,20 @@ class PrunedOut(Body):
     sessions: list[PrunedSessionOut]
 
 
+class ImportedOut(Body):
+    """What became of a session of an archive: it was taken, is here already, or was only checked;
+    `entries` are its events, `bytes` those of its events and files."""
+
+    version: int = VERSION
+    id: str
+    status: Literal["imported", "already", "checked"]
+    owner: str
+    route: str
+    backend: str
+    entries: int
+    bytes: int
+
+
 class Failure(Body):
     """What went wrong: `code` is for programs, `message` for people."""
 
@@ -565,8 +585,9 @@ def _invalid(message: str) -> ClientProtocolError:
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
     """List the key's sessions, newest first; `state`, `route`, `limit` and `before` narrow and
-    page."""
-    principal = _principal(request)
+    page. With `all` an administrator gets those of every owner."""
+    every = _yes(request, "all", default=False)
+    principal = _admin(request) if every else _principal(request)
     settings = request.app[SETTINGS]
     states = request.query.getall("state", []) or None
     known = get_args(SessionOut.model_fields["state"].annotation)
@@ -575,13 +596,13 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
             raise _invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
     limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
     rows = await request.app[SESSIONS].journal.sessions(
-        owner=principal.name,
+        owner=None if every else principal.name,
         route=request.query.get("route"),
         states=states or ("idle", "running", "paused", "ended"),
         before=_integer(request, "before", None),
         limit=limit,
     )
-    visible = [row_out(row) for row in rows if may_use(principal, row.route, settings)]
+    visible = [row_out(row) for row in rows if every or may_use(principal, row.route, settings)]
     following = rows[-1].key if len(rows) == limit else None
     return _json(SessionsOut(sessions=visible, next=following))
 
@@ -1073,6 +1094,66 @@ async def _streamed(
     return body.response
 
 
+async def archive(request: web.Request) -> web.StreamResponse:
+    """Stream a session as `POST /sessions/import` of another installation takes it; for
+    administrators.
+
+    It is refused while anything is under way in the session. The archive holds the session's secret
+    and all that was said. A body that breaks off says why in its last line.
+    """
+    principal = _admin(request)
+    packed = await pack(request.app[SESSIONS].journal, request.match_info["session"])
+    _log.info("session `%s` is exported by `%s`", packed.head.row.id, principal.name)
+    body = _Events(request, sse=False)
+
+    async def write() -> None:
+        async for lines in packed.lines():
+            await body.write(lines)
+
+    return await _streamed(request, body, write())
+
+
+@takes(IMPORT_BYTES)
+async def import_session(request: web.Request) -> web.StreamResponse:
+    """Take in the session of an archive, whole or not at all; for administrators.
+
+    `owner` is the key that it belongs to here, else that of the archive; `backend`, as `OLD=NEW`,
+    how a backend is called here. With `dry_run` nothing is stored.
+    """
+    principal = _admin(request)
+    _check_running(request)
+    wishes = Wishes(
+        owner=request.query.get("owner"),
+        backends=dict(_renamed(request)),
+        dry_run=_yes(request, "dry_run", default=False),
+    )
+    sessions = request.app[SESSIONS]
+    if sessions.arrivals.locked():
+        raise DragomanError(
+            "Another session is being imported; try again.",
+            code=ErrorCode.OVERLOADED,
+            details={"retry_after": RETRY_SECONDS},
+        )
+    async with sessions.arrivals:
+        lines = lines_of(read_pieces(request))
+        done = await unpack(sessions.journal, request.app[SETTINGS], lines, wishes)
+    _log.info("session `%s` is %s by `%s`", done.id, done.status, principal.name)
+    return _json(imported_out(done))
+
+
+def imported_out(done: Imported) -> ImportedOut:
+    """Return what became of a session of an archive."""
+    return ImportedOut(**dataclasses.asdict(done))
+
+
+def _renamed(request: web.Request) -> Iterator[tuple[str, str]]:
+    for text in request.query.getall("backend", []):
+        old, _, new = text.partition("=")
+        if not (old and new):
+            raise _invalid(f"`backend` is `OLD=NEW`, not `{text[:40]}`.")
+        yield old, new
+
+
 async def _write_events(
     request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
 ) -> None:
@@ -1111,8 +1192,9 @@ async def _stored(journal: Journal, session: Session, after: int) -> AsyncIterat
 class Endpoint:
     """One route of this API, and what the OpenAPI document says of it.
 
-    `answer` is None for a stream of events; with `lines` it is what each line of a body is. `query`
-    has the JSON schema of each parameter.
+    `answer` is None for a stream: of events, or of the lines of an archive where `archive` says
+    that these are what it gives, and not what it takes. With `lines` `answer` is what each line of
+    a body is. `query` has the JSON schema of each parameter.
     """
 
     method: str
@@ -1123,6 +1205,7 @@ class Endpoint:
     body: type[BaseModel] | None = None
     query: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     lines: bool = False
+    archive: Literal["gives", "takes"] | None = None
 
 
 _COUNT = {"type": "integer", "minimum": 0}
@@ -1146,7 +1229,20 @@ ENDPOINTS = (
             "route": {"type": "string"},
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
             "before": _COUNT,
+            "all": _YES,
         },
+    ),
+    Endpoint(
+        "POST",
+        "/sessions/import",
+        import_session,
+        ImportedOut,
+        query={
+            "owner": {"type": "string"},
+            "backend": {"type": "array", "items": {"type": "string"}},
+            "dry_run": _YES,
+        },
+        archive="takes",
     ),
     Endpoint("GET", "/sessions/{session}", show_session, SessionDetailOut),
     Endpoint("DELETE", "/sessions/{session}", delete_session, DeletedOut, query={"local": _YES}),
@@ -1157,6 +1253,7 @@ ENDPOINTS = (
         None,
         query={"after": {**_COUNT, "default": 0}, "follow": _YES},
     ),
+    Endpoint("GET", "/sessions/{session}/archive", archive, None, archive="gives"),
     Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
     Endpoint("POST", "/sessions/{session}/settle", settle, SettledOut),
     Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
@@ -1221,7 +1318,7 @@ def openapi() -> dict[str, Any]:
             "responses": {
                 str(endpoint.status): {
                     "description": summary,
-                    "content": _EVENTS
+                    "content": _stream(endpoint)
                     if endpoint.answer is None
                     else {_LINES if endpoint.lines else _ONE: ref(endpoint.answer)},
                 },
@@ -1233,6 +1330,8 @@ def openapi() -> dict[str, Any]:
                 "required": True,
                 "content": {"application/json": ref(endpoint.body)},
             }
+        if endpoint.archive == "takes":
+            operation["requestBody"] = {"required": True, "content": _ARCHIVE}
         paths.setdefault(f"/api/v1{endpoint.path}", {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -1252,11 +1351,17 @@ def openapi() -> dict[str, Any]:
 
 _ONE, _LINES = "application/json", "application/x-ndjson"
 
+_ARCHIVE = {_LINES: {"schema": {"type": "string"}}}
+
 _EVENTS = {
-    _LINES: {"schema": {"type": "string"}},
+    **_ARCHIVE,
     "text/event-stream": {"schema": {"type": "string"}},
 }
 """A line of the one, and the `data` of the other, is an entry of the canonical log."""
+
+
+def _stream(endpoint: Endpoint) -> Mapping[str, Any]:
+    return _EVENTS if endpoint.archive is None else _ARCHIVE
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
@@ -1269,7 +1374,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": False, "schema": dict(schema)}
         for name, schema in endpoint.query.items()
     ]
-    if endpoint.answer is None:
+    if _stream(endpoint) is _EVENTS and endpoint.answer is None:
         parameters.append(
             {"name": "Last-Event-ID", "in": "header", "required": False, "schema": text}
         )

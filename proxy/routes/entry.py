@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import TypeVar
 
 from aiohttp import web
@@ -28,6 +28,7 @@ __all__ = [
     "owned",
     "read",
     "read_bytes",
+    "read_pieces",
     "read_submission",
     "route_of",
     "takes",
@@ -83,8 +84,9 @@ def open_route(request: web.Request) -> None:
     authorize(principal, None, Action.READ, route, settings)
 
 
-def takes(size: Size) -> Callable[[Handler], Handler]:
-    """Declare how large the bodies of a handler's requests may be."""
+def takes(size: Size | int) -> Callable[[Handler], Handler]:
+    """Declare how large the bodies of a handler's requests may be; a number of bytes is for one
+    that takes them piece by piece."""
 
     def declare(handler: Handler) -> Handler:
         handler.__dict__[TAKES] = size
@@ -96,8 +98,8 @@ def takes(size: Size) -> Callable[[Handler], Handler]:
 def _limit(request: web.Request) -> int:
     """Return the limit of a request's body; of a handler that reads none, what it may send to no
     purpose."""
-    handler = request.match_info.handler
-    return request.app[SESSIONS].bodies.limit(getattr(handler, TAKES, "small"))
+    size: Size | int = getattr(request.match_info.handler, TAKES, "small")
+    return size if isinstance(size, int) else request.app[SESSIONS].bodies.limit(size)
 
 
 async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -139,6 +141,11 @@ async def read_bytes(request: web.Request) -> bytes:
         DragomanError: it is not taken.
     """
     return await _taken(request, lambda body: body)
+
+
+def read_pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """Yield a request's body as it comes; it raises a `DragomanError` where that is not taken."""
+    return request.app[SESSIONS].bodies.pieces(request, _limit(request))
 
 
 async def _taken(request: web.Request, parse: Callable[[bytes], T]) -> T:

@@ -1,0 +1,1 @@
+"""Sessions on their way from one installation to another, in files."""
