@@ -23,7 +23,7 @@ from multidict import CIMultiDict, MultiDict
 
 from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.errors import DragomanError
-from adapters.events import MAIN, Content, Entry, Event, SessionStarted
+from adapters.events import MAIN, Content, Entry, Event, SessionStarted, Text
 from adapters.framing.sse import SseFrame
 from adapters.stored import Stored
 
@@ -177,13 +177,11 @@ class ClientCodec(Stored, abc.ABC):
     def with_history(
         self, message: SendMessage, text: str, files: tuple[Content, ...]
     ) -> SendMessage:
-        """Return a message that gives the backend what was said elsewhere before: as what the
-        client says besides, and with the `files` of that as its own. `check` has taken a message
-        with each of these."""
-        context = message.client_context
-        before = context if isinstance(context, list) else [] if context is None else [context]
+        """Return a message that gives the backend what was said elsewhere before: as its own first
+        words, which a backend keeps as long as the message, and its own first files. `check` has
+        taken a message with each of these."""
         return message.model_copy(
-            update={"client_context": [text, *before], "content": (*files, *message.content)}
+            update={"content": (Text(text=f"{text}\n\n"), *files, *message.content)}
         )
 
     @property

@@ -34,6 +34,8 @@ _BEGIN = (
     "there and do not repeat it:"
 )
 
+_END = "That was said before. What follows is new."
+
 _OUTCOMES = {
     "approved": "approved",
     "denied": "denied",
@@ -107,6 +109,7 @@ class Historian:
         self._counts: collections.Counter[str] = collections.Counter()
         self._cut = 0
         self._files: list[ev.File] = []
+        self._accepted: dict[str, tuple[ev.Content, ...]] = {}
         self._calls: dict[str, ev.ToolCalled] = {}
         self._requests: dict[str, ev.InteractionRequested] = {}
 
@@ -119,7 +122,7 @@ class Historian:
     def made(self) -> History:
         """Return the history of what was fed."""
         counts = self._counts
-        text = "\n\n".join([_BEGIN, *self._parts]) if self._parts else ""
+        text = "\n\n".join([_BEGIN, *self._parts, _END]) if self._parts else ""
         carried = [
             Carried(what, counts[what], fidelity, why)
             for what, (fidelity, why) in _FIDELITIES.items()
@@ -138,18 +141,26 @@ class Historian:
     # The rules, by event type.
 
     def _message_received(self, event: ev.MessageReceived) -> None:
+        # What was sent: an echo has the words only, and not the files.
+        content = self._accepted.pop(event.command_id or "", None) or event.content
         if event.thread_id == ev.MAIN:
-            self._say("messages of people", f"User: {self._words(event.content)}")
+            self._say("messages of people", f"User: {self._words(content)}")
 
     def _guidance_received(self, event: ev.GuidanceReceived) -> None:
         if event.thread_id == ev.MAIN:
             self._say("messages of people", f"User (while the agent worked): {event.text}")
 
     def _input_accepted(self, event: ev.InputAccepted) -> None:
+        if event.content:
+            self._accepted[event.command_id] = event.content
         system = (event.details or {}).get("system")
         words = [block.get("text") for block in system or () if isinstance(block, dict)]
         if said := "\n".join(word for word in words if isinstance(word, str)):
             self._say("instructions of the frontend", f"System: {said}")
+
+    def _input_settled(self, event: ev.InputSettled) -> None:
+        if event.outcome != "taken":
+            self._accepted.pop(event.command_id, None)
 
     def _text_completed(self, event: ev.TextCompleted) -> None:
         if event.thread_id != ev.MAIN or event.status == "discarded":
@@ -276,6 +287,7 @@ _RULES: dict[str, Callable[[Historian, Any], None]] = {
     "message.received": Historian._message_received,
     "guidance.received": Historian._guidance_received,
     "input.accepted": Historian._input_accepted,
+    "input.settled": Historian._input_settled,
     "text.completed": Historian._text_completed,
     "reasoning.completed": Historian._reasoning_completed,
     "tool.called": Historian._tool_called,

@@ -81,9 +81,9 @@ async def test_what_was_said_elsewhere_goes_along_when_a_session_is_taken_back(
     turn = await session.read_turn()
     # It is the conversation that it had there, not a new one.
     assert "(turn 2)" in (turn.text or "")
-    body = json.loads(house.bodies("old", "message")[-1])
-    assert body["message"] == "What are they called?"
-    (history,) = body["clientContext"]
+    history, said = json.loads(house.bodies("old", "message")[-1])["message"]
+    assert said["text"] == "What are they called?"
+    history = history["text"]
     assert "Tom" in history
     assert "Rex" not in history
     # And what was taken back before is not taken back again.
@@ -107,7 +107,7 @@ async def test_two_moves_are_taken_back_one_after_the_other(start: Start[House])
     await session.send("Again at the first.")
     turn = await session.read_turn()
     assert "(turn 2)" in (turn.text or "")
-    (history,) = json.loads(house.bodies("old", "message")[-1])["clientContext"]
+    history = json.loads(house.bodies("old", "message")[-1])["message"][0]["text"]
     assert "At engine." in history
     assert "At herm." in history
     assert "Again at engine." in history

@@ -203,13 +203,14 @@ class EveServer(Program):
 class Dragoman(Program):
     """`dragoman serve` with one backend for each server, on a journal that outlives it."""
 
-    def __init__(self, root: Path, folder: Path, servers: dict[str, str]) -> None:
+    def __init__(self, root: Path, folder: Path, servers: dict[str, str], engine: str) -> None:
         self.url = f"http://{HOST}:{free_port()}"
         config = folder / "dragoman.toml"
         tables = "".join(
             f'[[backends]]\nname = "eve-{name}"\ndialect = "eve"\nurl = "{url}"\n'
             for name, url in servers.items()
         )
+        tables += f'[[backends]]\nname = "engine"\ndialect = "engine"\nurl = "{engine}"\n'
         config.write_text(
             f'[server]\nlisten = "{self.url.removeprefix("http://")}"\n'
             f'[journal]\nurl = "sqlite:///{folder}/dragoman.db"\n{tables}'
@@ -225,6 +226,20 @@ class Dragoman(Program):
         """Kill it as nothing can be prepared for, and start it again."""
         await self.stop(signal.SIGKILL)
         await self.start()
+
+
+class Engine(Program):
+    """A scripted Engine, to which sessions move."""
+
+    def __init__(self, root: Path) -> None:
+        port = free_port()
+        self.url = f"http://{HOST}:{port}"
+        arguments = [sys.executable, "-m", "proxy", "scripted", "engine", "--port", str(port)]
+        super().__init__(arguments, root, {})
+
+    async def start(self) -> None:
+        await super().start()
+        await self.line(r"http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,11 +335,14 @@ UNMODIFIED = (
     "hook",
     "hook-both",
     "hook-together",
+    "moves",
 )
 # 0.30.8 does not tell its model what was written with a refusal; its client cannot prewarm, and
 # that of 0.80.1 cannot answer and say something at once.
 CANNOT = {
     ("server", "0.30.8"): ("approval-feedback",),
+    # A session that moves begins at the other one.
+    ("server", "0.80.1"): ("moves",),
     ("client", "0.30.8"): ("prewarm",),
     ("client", "0.80.1"): ("answer-and-message", "hook-together"),
 }
@@ -356,8 +374,10 @@ async def drive(found: Unmodified, root: Path, options: argparse.Namespace, url:
     """Let an unmodified client play its scenarios; return how many did not pass."""
     arguments = [str(options.node), str(options.cache / "run.mjs"), str(root)]
     arguments += ["--gen", found.client, "--only", ",".join(found.scenarios)]
+    moves = {"control": f"{url}/api/v1", "to": ["eve-0.80.1", "engine"]}
     env = {
         "EVE_HOST": f"{url}/as/eve/to/eve-{found.generation}",
+        "EVE_MOVES": json.dumps(moves),
         "EVE_SCRIPTS": json.dumps(SCRIPTS),
     }
     program = Program(arguments, root, env)
@@ -588,6 +608,8 @@ async def run(
     failed = 0
     everything: list[Play | Comparison | Replayed] = [*compared, *chosen]
     names = sorted({one.generation for one in (*everything, *clients)})
+    if any("moves" in one.scenarios for one in clients):
+        names = sorted(GENERATIONS)
     async with contextlib.AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(force_close=True, limit=0)
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
@@ -595,7 +617,10 @@ async def run(
         servers, own = await stack.enter_async_context(eve_servers(options, names, http))
         print(f"servers ready after {time.monotonic() - begun:.0f} s", flush=True)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-peers-")))
-        dragoman = Dragoman(root, folder, servers)
+        engine = Engine(root)
+        stack.push_async_callback(engine.stop)
+        await engine.start()
+        dragoman = Dragoman(root, folder, servers, engine.url)
         stack.push_async_callback(dragoman.stop)
         await dragoman.start()
 

@@ -71,7 +71,7 @@ class EveClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "ndjson"
-    history = Ability(Support.NATIVE, "as `clientContext` of the next message")
+    history = Ability(Support.EMULATED, "as text before the next message")
     records = RECORDS
     filled = (Place, State)
 

@@ -60,7 +60,7 @@ class HermClient(ClientCodec):
 
     dialect = wire.DIALECT
     framing: Literal["sse", "ndjson"] = "sse"
-    history = Ability(Support.EMULATED, "as blocks of text before the next message")
+    history = Ability(Support.EMULATED, "as text before the next message")
     abilities: Mapping[str, Ability] = ABILITIES
     records = RECORDS
     filled = (Place, State)

@@ -22,6 +22,7 @@ await drive({
     };
   },
   say: (session, message) => session.send(message),
+  parts: (message) => ({ message }),
   answer: (session, inputResponses) => session.send({ inputResponses }),
   answerAndSay: (session, inputResponses, message) => session.send({ inputResponses, message }),
   react: {

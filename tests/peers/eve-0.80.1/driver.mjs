@@ -19,6 +19,7 @@ await drive({
     };
   },
   say: (session, message) => session.send(message),
+  parts: (message) => message,
   answer: (session, inputResponses) => session.respond(inputResponses),
   react: {
     React,

@@ -147,6 +147,11 @@ function decide(options: Any): Step {
       const ctx = v.all.filter((p: Any) => p.role === "user").map((p: Any) => textOf(p.content)).filter((t: string) => t.includes("context"));
       return { text: `Context seen: ${JSON.stringify(ctx)}` };
     }
+    case "heard": {
+      // All but the message that asks, which may be a part of a longer one.
+      const before = v.all.flatMap((p: Any) => (typeof p.content === "string" ? [p.content] : p.content)).slice(0, -1);
+      return { text: `Heard: ${JSON.stringify(before).includes(JSON.stringify(arg).slice(1, -1)) ? "yes" : "no"}` };
+    }
     case "files": {
       const parts = v.all.filter((p: Any) => p.role === "user").flatMap((p: Any) => Array.isArray(p.content) ? p.content : []);
       return { text: `Parts seen: ${parts.map((p: Any) => p.type + (p.mediaType ? `(${p.mediaType})` : "")).join(", ")}` };
