@@ -10,7 +10,7 @@ import pytest
 
 from adapters import events as ev
 from adapters.replay import script_of
-from proxy.replay.driving import Driven, _Driver
+from proxy.person import Driven, Driver
 from tests.replay.support import replayed
 from tests.replay.test_cutting import (
     BEGIN,
@@ -67,7 +67,7 @@ async def test_a_secret_is_answered_with_what_is_given(sealed: tuple[str, ...]) 
 
 
 def test_a_session_is_over_when_its_last_event_is_stored() -> None:
-    driver = _Driver(
+    driver = Driver(
         script_of(entries(STARTED)),
         Driven(),
         seconds=1.0,
