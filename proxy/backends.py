@@ -98,6 +98,11 @@ class Backends:
         shares = (*self.shares.of(route), *self.shares.configured(route))
         return [self._configured(name) for name in dict.fromkeys(share.name for share in shares)]
 
+    def shadow_of(self, route: str) -> str | None:
+        """Return the backend that shadows the new sessions of a route, if one does."""
+        found = self._settings.route(route)
+        return None if found is None else found.shadow
+
     def check(self, route: str, command: cmd.AnyCommand) -> None:
         """Check, before a session is made, that every backend of a route can carry a command.
 

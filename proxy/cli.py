@@ -1531,6 +1531,9 @@ def _whole(size: float | None) -> int | None:
     return None if size is None else round(size)
 
 
+# --- migrating
+
+
 @main.group()
 def interactions() -> None:
     """Look at what agents wait for."""
@@ -1630,6 +1633,28 @@ def _sealed_value() -> str:
 @main.group()
 def migrate() -> None:
     """Move sessions from one backend to another."""
+
+
+@migrate.command("report")
+@click.option("--route", metavar="NAME", help="This route only.")
+@_of_a_server
+def migrate_report(server: _Server, route: str | None) -> None:
+    """Say how the shadows of routes differ from the sessions that serve.
+
+    Exit status 0: all that could be compared is the same, 1: something differs or was not driven to
+    the end, 2: it cannot be said.
+    """
+    from proxy.migration.reporting import ShadowReportOut, lines_of
+
+    server = _Server(server.url, server.key, server.as_json, status=2)
+    query = {} if route is None else {"route": route}
+    answer = server.ask("GET", "/migration/report", query=query)
+    if server.as_json:
+        _print_json(answer)
+    found = ShadowReportOut.model_validate(answer)
+    if not server.as_json:
+        _print_difference([_clean(line) for line in lines_of(found)])
+    sys.exit(1 if any(one.differing or one.not_driven for one in found.routes) else 0)
 
 
 @migrate.command("plan")

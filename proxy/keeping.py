@@ -13,6 +13,7 @@ from proxy.live import RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
 from proxy.retention import Doomed, Limits, choose
 from proxy.rows import SessionRow
 from proxy.session import Session
+from proxy.shadows import GONE, shadow_of
 from proxy.tasks import Tasks
 
 __all__ = ["Keeping"]
@@ -60,9 +61,16 @@ class Keeping:
         Raises:
             JournalError: it could not be done.
         """
+        await self._erase_shadow(row)
         self._live.forget(row.id)
         await self._journal.delete(row.key, at=self._clock.now())
         await self._live.forget_erased(row.id)
+
+    async def _erase_shadow(self, row: SessionRow) -> None:
+        """Erase the shadow of a session that goes, if it has one."""
+        shadow = await shadow_of(self._journal, row)
+        if shadow is not None and shadow.state not in GONE:
+            await self.erase(shadow)
 
     async def prune(
         self,
@@ -93,6 +101,7 @@ class Keeping:
                     continue
                 # Its readers have all there was; who comes back is told.
                 await self._live.forget_erased(row.id)
+                await self._erase_shadow(row)
             gone.append(doomed)
         if gone and not dry_run:
             await self._journal.emptied()

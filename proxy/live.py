@@ -66,7 +66,8 @@ class Live:
     """The sessions in memory.
 
     `stopping` says that they begin nothing new, `closed` that none is to stay. `deleted` hears of a
-    session whose log says that it is deleted.
+    session whose log says that it is deleted, `rested` of one that comes to rest, with its newest
+    seq.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Live:
         self.stopping = False
         self.closed = False
         self.deleted: Callable[[Session], None] = lambda _: None
+        self.rested: Callable[[Session, int], None] = lambda _session, _seq: None
 
     def __len__(self) -> int:
         """Return how many sessions are in memory."""
@@ -281,6 +283,7 @@ class Live:
             ids=self._ids,
             broken=self._lost,
             deleted=self.deleted,
+            rested=self.rested,
             keep_frames=self._keep_frames,
             patience=backend.settings.patience_ms,
             quiet=backend.settings.quiet_ms,

@@ -20,6 +20,7 @@ from proxy.repeats import REQUEST, Submission, identity
 from proxy.rows import AliasKind, LegRow, NewSession, SessionRow
 from proxy.session import Session, codec_of
 from proxy.settings import BackendSettings
+from proxy.shadows import shadowed
 
 __all__ = ["Making", "Wanted", "handle_of"]
 
@@ -89,6 +90,7 @@ class Making:
         if wanted.succeeds is not None:
             backend, native_id = await self._last_of(wanted.succeeds, backend)
         row = self._new_row(wanted)
+        shadow = self._backends.shadow_of(wanted.route)
         codec = codec_of(wanted.dialect, backend.name, self._faces.get(wanted.dialect, {}))
         if native_id is None and backend.dialect == ENGINE:
             native_id = await self._new_name(row, backend, wanted.aliases)
@@ -98,7 +100,7 @@ class Making:
             backend.name,
             native_id,
             codec,
-            _names(row, wanted),
+            _names(row, wanted, shadow),
             None if succeeds is None else succeeds.key,
             [] if submission is None else [(AliasKind.REQUEST, submission.body)],
         )
@@ -211,10 +213,12 @@ class Making:
         return row.id
 
 
-def _names(row: SessionRow, wanted: Wanted) -> list[tuple[str, str]]:
-    """Return the first names of a session."""
+def _names(row: SessionRow, wanted: Wanted, shadow: str | None) -> list[tuple[str, str]]:
+    """Return the first names of a session; `shadow` is the backend that shadows it."""
     # Also a session of another dialect is found by the tokens that the eve face shows of it.
     names = [*wanted.aliases, (AliasKind.HANDLE, handle_of(row.secret))]
+    if shadow is not None:
+        names.append(shadowed(shadow, row.id))
     if wanted.submission is not None and wanted.submission.key is not None:
         names.append((AliasKind.IDEMPOTENT, wanted.submission.key))
     return names

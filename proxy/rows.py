@@ -31,6 +31,10 @@ class AliasKind(enum.StrEnum):
     """A request whose reply was not written to its end."""
     REPEATED = "repeated"
     """A request that was sent again after that."""
+    SHADOWED = "shadowed"
+    """Of a session that is shadowed: `BACKEND/ID`, its shadow's backend and its own id."""
+    SHADOW = "shadow"
+    """Of a shadow: the id of the session that it shadows."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

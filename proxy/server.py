@@ -18,6 +18,7 @@ from proxy.connections import runner_of
 from proxy.errors import ConfigError
 from proxy.journal import open_journal
 from proxy.loop_lag import LAG
+from proxy.migration.shadowing import Shadowing
 from proxy.recording import Captures
 from proxy.sessions import Sessions
 from proxy.settings import Address, Settings
@@ -83,8 +84,11 @@ async def opened_sessions(
                 backends=backends(settings, http, ids),
                 captures=captures,
             )
+            shadowing = Shadowing(sessions, tasks)
+            sessions.live.rested = shadowing.rested
             try:
                 await sessions.open()
+                shadowing.open()
                 yield sessions
             finally:
                 await sessions.aclose()

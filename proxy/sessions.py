@@ -30,7 +30,7 @@ from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.rows import SessionRow
 from proxy.session import RESET_SECONDS, Session
-from proxy.settings import BackendSettings, Settings
+from proxy.settings import SHADOWS, BackendSettings, Settings
 from proxy.tasks import Tasks
 
 __all__ = ["ATTACH_PAGE", "QUIET_SECONDS", "WORK_AT_ONCE", "Sessions"]
@@ -190,7 +190,9 @@ class Sessions:
         """
         self.live.drain()
         due = self.clock.monotonic() + seconds
-        while self._requests or any(session.sending for session in self.live):
+        while self._requests or any(
+            session.sending for session in self.live if session.row.owner != SHADOWS
+        ):
             if self.clock.monotonic() >= due:
                 return False
             await self.clock.sleep(DRAIN_LOOK_SECONDS)

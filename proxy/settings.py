@@ -55,6 +55,9 @@ CLIENT_VARIABLES = frozenset({"DRAGOMAN_CONFIG", "DRAGOMAN_URL", "DRAGOMAN_KEY"}
 LOCAL = "local"
 """The name of everybody while no keys are configured, and the owner of the sessions made then."""
 
+SHADOWS = "(shadows)"
+"""The owner of shadows: no key can have this name, so no frontend ever sees one."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # RFC 9110, section 5.6.2.
@@ -359,6 +362,7 @@ class BackendSettings(Table):
     create: CreateSettings = CreateSettings()
     adopt: Annotated[str, AfterValidator(_adopt)] = "never"
     max_frame_bytes: Annotated[int, Field(ge=1024)] = 36 * 2**20
+    sandbox: bool = False
     settings: DialectSettings = DialectSettings()
 
     _credential: Credential | None = PrivateAttr(default=None)
@@ -398,10 +402,14 @@ class Share(Table):
 
 
 class RouteSettings(Table):
-    """`[[routes]]`: a name that frontends use. Every backend is a route without being listed."""
+    """`[[routes]]`: a name that frontends use. Every backend is a route without being listed.
+
+    `shadow` is a backend that gets the inputs of new sessions too, and serves nobody.
+    """
 
     name: Name
     backends: tuple[Share, ...]
+    shadow: str | None = None
 
 
 class KeySettings(Table):
@@ -577,6 +585,7 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
                 yield place, f"there is no backend or route `{name}`{_nearest(name, routes)}"
     yield from _misnamed_captures(settings)
     yield from _misnamed_tasks(settings)
+    yield from _wrong_shadows(settings)
     for at, listener in enumerate(settings.listeners):
         if listener.route not in routes:
             why = (
@@ -608,6 +617,26 @@ def _misnamed_captures(settings: Settings) -> Iterator[tuple[Place, str]]:
         if name not in routes:
             why = f"there is no backend or route `{name}`{_nearest(name, routes)}"
             yield ("capture", "routes", at), why
+
+
+def _wrong_shadows(settings: Settings) -> Iterator[tuple[Place, str]]:
+    """Yield the shadows that are not there, that may do harm, or that serve."""
+    backends = [backend.name for backend in settings.backends]
+    for at, route in enumerate(settings.routes):
+        name, place = route.shadow, ("routes", at, "shadow")
+        if name is None:
+            continue
+        backend = settings.backend(name)
+        if backend is None:
+            yield place, f"there is no backend `{name}`{_nearest(name, backends)}"
+        elif not backend.sandbox:
+            why = (
+                f"backend `{name}` would do again what the agent does: if its tools do no harm, "
+                "say so there with `sandbox = true`"
+            )
+            yield place, why
+        elif any(share.name == name for share in route.backends):
+            yield place, f"backend `{name}` serves this route, and a shadow serves nobody"
 
 
 def _misnamed_tasks(settings: Settings) -> Iterator[tuple[Place, str]]:

@@ -227,7 +227,7 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
         (
             ONE_BACKEND + "zzz = 1",
             "backends[0].zzz: unknown key; known: adopt, auth, create, dialect, "
-            "max_frame_bytes, name, settings, url",
+            "max_frame_bytes, name, sandbox, settings, url",
         ),
         (
             ONE_BACKEND.replace('"eve"', '"eev"'),
@@ -255,6 +255,24 @@ def test_settings_in_code_read_neither_the_environment_nor_a_file(
         (
             ONE_BACKEND + '[[routes]]\nname = "r"\nbackends = [{ name = "reserch" }]',
             "routes[0].backends[0].name: there is no backend `reserch`; did you mean `research`?",
+        ),
+        (
+            ONE_BACKEND
+            + '[[routes]]\nname = "r"\nbackends = [{ name = "research" }]\nshadow = "reserch"',
+            "routes[0].shadow: there is no backend `reserch`; did you mean `research`?",
+        ),
+        (
+            ONE_BACKEND
+            + ONE_BACKEND.replace('"research"', '"new"')
+            + '[[routes]]\nname = "r"\nbackends = [{ name = "research" }]\nshadow = "new"',
+            "routes[0].shadow: backend `new` would do again what the agent does: if its tools do "
+            "no harm, say so there with `sandbox = true`",
+        ),
+        (
+            ONE_BACKEND
+            + "sandbox = true\n"
+            + '[[routes]]\nname = "r"\nbackends = [{ name = "research" }]\nshadow = "research"',
+            "routes[0].shadow: backend `research` serves this route, and a shadow serves nobody",
         ),
         (
             ONE_BACKEND + '[[routes]]\nname = "r"\nbackends = [{ name = "research", weight = 0 }]',

@@ -50,6 +50,7 @@ from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
+from proxy.migration.reporting import ShadowReportOut, report
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, read, read_pieces, read_submission, takes
@@ -676,6 +677,8 @@ _INTERNAL = frozenset(
         AliasKind.IDEMPOTENT,
         AliasKind.LOST,
         AliasKind.REPEATED,
+        AliasKind.SHADOW,
+        AliasKind.SHADOWED,
     }
 )
 """Kinds of alias that are not names for anybody."""
@@ -984,6 +987,14 @@ async def settle(request: web.Request) -> web.StreamResponse:
     return _json(SettledOut(id=session.id, settled=settled))
 
 
+async def migration_report(request: web.Request) -> web.StreamResponse:
+    """Say how the shadows of a route, or of all, differ from the sessions that serve; for
+    administrators."""
+    _admin(request)
+    sessions = request.app[SESSIONS]
+    return _json(await report(sessions.journal, sessions.settings, request.query.get("route")))
+
+
 def _body(model: type[B], body: bytes) -> B:
     """Read a body. Nothing of it is quoted: it may hold a secret."""
     try:
@@ -1278,6 +1289,13 @@ ENDPOINTS = (
     ),
     Endpoint("POST", "/sessions/{session}/move", move_session, MovedOut, body=MoveIn),
     Endpoint("POST", "/sessions/{session}/rollback", roll_back_session, MovedOut, body=RollBackIn),
+    Endpoint(
+        "GET",
+        "/migration/report",
+        migration_report,
+        ShadowReportOut,
+        query={"route": {"type": "string"}},
+    ),
     Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
     Endpoint(
         "POST",

@@ -358,13 +358,14 @@ class Record:
                 write.state = status  # type: ignore[assignment]
             if state.about.title != self._row.title:
                 write.title = state.about.title
+        rests = write.state in ("idle", "ended")
         stored: asyncio.Future[None] | None = None
         if not upstream or write.native_id is not None:
             stored = asyncio.get_running_loop().create_future()
         if write.native_id is not None:
             self._name_stored = stored
         snapshot = self._snapshots.take(state) if seq >= self._snapshots.due else None
-        write.done = functools.partial(self._written, entries, write.body, stored, snapshot)
+        write.done = functools.partial(self._written, entries, write.body, stored, snapshot, rests)
         self._journal.submit(write)
         if codec.wake_at is not None:
             self._upward.wake()
@@ -389,6 +390,7 @@ class Record:
         body: bytes,
         stored: asyncio.Future[None] | None,
         snapshot: Snapshot | None,
+        rests: bool,
         error: JournalError | None,
     ) -> None:
         """Hear from the journal what became of a write; only now others may see its events."""
@@ -414,6 +416,8 @@ class Record:
                     self._work.start(feeds.keep_up(), "keep snapshots up")
             if entries[-1].event.TYPE == "session.ended" and self.state.ended == "deleted":
                 self._upward.erased()
+            elif rests:
+                self._upward.rested(entries[-1].seq)
 
     def _new_native_id(self) -> str | None:
         native_id = self._codec.native_id

@@ -96,6 +96,7 @@ class Session:
         ids: Ids,
         broken: Callable[[Session], None],
         deleted: Callable[[Session], None],
+        rested: Callable[[Session, int], None],
         keep_frames: bool,
         patience: int | None,
         quiet: int,
@@ -168,6 +169,7 @@ class Session:
         upward.broke = self._reading.give_up
         upward.lost = self._fail
         upward.erased = lambda: deleted(self)
+        upward.rested = lambda seq: rested(self, seq)
         self.used_at = clock.monotonic()
         self.holders = 0
         """How many requests look at it: it stays in memory until they are answered."""

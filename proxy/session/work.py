@@ -57,10 +57,12 @@ class Upward:
     """The journal failed: what is in memory may be ahead of it."""
     erased: Callable[[], None] = _nothing
     """The session was deleted, and the log says so."""
+    rested: Callable[[int], None] = _nothing
+    """Nothing is open any more, and all up to this seq is stored."""
 
     def cut(self) -> None:
         """Tell nobody anything from now on."""
-        self.go_on = self.wake = self.broke = self.lost = self.erased = _nothing
+        self.go_on = self.wake = self.broke = self.lost = self.erased = self.rested = _nothing
 
 
 class Work:
