@@ -1531,9 +1531,6 @@ def _whole(size: float | None) -> int | None:
     return None if size is None else round(size)
 
 
-# --- migrating
-
-
 @main.group()
 def interactions() -> None:
     """Look at what agents wait for."""

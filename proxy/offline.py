@@ -34,6 +34,7 @@ from proxy.routes.control import (
     row_out,
 )
 from proxy.settings import Settings
+from proxy.shadows import GONE, shadow_of
 
 LIVING: tuple[Literal["idle", "running", "paused", "ended"], ...] = (
     "idle",
@@ -191,8 +192,15 @@ async def deleted(journal: Journal, name: str) -> JsonObject:
         SessionExpired: it is no longer kept.
     """
     row = await _row(journal, name)
+    await _delete_shadow(journal, row)
     await journal.delete(row.key, at=Clock().now())
     return DeletedOut(id=row.id).model_dump(mode="json")
+
+
+async def _delete_shadow(journal: Journal, row: SessionRow) -> None:
+    shadow = await shadow_of(journal, row)
+    if shadow is not None and shadow.state not in GONE:
+        await journal.delete(shadow.key, at=Clock().now())
 
 
 async def pruned(journal: Journal, limits: Limits, *, dry_run: bool) -> JsonObject:
@@ -204,4 +212,6 @@ async def pruned(journal: Journal, limits: Limits, *, dry_run: bool) -> JsonObje
         if dry_run
         or await journal.expire(doomed.row.key, unless_after=doomed.row.updated_at, at=now)
     ]
+    for doomed in () if dry_run else gone:
+        await _delete_shadow(journal, doomed.row)
     return pruned_out(gone, dry_run=dry_run).model_dump(mode="json")

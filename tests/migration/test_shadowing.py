@@ -13,6 +13,7 @@ import pytest
 
 from adapters import commands as cmd
 from adapters import events as ev
+from proxy import offline
 from proxy.migration import shadowing
 from proxy.migration.progress import Progress, progress_of
 from proxy.retention import Limits
@@ -146,7 +147,7 @@ async def test_a_session_that_began_before_is_not_shadowed(start: Start[Shadowed
 # What is wrong with a shadow is no concern of what serves.
 
 
-async def test_a_shadow_that_is_down_is_reported_and_caught_up(
+async def test_a_shadow_that_is_down_is_reported(
     start: Start[Shadowed], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shadowing, "SILENT_SECONDS", 0.5)
@@ -299,6 +300,23 @@ async def test_a_shadow_goes_with_a_session_that_expires(start: Start[Shadowed])
     await asyncio.sleep(0.01)
     gone = await house.sessions.prune(Limits(age=1), owner=LOCAL)
     assert [one.row.id for one in gone] == [session.id]
+    assert await house.shadows() == []
+
+
+@pytest.mark.parametrize("how", ["delete", "prune"])
+async def test_a_shadow_goes_with_a_session_whose_journal_is_changed_as_a_file(
+    start: Start[Shadowed], how: str
+) -> None:
+    house = await start()
+    session = await house.begin("One")
+    await settled(session)
+    await house.followed(session.id)
+    await asyncio.sleep(0.01)
+    journal = house.sessions.journal
+    if how == "delete":
+        await offline.deleted(journal, session.id)
+    else:
+        await offline.pruned(journal, Limits(age=1), dry_run=False)
     assert await house.shadows() == []
 
 
