@@ -32,7 +32,7 @@ def test_its_settings_are_read() -> None:
         backends += [BackendSettings.model_validate(one) for one in table.get("backends", ())]
         routes += [RouteSettings.model_validate(one) for one in table.get("routes", ())]
     assert [one.name for one in backends] == ["engine"]
-    assert [one.name for one in routes] == ["agents"]
+    assert [one.name for one in routes] == ["support"]
 
 
 def test_its_recording_is_translated(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ async def test_the_command_says_the_same_and_what_differs(start: Start[Shadowed]
 
 async def test_the_report_is_for_administrators(start: Start[Shadowed]) -> None:
     house = await start()
-    await house.reconfigure(keys=[key_of("all"), key_of("one", ("main",))])
+    await house.reconfigure(keys=[key_of("all", admin=True), key_of("one")])
     statuses = []
     for name in (None, "k-one", "k-all"):
         address = f"{url(house)}/api/v1/migration/report"
