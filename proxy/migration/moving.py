@@ -146,8 +146,11 @@ async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = F
 
 def _before(legs: Sequence[LegRow]) -> LegRow | None:
     """Return the newest leg at the backend session that the last move left."""
-    number = legs[-1].first - 1
-    return next((leg for leg in reversed(legs) if leg.first == number), None)
+    began = legs[-1].first
+    if began == 0:
+        return None
+    left = legs[began - 1].first
+    return next(leg for leg in reversed(legs) if leg.first == left)
 
 
 def _backend(sessions: Sessions, name: str) -> BackendSettings:

@@ -23,7 +23,7 @@ from proxy.errors import JournalCorrupt
 from proxy.hub import entries_by_steps
 from proxy.journal.base import Journal, SessionRow
 from proxy.matrix import mapping_of
-from proxy.settings import BackendSettings, Settings
+from proxy.settings import SHADOWS, BackendSettings, Settings
 
 EXAMPLES = 3
 """Sessions that are named for each finding."""
@@ -175,14 +175,16 @@ class Planner:
         """
         looked = 0
         before: int | None = None
-        while page := await journal.sessions(states=LIVING, before=before, limit=PAGE):
+        while page := await journal.sessions(
+            backend=self._source.name, states=LIVING, before=before, limit=PAGE
+        ):
             for row in page:
                 looked += 1
                 yield looked
-                legs = await journal.legs(row.key)
-                if legs and legs[-1].backend == self._source.name:
-                    async for _ in self._session(journal, row):
-                        yield looked
+                if row.owner == SHADOWS:
+                    continue
+                async for _ in self._session(journal, row):
+                    yield looked
             before = page[-1].key
 
     async def _session(self, journal: Journal, row: SessionRow) -> AsyncIterator[None]:

@@ -56,7 +56,7 @@ from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, read, read_pieces, read_submission, takes
 from proxy.rows import AliasKind
 from proxy.session import Session
-from proxy.settings import Settings, Share
+from proxy.settings import SHADOWS, Settings, Share
 from proxy.streams import write
 
 VERSION = 1
@@ -603,7 +603,11 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         before=_integer(request, "before", None),
         limit=limit,
     )
-    visible = [row_out(row) for row in rows if every or may_use(principal, row.route, settings)]
+    visible = [
+        row_out(row)
+        for row in rows
+        if row.owner != SHADOWS and (every or may_use(principal, row.route, settings))
+    ]
     following = rows[-1].key if len(rows) == limit else None
     return _json(SessionsOut(sessions=visible, next=following))
 
@@ -862,7 +866,8 @@ async def list_movable(request: web.Request) -> web.StreamResponse:
         limit=limit,
     )
     following = rows[-1].key if len(rows) == limit else None
-    return _json(SessionsOut(sessions=[row_out(row) for row in rows], next=following))
+    found = [row_out(row) for row in rows if row.owner != SHADOWS]
+    return _json(SessionsOut(sessions=found, next=following))
 
 
 @takes("small")

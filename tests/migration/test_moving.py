@@ -114,6 +114,23 @@ async def test_two_moves_are_taken_back_one_after_the_other(start: Start[House])
     assert "User: One." not in history
 
 
+async def test_a_move_after_one_that_was_taken_back_is_taken_back_too(
+    start: Start[House],
+) -> None:
+    house = await start()
+    session = await house.eve_client("old", style="S").create("One.")
+    await session.read_turn()
+    for number in (2, 3):
+        await move(house.sessions, session.session_id, to="engine", by="me")
+        await session.send("At engine.\nscript: text")
+        await session.read_turn()
+        back = await roll_back(house.sessions, session.session_id, by="me")
+        assert back.backend == "old"
+        await session.send("Back.")
+        turn = await session.read_turn()
+        assert f"(turn {number})" in (turn.text or "")
+
+
 async def test_a_session_that_was_taken_back_before_it_said_anything_gives_all_later(
     start: Start[House],
 ) -> None:

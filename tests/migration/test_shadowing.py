@@ -118,9 +118,16 @@ async def test_no_frontend_sees_a_shadow(start: Start[Shadowed]) -> None:
     await house.followed(session.id)
     (shadow,) = await house.shadows()
     base = house.face("engine", "main").partition("/as/")[0]
-    async with house.http.get(f"{base}/api/v1/sessions") as response:
-        listed = await response.json()
-    assert [one["id"] for one in listed["sessions"]] == [session.id]
+    for path, seen in (
+        ("sessions", [session.id]),
+        ("sessions?all=1", [session.id]),
+        ("migration/sessions?from=serving", [session.id]),
+        # Nor is it moved or exported with all others.
+        ("migration/sessions?from=shadow", []),
+    ):
+        async with house.http.get(f"{base}/api/v1/{path}") as response:
+            listed = await response.json()
+        assert [one["id"] for one in listed["sessions"]] == seen
     for name in (shadow, session.id):
         async with house.http.get(f"{base}/api/v1/sessions/{name}") as response:
             shown = await response.json()
