@@ -12,9 +12,12 @@ import pytest
 
 from adapters import commands as cmd
 from adapters import events as ev
+from adapters.base import Call, Response
+from adapters.capture import read_capture
 from adapters.errors import DragomanError
 from proxy.migration.moving import move, roll_back
 from proxy.session import Session
+from proxy.upstream.client import Upstream
 from tests.migration.support import House
 from tests.support.dragoman import Start, starting
 from tests.support.journals import CrashJournal
@@ -310,3 +313,80 @@ async def test_a_crash_leaves_a_session_at_one_backend_or_the_other(
     text = (await house.texts(live.id))[-1]
     assert ("Rex" in text, "(turn 1)" in text) == (stored, stored)
     assert ("(turn 2)" in text) is not stored
+
+
+async def test_a_session_that_goes_on_while_it_is_looked_at_does_not_move(
+    start: Start[House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its history would lack what was said meanwhile."""
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    await say(live, "Hello")
+    await settled(live)
+    call = Upstream.call
+
+    async def slow(upstream: Upstream, asked: Call, *more: Any) -> Response:
+        if asked.name == "reach":
+            await say(live, "And more")
+            await settled(live)
+        return await call(upstream, asked, *more)
+
+    monkeypatch.setattr(Upstream, "call", slow)
+    with pytest.raises(DragomanError, match="has gone on meanwhile"):
+        await move(house.sessions, live.id, to="engine", by="me")
+    assert live.leg.backend == "old"
+
+
+async def test_a_second_move_to_a_backend_begins_a_conversation_of_its_own(
+    start: Start[House],
+) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    for to in ("engine", "herm", "engine"):
+        await say(live, "script: text")
+        await settled(live)
+        await move(house.sessions, live.id, to=to, by="me")
+    await say(live, "Hello")
+    await settled(live)
+    assert (await house.texts(live.id))[-1].endswith("(turn 1)")
+    tasks = [json.loads(body)["task_id"] for body in house.bodies("engine", "execute")]
+    assert tasks == [live.id, f"{live.id}-3"]
+
+
+async def test_the_new_backend_is_told_how_the_session_was_made(start: Start[House]) -> None:
+    house = await start()
+    live = await house.sessions.create(
+        owner="local", route="old", dialect="herm", title="Before", metadata={"team": "blue"}
+    )
+    await say(live, "Hello")
+    await settled(live)
+    update = cmd.UpdateSession(title="Now")
+    await live.submit([update], by="local", face="herm")
+    await settled(live)
+    await move(house.sessions, live.id, to="herm", by="me")
+    await say(live, "Hello")
+    await settled(live)
+    (created,) = [json.loads(body) for body in house.bodies("herm", "create")]
+    assert (created["title"], created["metadata"]) == ("Now", {"team": "blue"})
+
+
+async def test_a_recording_goes_on_with_the_log_and_the_frontend(
+    start: Start[House], tmp_path: Path
+) -> None:
+    house = await start("sqlite", settings={"capture": {"dir": str(tmp_path / "captures")}})
+    session = await house.eve_client("old", style="S").create("Hello")
+    await session.read_turn()
+    await move(house.sessions, session.session_id, to="engine", by="me")
+    await session.send("Hello again")
+    await session.read_turn()
+    await house.restart()
+    await session.send("And again")
+    await session.read_turn()
+    await house.stop()
+    (file,) = (tmp_path / "captures").rglob("*.ndjson")
+    capture = read_capture(file.read_bytes().splitlines(keepends=True), file.name)
+    asked = [one.request for one in capture.exchanges if one.request.side == "backend"]
+    assert asked
+    assert not any("execute" in one.target for one in asked)
+    texts = [one for one in capture.log if isinstance(one.event, ev.TextCompleted)]
+    assert len(texts) == 3
