@@ -1797,7 +1797,8 @@ def _move(
         _print_rows(columns, [_moved_row(name, answers[name], dry=dry) for name in answers])
         for line in _carried_lines(answers.values()):
             click.echo(_clean(line), err=True)
-        click.echo(f"{len(names) - len(failed)} of {len(names)} done", err=True)
+        done = f"{len(names) - len(failed)} of {len(names)}"
+        click.echo(f"{done} would move" if dry else f"{done} done", err=True)
     sys.exit(1 if failed else 0)
 
 

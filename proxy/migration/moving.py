@@ -179,7 +179,6 @@ async def _move(
         _check_takes(backend, codec, history)
     upstream = sessions.backends.upstream(backend)
     await _reach(backend, upstream)
-    session.check_movable()
     if session.last_seq != seq:
         text = f"Session `{session.id}` has gone on meanwhile; move it again."
         raise DragomanError(text, code=ErrorCode.BUSY)

@@ -12,14 +12,15 @@ import pytest
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.base import Call, Response
+from adapters.base import Ability, Call, Response, Support
 from adapters.capture import read_capture
-from adapters.errors import DragomanError
+from adapters.engine.client import EngineClient
+from adapters.errors import DragomanError, NotSupported
 from proxy.migration.moving import move, roll_back
 from proxy.session import Session
 from proxy.upstream.client import Upstream
 from tests.migration.support import House
-from tests.support.dragoman import Start, starting
+from tests.support.dragoman import Backend, Start, starting
 from tests.support.journals import CrashJournal
 from tests.support.waiting import asks, settled, until
 
@@ -390,3 +391,106 @@ async def test_a_recording_goes_on_with_the_log_and_the_frontend(
     assert not any("execute" in one.target for one in asked)
     texts = [one for one in capture.log if isinstance(one.event, ev.TextCompleted)]
     assert len(texts) == 3
+
+
+async def test_what_the_new_backend_cannot_do_is_refused_from_then_on(start: Start[House]) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    await say(live, "Hello")
+    await settled(live)
+    picture = ev.File(media_type="image/png", ref=ev.Url(url="https://example.org/a.png"))
+    said = cmd.SendMessage(content=(picture,), policy="queue")
+    await live.submit([said], by="local", face="eve")
+    await settled(live)
+    await move(house.sessions, live.id, to="herm", by="me")
+    with pytest.raises(NotSupported, match="only text is carried"):
+        await live.submit([said], by="local", face="eve")
+    # Herm is steered at once, and an Engine is not.
+    house.backends["engine"] = Backend("engine", {"pace": 5.0})
+    await house.stop_backend("engine")
+    await house.start_backend("engine")
+    await move(house.sessions, live.id, to="engine", by="me")
+    await say(live, "script: slow 3")
+    await until(lambda: live.state.busy)
+    steer = cmd.SendMessage(content=(ev.Text(text="Quick."),), policy="steer")
+    await live.submit([steer], by="local", face="eve")
+    assert [row.status for row in live.queued()] == ["accepted"]
+
+
+async def test_a_dialect_that_reads_it_first_now_is_shown_the_backend_of_now(
+    start: Start[House],
+) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    await say(live, "Hello")
+    await settled(live)
+    await move(house.sessions, live.id, to="engine", by="me")
+    await house.herm("old").list(live.id)
+    codecs = {one.dialect: one for one in await house.sessions.journal.codecs(live.row.key)}
+    agents = {name: json.loads(one.settings)["agent"] for name, one in codecs.items()}
+    assert agents == {"eve": "old", "herm": "engine"}
+
+
+async def test_a_backend_is_read_on_when_its_session_comes_back(start: Start[House]) -> None:
+    """Also before anybody says something: an agent may speak by itself."""
+    house = await start()
+    live = await house.sessions.create(owner="local", route="herm", dialect="herm")
+    await say(live, "Hello")
+    await settled(live)
+
+    def streams() -> int:
+        return sum(one.route == "stream" for one in house.scripted["herm"].received)
+
+    await move(house.sessions, live.id, to="engine", by="me")
+    before = streams()
+    await roll_back(house.sessions, live.id, by="me")
+    await until(lambda: streams() == before + 1)
+
+
+async def test_a_backend_that_repeats_its_own_request_is_not_taken_for_another(
+    start: Start[House],
+) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    for to in ("engine", None):
+        await say(live, "script: approve")
+        await until(lambda: asks(live))
+        (request,) = live.open_interactions()
+        answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
+        await live.submit([answer], by="local", face="eve")
+        await settled(live)
+        if to is not None:
+            await move(house.sessions, live.id, to=to, by="me")
+    await roll_back(house.sessions, live.id, by="me")
+    log = await house.log(live.id)
+    own, others = [one.request_id for one in log if isinstance(one, ev.InteractionRequested)]
+    (*_, leg) = await house.sessions.journal.legs(live.row.key)
+    assert json.loads((leg.state or b"").partition(b"\n")[0][3:])["used"] == [others]
+    assert own != others
+
+
+async def test_a_backend_that_takes_no_history_gets_new_conversations_only(
+    start: Start[House], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EngineClient, "history", Ability(Support.IMPOSSIBLE, "it has no ears"))
+    house = await start()
+    live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    empty = await move(house.sessions, live.id, to="engine", by="me")
+    assert (empty.moved, empty.characters) == (True, 0)
+    await move(house.sessions, live.id, to="herm", by="me")
+    await say(live, "Hello")
+    await settled(live)
+    with pytest.raises(NotSupported, match=r"`engine2` of dialect `engine` .*: it has no ears"):
+        await move(house.sessions, live.id, to="engine2", by="me")
+    assert live.leg.backend == "herm"
+
+
+async def test_a_session_that_has_ended_stays(start: Start[House]) -> None:
+    house = await start()
+    live = await house.sessions.create(owner="local", route="new", dialect="eve")
+    await say(live, "Hello")
+    await settled(live)
+    await live.submit([cmd.Reset()], by="local", face="eve")
+    await until(lambda: live.state.ended is not None)
+    with pytest.raises(DragomanError, match="has ended"):
+        await move(house.sessions, live.id, to="engine", by="me")
