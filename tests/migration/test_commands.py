@@ -63,6 +63,17 @@ async def test_all_sessions_of_a_backend_move_and_come_back(house: House) -> Non
     assert "nothing to take back" in more.stdout
 
 
+async def test_what_has_ended_is_not_among_all(house: House) -> None:
+    session = await house.eve_client("new", style="S").create("Hello")
+    await session.read_turn()
+    await session.reset()
+    live = await house.live(session.session_id)
+    await until(lambda: live.state.ended is not None and live.last_seq == live.state.seq)
+    moved = await run(house, "move", "--all", "--from", "new", "--to", "engine")
+    assert (moved.exit_code, moved.stdout) == (0, "")
+    assert "0 of 0 done" in moved.stderr
+
+
 async def test_a_session_at_work_is_waited_for(house: House) -> None:
     waits = await house.eve_client("old", style="S").create("script: approve")
     live = await house.live(waits.session_id)

@@ -253,3 +253,35 @@ def test_a_request_whose_id_was_used_has_a_name_of_its_own_here() -> None:
     message = codec._theirs(beside)
     assert isinstance(message, SendMessage)
     assert message.beside == ("r", "s")
+
+
+def test_what_was_taken_is_not_given_again_and_is_looked_up_as_it_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codec = continuing()
+    codec.snapshot()
+    codec.begin(History("Before."), leg=1, used=())
+    assert codec.changed
+    codec.snapshot()
+    message = SendMessage(content=(ev.Text(text="Now?"),), policy="queue")
+    codec.submit("i", message)
+    looked_up: list[Any] = []
+    monkeypatch.setattr(codec.inner, "recover", lambda _, command: looked_up.append(command))
+    codec.recover("i", message)
+    codec.recover("j", message)
+    assert [len(command.content) for command in looked_up] == [2, 1]
+    refused = ev.InputSettled(thread_id=ev.MAIN, command_id="i", outcome="refused")
+    codec._ours([refused])
+    assert codec.owes_history
+    codec._ours([refused.model_copy(update={"outcome": "taken"})])
+    assert not codec.owes_history
+    # Its echo still has the words of the person only.
+    echo = ev.MessageReceived(
+        thread_id=ev.MAIN,
+        message_id="m",
+        content=(ev.Text(text="Before.\n\nNow?"),),
+        command_id="i",
+    )
+    (ours,) = codec._ours([echo])
+    assert isinstance(ours, ev.MessageReceived)
+    assert ours.content == message.content
