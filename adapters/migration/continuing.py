@@ -22,6 +22,7 @@ from adapters.errors import DragomanError
 from adapters.framing.sse import SseFrame
 from adapters.jsonvalue import format_json
 from adapters.migration.history import History
+from adapters.state import RECENT_IDS
 from adapters.stored import fill, mark, read
 
 __all__ = ["Continuing"]
@@ -57,17 +58,21 @@ class Continuing(ClientCodec):
         self._inner = inner
         self._s = State()
         self._kept = b""
+        # The state as it is stored, None where it has changed: every delta has a position.
+        self._stored: bytes | None = None
         self.dialect = inner.dialect
         self.framing = inner.framing
         self.abilities: Mapping[str, Ability] = inner.abilities
         self.history = inner.history
         self.patience = inner.patience
 
-    def begin(self, history: History, *, leg: int, used: Collection[str]) -> None:
+    def begin(self, history: History, *, leg: int, used: Sequence[str]) -> None:
         """Have a history to give over, from now on; `used` are ids of requests that were made
-        before the session's part `leg`."""
+        before the session's part `leg`, in order: as many are kept as a log remembers."""
         files = [file.model_dump(mode="json", exclude_defaults=True) for file in history.files]
-        self._s = State(leg=leg, text=history.text, files=files, used=sorted(used))
+        used = list(used[-RECENT_IDS:])
+        self._s = State(leg=leg, text=history.text, files=files, used=used)
+        self._stored = None
 
     @property
     def owes_history(self) -> bool:
@@ -90,6 +95,7 @@ class Continuing(ClientCodec):
             said = _CONTENT.dump_python(command.content, mode="json", exclude_defaults=True)
             # The newest only: a message before it that was refused carries nothing any more.
             self._s.carrying = {command_id: said}
+            self._stored = None
             command = self._with_history(command)
         return self._inner.submit(command_id, command)
 
@@ -223,6 +229,7 @@ class Continuing(ClientCodec):
 
     def _given_over(self) -> None:
         self._s.text, self._s.files = "", []
+        self._stored = None
 
     # What is stored.
 
@@ -231,7 +238,9 @@ class Continuing(ClientCodec):
         return self._inner.frames
 
     def _own(self) -> bytes:
-        return format_json(dataclasses.asdict(self._s))
+        if self._stored is None:
+            self._stored = format_json(dataclasses.asdict(self._s))
+        return self._stored
 
     @property
     def position(self) -> bytes:
@@ -251,12 +260,12 @@ class Continuing(ClientCodec):
         inner_snapshot = inner_position = None
         if snapshot is not None:
             own, inner_snapshot = _unpacked(snapshot)
-            self._s = fill(State, own)
+            self._s, self._stored = fill(State, own), None
             self._kept = self._own()
         if position is not None:
             own, inner_position = _unpacked(position)
             if own is not None:
-                self._s = fill(State, own)
+                self._s, self._stored = fill(State, own), None
         self._inner.restore(inner_snapshot, inner_position)
 
 

@@ -64,7 +64,7 @@ class _Read:
 
     started: ev.SessionStarted
     history: History
-    asked: frozenset[str]
+    asked: Sequence[str]
 
 
 async def move(
@@ -225,7 +225,7 @@ async def _move(
 async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
     """Read the log of a session; its history begins at the leg `since`."""
     started: ev.SessionStarted | None = None
-    historian, asked = Historian(), set[str]()
+    historian, asked = Historian(), list[str]()
     async for chunk in sessions.journal.scan(session.row.key):
         async for entry in entries_by_steps(chunk.body, session.id):
             event = entry.event
@@ -236,12 +236,12 @@ async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
                     historian = Historian()
                     asked.clear()
             elif isinstance(event, ev.InteractionRequested):
-                asked.add(event.request_id)
+                asked.append(event.request_id)
             historian.feed(event)
     assert started is not None
     about = session.state.about
     changes = {"title": about.title, "metadata": dict(about.metadata) or None}
-    return _Read(started.model_copy(update=changes), historian.made(), frozenset(asked))
+    return _Read(started.model_copy(update=changes), historian.made(), asked)
 
 
 def _refusal(codec: Continuing, file: ev.File) -> str | None:

@@ -209,7 +209,7 @@ def continuing() -> Continuing:
 
 def test_what_is_owed_outlives_a_restart() -> None:
     codec = continuing()
-    codec.begin(History("Before.", (file("a"),)), leg=3, used={"r"})
+    codec.begin(History("Before.", (file("a"),)), leg=3, used=["r"])
     assert codec.changed
     stored = codec.snapshot()
     assert not codec.changed
@@ -232,7 +232,7 @@ def test_what_is_owed_outlives_a_restart() -> None:
 
 def test_a_request_whose_id_was_used_has_a_name_of_its_own_here() -> None:
     codec = continuing()
-    codec.begin(History(), leg=2, used={"r"})
+    codec.begin(History(), leg=2, used=["r"])
     asked = ev.InteractionRequested(
         thread_id=ev.MAIN, request_id="r", kind="question", prompt="?", freeform=True
     )
