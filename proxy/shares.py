@@ -127,6 +127,13 @@ class Shares:
         if self._settings.route(route) is None:
             yield Problem("route", f"there is no route `{route}`.")
             return
+        own = self._settings.backend(route)
+        if own is not None and own.sandbox:
+            why = (
+                f"`{route}` is a sandbox, to which the inputs of other sessions go too: they must "
+                "not lead elsewhere."
+            )
+            yield Problem("route", why)
         seen: set[str] = set()
         for at, share in enumerate(shares):
             place = f"backends.{at}.name"

@@ -238,3 +238,15 @@ async def test_what_could_not_be_stored_does_not_hold(journal: Journal) -> None:
         await made.change(journal, "main", of(1, 1), by="ops")
     assert refused.value.code is ErrorCode.JOURNAL_UNAVAILABLE
     assert not made.is_set("main")
+
+
+async def test_a_sandbox_leads_to_itself_only(journal: Journal) -> None:
+    """Else the inputs of the sessions that it shadows would come to tools that are real."""
+    table = {"dialect": "engine", "url": "http://127.0.0.1:1"}
+    backends = [{"name": "blue", **table}, {"name": "green", "sandbox": True, **table}]
+    made = Shares(Settings.model_validate({"backends": backends}))
+    with pytest.raises(DragomanError, match="`green` is a sandbox"):
+        await made.change(journal, "green", of(1), by="me")
+    await journal.keep_shares("green", [ShareRow("green", "blue", 1)])
+    await made.load(journal)
+    assert [share.name for share in made.of("green")] == ["green"]

@@ -23,7 +23,7 @@ from proxy.hub import entries_by_steps
 from proxy.rows import LegRow
 from proxy.session import Session
 from proxy.sessions import Sessions
-from proxy.settings import BackendSettings
+from proxy.settings import SHADOWS, BackendSettings
 from proxy.upstream.client import Upstream
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ async def move(
         JournalError: it could not be read or stored.
     """
     backend = _backend(sessions, to)
-    session = await sessions.get(name, owner=None, route=None)
+    session = await _session(sessions, name)
     leg = session.leg
     if leg.backend == to:
         return Moved(session.id, to, to, backend.dialect, leg.number, moved=False)
@@ -117,7 +117,7 @@ async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = F
         DragomanError: it has not moved, or as `move`.
         JournalError: it could not be read or stored.
     """
-    session = await sessions.get(name, owner=None, route=None)
+    session = await _session(sessions, name)
     legs = await sessions.journal.legs(session.row.key)
     before = _before(legs)
     if before is None:
@@ -151,6 +151,14 @@ def _before(legs: Sequence[LegRow]) -> LegRow | None:
         return None
     left = legs[began - 1].first
     return next(leg for leg in reversed(legs) if leg.first == left)
+
+
+async def _session(sessions: Sessions, name: str) -> Session:
+    session = await sessions.get(name, owner=None, route=None)
+    if session.row.owner == SHADOWS:
+        text = f"Session `{session.id}` is a shadow, which stays in its sandbox."
+        raise DragomanError(text, code=ErrorCode.NOT_ACTIVE)
+    return session
 
 
 def _backend(sessions: Sessions, name: str) -> BackendSettings:

@@ -13,8 +13,10 @@ import pytest
 
 from adapters import commands as cmd
 from adapters import events as ev
+from adapters.errors import DragomanError
 from proxy import offline
 from proxy.migration import shadowing
+from proxy.migration.moving import move
 from proxy.migration.progress import Progress, progress_of
 from proxy.retention import Limits
 from proxy.scripted.faults import Faults, Silence, Status
@@ -133,6 +135,8 @@ async def test_no_frontend_sees_a_shadow(start: Start[Shadowed]) -> None:
             shown = await response.json()
         assert response.status == (404 if name == shadow else 200)
     assert shown["aliases"] == []
+    with pytest.raises(DragomanError, match="is a shadow, which stays in its sandbox"):
+        await move(house.sessions, shadow, to="serving", by="me")
 
 
 async def test_a_session_that_began_before_is_not_shadowed(start: Start[Shadowed]) -> None:
