@@ -1662,7 +1662,7 @@ def migrate_report(server: _Server, route: str | None) -> None:
 def migrate_plan(
     source: _Server | _File, source_name: str, target_name: str, config: Path | None
 ) -> None:
-    """Say what your sessions on a backend used that another backend cannot do.
+    """Say what the sessions on a backend used that another backend cannot do.
 
     With --journal it reads the sessions of everybody, and the backends are those of --config. Exit
     status 0: nothing is impossible there; 1: something is.
