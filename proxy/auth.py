@@ -4,6 +4,9 @@ Every route, list, stream, replay, answer and control call goes through `authori
 refusal, NOT_FOUND: what a key may not touch does not exist for it, so nobody learns the names of
 other people's sessions or routes. What holds for all keys goes through `authorize_admin`, whose
 refusal is the same whatever was asked for.
+
+A key of an administrator looks after the sessions of everybody, and acts in none: it is not a
+frontend's, and hears so as FORBIDDEN, whatever it asked for.
 """
 
 from __future__ import annotations
@@ -19,14 +22,16 @@ from multidict import MultiMapping
 
 from adapters.errors import DragomanError, ErrorCode
 from adapters.faces import Action
-from proxy.settings import LOCAL, KeySettings, Settings
+from proxy.settings import LOCAL, SHADOWS, KeySettings, Settings
 
 __all__ = [
     "Action",
     "Key",
     "Principal",
+    "administers",
     "authenticate",
     "authorize",
+    "authorize_action",
     "authorize_admin",
     "may_use",
 ]
@@ -116,14 +121,19 @@ def authorize(
 ) -> None:
     """Return if the principal may do this, through this route.
 
-    `session_owner` is None where no session exists yet. A session whose route has left the
-    configuration stays readable for its owner, if the owner's key is not limited to some backends;
-    nothing else can be done with it.
+    `session_owner` is None where no session exists yet: at the door of a face. A session whose
+    route has left the configuration stays readable for its owner, if the owner's key is not limited
+    to some backends; nothing else can be done with it.
 
     Raises:
         DragomanError: with the code NOT_FOUND, for another owner's session and for a route that the
-            key may not use.
+            key may not use; with FORBIDDEN, for a key of an administrator, see `authorize_action`.
     """
+    if administers(principal, settings):
+        if session_owner is None or action not in _ADMINISTERED:
+            raise _not_a_frontend()
+        if session_owner != SHADOWS:
+            return
     if session_owner is not None and session_owner != principal.name:
         raise DragomanError("There is no such session.", code=ErrorCode.NOT_FOUND)
     if may_use(principal, route, settings):
@@ -134,14 +144,42 @@ def authorize(
     raise DragomanError(f"There is no route `{route}`.", code=ErrorCode.NOT_FOUND)
 
 
+_ADMINISTERED = frozenset({Action.READ, Action.SETTLE})
+"""What a key of an administrator may do with a session, whosever it is."""
+
+
+def _not_a_frontend() -> DragomanError:
+    return DragomanError(
+        "This is the key of an administrator: it lists, reads, settles and prunes sessions, but "
+        "opens no face and acts in no session. Use a key without `admin = true`.",
+        code=ErrorCode.FORBIDDEN,
+    )
+
+
+def authorize_action(principal: Principal, action: Action, settings: Settings) -> None:
+    """Return if the principal may do this with any session at all: the check before a look-up.
+
+    Raises:
+        DragomanError: with the code FORBIDDEN, its key is an administrator's, and those only read
+            and settle.
+    """
+    if administers(principal, settings) and action not in _ADMINISTERED:
+        raise _not_a_frontend()
+
+
+def administers(principal: Principal, settings: Settings) -> bool:
+    """Tell whether the principal's key is an administrator's; without keys nobody's is."""
+    key = settings.key(principal.name)
+    return key is not None and key.admin
+
+
 def authorize_admin(principal: Principal, settings: Settings) -> None:
     """Return if the principal may change what holds for all keys; without keys everybody may.
 
     Raises:
         DragomanError: with the code FORBIDDEN, its key may not.
     """
-    key = settings.key(principal.name)
-    if key.admin if key is not None else not settings.keys:
+    if not settings.keys or administers(principal, settings):
         return
     raise DragomanError(
         "This needs a key of an administrator: one with `admin = true` under [[keys]].",

@@ -1049,7 +1049,7 @@ def sessions() -> None:
 def sessions_list(
     source: _Server | _File, state: str | None, limit: int, before: int | None
 ) -> None:
-    """List your sessions, newest first."""
+    """List your sessions, newest first; with an administrator's key those of everybody."""
     if isinstance(source, _File):
         from proxy import offline
 

@@ -416,7 +416,7 @@ class KeySettings(Table):
     """`[[keys]]`: a frontend's key, known by its hash. Without `backends` it may use every route.
 
     `backends` names backends or routes: a route may be used if it or all of its backends are named.
-    `admin` lets it do what concerns all keys.
+    `admin` makes it an administrator's: it does what concerns all keys, and serves no frontend.
     """
 
     name: Name

@@ -11,7 +11,19 @@ from typing import Any
 from adapters.faces import Example, Open, PassOn, Route, Say
 from adapters.registry import faces
 
-__all__ = ["ANY", "ASKS", "CALLBACKS", "NAMES", "OPEN", "Ask", "below", "filled", "without_ids"]
+__all__ = [
+    "ADMINISTERS",
+    "ADMINS_ONLY",
+    "ANY",
+    "ASKS",
+    "CALLBACKS",
+    "NAMES",
+    "OPEN",
+    "Ask",
+    "below",
+    "filled",
+    "without_ids",
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,22 @@ ASKS: dict[tuple[str, str], Ask] = {
     },
 }
 """Routes below the base URL of their face that want more than `{}`: each says so by an example."""
+
+ADMINS_ONLY = frozenset(
+    {
+        ("GET", "/api/v1/sessions/{session}/archive"),
+        ("POST", "/api/v1/sessions/{session}/move"),
+        ("POST", "/api/v1/sessions/{session}/rollback"),
+    }
+)
+"""Routes of a session that want a key of an administrator."""
+
+ADMINISTERS = ADMINS_ONLY | {
+    ("GET", "/api/v1/sessions/{session}"),
+    ("GET", "/api/v1/sessions/{session}/events"),
+    ("POST", "/api/v1/sessions/{session}/settle"),
+}
+"""Routes of a session that a key of an administrator may use, whosever it is: it has no others."""
 
 CALLBACKS = frozenset(route.path for route in _routes() if isinstance(route.does, PassOn))
 """Below the prefix: what is open because its token is the credential."""

@@ -17,10 +17,18 @@ from proxy.auth import (
     Principal,
     authenticate,
     authorize,
+    authorize_action,
     authorize_admin,
     may_use,
 )
-from proxy.settings import BackendSettings, KeySettings, RouteSettings, Settings, Share
+from proxy.settings import (
+    SHADOWS,
+    BackendSettings,
+    KeySettings,
+    RouteSettings,
+    Settings,
+    Share,
+)
 
 WEB, OPS = "k-web-71", "k-öps-72"
 KEYS = (Key.of_value("web", WEB), Key.of_value("ops", OPS))
@@ -198,14 +206,38 @@ def test_without_keys_local_may_do_everything_with_its_own() -> None:
     assert not may_use(Principal("web"), "a", settings)
 
 
-def test_a_key_administers_that_is_said_to_and_without_keys_everybody_does() -> None:
+def settings_with_an_administrator() -> Settings:
     digest = hashlib.sha256(b"ops").hexdigest()
     ops = KeySettings(name="ops", sha256=digest, admin=True)
     settings = settings_with_keys()
-    settings = settings.model_copy(update={"keys": (*settings.keys, ops)})
+    return settings.model_copy(update={"keys": (*settings.keys, ops)})
+
+
+def test_a_key_administers_that_is_said_to_and_without_keys_everybody_does() -> None:
+    settings = settings_with_an_administrator()
     authorize_admin(Principal("ops"), settings)
     authorize_admin(Principal("local"), Settings())
     for name in MAY_USE:
         with pytest.raises(DragomanError) as refused:
             authorize_admin(Principal(name), settings)
         assert refused.value.code is ErrorCode.FORBIDDEN
+
+
+def test_an_administrator_reads_and_settles_every_session_and_does_nothing_else() -> None:
+    settings, ops = settings_with_an_administrator(), Principal("ops")
+    for owner, action, route in product(
+        (None, "ops", "all", "local"), Action, (*settings.route_names, "no-such")
+    ):
+        if owner is not None and action in (Action.READ, Action.SETTLE):
+            authorize(ops, owner, action, route, settings)
+            continue
+        with pytest.raises(DragomanError, match="Use a key without `admin = true`") as refused:
+            authorize(ops, owner, action, route, settings)
+        assert refused.value.code is ErrorCode.FORBIDDEN
+    # A shadow is nobody's.
+    with pytest.raises(DragomanError) as refused:
+        authorize(ops, SHADOWS, Action.READ, "a", settings)
+    assert refused.value.code is ErrorCode.NOT_FOUND
+    for action in Action:
+        authorize_action(Principal("all"), action, settings)
+        authorize_action(Principal("local"), action, Settings())

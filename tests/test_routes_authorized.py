@@ -1,4 +1,5 @@
-"""Every route of every application asks who is there, and shows nobody what is another key's.
+"""Every route of every application asks who is there, and shows nobody what is another key's; a key
+of an administrator opens no face and acts in no session.
 
 The walk takes the routes from the applications themselves, so a route that is added is walked too:
 one that forgets to authorize is found, and one that the walk cannot ask properly must be described
@@ -19,17 +20,37 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from adapters.errors import DragomanError
 from adapters.registry import faces
-from proxy.keys import SESSIONS
+from proxy.auth import Action, authenticate, authorize
+from proxy.keys import KEYS as KEYS_
+from proxy.keys import SESSIONS, SETTINGS
+from proxy.routes.control import STATUS
 from proxy.settings import ListenerSettings, Settings
-from tests.asks import ANY, ASKS, CALLBACKS, NAMES, OPEN, filled, without_ids
+from tests.asks import (
+    ADMINISTERS,
+    ADMINS_ONLY,
+    ANY,
+    ASKS,
+    CALLBACKS,
+    NAMES,
+    OPEN,
+    filled,
+    without_ids,
+)
 from tests.asks import below as below_of
 from tests.support.keys import credential, key_of
 from tests.support.proxied import Proxied, Served, proxied
 from tests.support.waiting import SOON_S
 
 OWNER, FOREIGN, LIMITED, WRONG = "k-owner", "k-foreign", "k-limited", "k-nobody"
-KEYS = (key_of("owner", admin=True), key_of("foreign"), key_of("limited", ("other",)))
+ADMIN = "k-admin"
+KEYS = (
+    key_of("owner"),
+    key_of("foreign"),
+    key_of("limited", ("other",)),
+    key_of("admin", admin=True),
+)
 
 # A path that is not a route is answered 404, with or without a key: there is nothing behind it.
 NOTHING_THERE = {401, 404, 405, 501}
@@ -50,6 +71,11 @@ class Answer:
     status: int
     content_type: str
     body: str
+
+    @property
+    def says_why(self) -> bool:
+        """Say whether it names the reason for which a key of an administrator is refused."""
+        return not self.body or "the key of an administrator" in self.body
 
 
 class Walk:
@@ -72,12 +98,14 @@ class Walk:
 
     async def _health(self, method: str, path: str, below: str) -> None:
         """Ask for the health of a route that does not exist, for nobody and for a key."""
-        for key in (None, WRONG, OWNER, LIMITED):
+        for key in (None, WRONG, OWNER, ADMIN, LIMITED):
             answer = await self._ask(method, path, below, key=key, route=NO_ROUTE)
             if answer.status != 404:
                 self.faults.append(f"{method} {path}: {NO_ROUTE} is healthy for {key}")
         if await self._ask(method, path, below, key=LIMITED) != answer:
             self.faults.append(f"{method} {path}: a key learns of a route that it may not use")
+        if (await self._ask(method, path, below, key=ADMIN)).status != 403:
+            self.faults.append(f"{method} {path}: is open to an administrator")
 
     async def _route(self, route: web.AbstractRoute) -> None:
         assert route.resource is not None
@@ -104,6 +132,7 @@ class Walk:
             nothing = route.method == "*" and answer.status in NOTHING_THERE
             if answer.status != 401 and not nothing:
                 self.faults.append(f"{where}: {answer.status} with the key {key}")
+        await self._face_of_an_administrator(where, method, path, below, answer)
         ask = ASKS.get((method, below), ANY)
         if "{session}" in below + str(ask):
             await self._session(where, method, path, below, any_method=route.method == "*")
@@ -116,6 +145,14 @@ class Walk:
             nowhere = await self._ask(method, path, below, key=LIMITED, route=NO_ROUTE)
             if limited != nowhere:
                 self.faults.append(f"{where}: tells that a route exists, {limited} and {nowhere}")
+
+    async def _face_of_an_administrator(
+        self, where: str, method: str, path: str, below: str, without: Answer
+    ) -> None:
+        if self._is_of_a_face(path) and without.status == 401:
+            admins = await self._ask(method, path, below, key=ADMIN)
+            if admins.status != 403 or not admins.says_why:
+                self.faults.append(f"{where}: an administrator gets {admins}")
 
     async def _session(
         self, where: str, method: str, path: str, below: str, *, any_method: bool
@@ -136,8 +173,17 @@ class Walk:
         if any_method:
             return
         own = await self._ask(method, path, below, key=OWNER, **names)
-        if own == unknown:
+        admins = await self._ask(method, path, below, key=ADMIN, **names)
+        if (method, below) in ADMINS_ONLY:
+            if own != unknown or own.status != 403:
+                self.faults.append(f"{where}: the owner gets {own}, as if it were an administrator")
+        elif own == unknown:
             self.faults.append(f"{where}: the owner gets {own} too; {HOW_TO_ASK}")
+        if (method, below) not in ADMINISTERS:
+            if admins.status != 403 or not admins.says_why:
+                self.faults.append(f"{where}: an administrator gets {admins}")
+        elif admins.status in (401, 403, 404):
+            self.faults.append(f"{where}: an administrator gets {admins}, which may do that")
 
     async def _ask(
         self,
@@ -282,9 +328,23 @@ async def _guards_the_door_only(request: web.Request) -> web.StreamResponse:
     return web.json_response({"ok": True})
 
 
+async def _takes_an_administrator_for_the_owner(request: web.Request) -> web.StreamResponse:
+    """Let administrators do more than look after a session."""
+    try:
+        settings = request.app[SETTINGS]
+        principal = authenticate(request.headers, request.app[KEYS_])
+        name = request.match_info["session"]
+        session = await request.app[SESSIONS].get(name, owner=None, route=None)
+        authorize(principal, session.row.owner, Action.READ, session.row.route, settings)
+    except DragomanError as error:
+        return web.json_response({}, status=STATUS[error.code])
+    return web.json_response({"ok": True})
+
+
 @pytest.mark.parametrize(
     ("handler", "fault"),
     [
+        (_takes_an_administrator_for_the_owner, "an administrator gets"),
         (_leaks, "with the key None"),
         (_guards_the_door_only, "tells that a session exists"),
     ],

@@ -31,6 +31,7 @@ class Action(enum.StrEnum):
     WRITE = "write"
     ANSWER = "answer"
     CONTROL = "control"
+    SETTLE = "settle"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

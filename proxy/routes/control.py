@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import itertools
 import logging
+from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -42,7 +43,16 @@ from adapters.state import LogState
 from proxy import __version__
 from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
-from proxy.auth import Action, Principal, authenticate, authorize, authorize_admin, may_use
+from proxy.auth import (
+    Action,
+    Principal,
+    administers,
+    authenticate,
+    authorize,
+    authorize_action,
+    authorize_admin,
+    may_use,
+)
 from proxy.bodies import RETRY_SECONDS
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
@@ -460,9 +470,10 @@ def _principal(request: web.Request) -> Principal:
 
 async def _session(request: web.Request, action: Action) -> tuple[Principal, Session]:
     principal = _principal(request)
-    name = request.match_info["session"]
+    authorize_action(principal, action, request.app[SETTINGS])
+    name, owner = request.match_info["session"], _owner(request, principal)
     try:
-        session = await request.app[SESSIONS].get(name, owner=principal.name, route=None)
+        session = await request.app[SESSIONS].get(name, owner=owner, route=None)
         authorize(principal, session.row.owner, action, session.row.route, request.app[SETTINGS])
     except SessionExpired as error:
         _authorize_row(request, principal, error.row, action)
@@ -473,6 +484,11 @@ async def _session(request: web.Request, action: Action) -> tuple[Principal, Ses
         # In the same words, whether it does not exist or is somebody else's.
         raise SessionNotFound(f"There is no session `{name[:80]}`.") from None
     return principal, session
+
+
+def _owner(request: web.Request, principal: Principal) -> str | None:
+    """Return whose sessions there are for who asks; None stands for everybody's."""
+    return None if administers(principal, request.app[SETTINGS]) else principal.name
 
 
 def _authorize_row(
@@ -586,10 +602,11 @@ def _invalid(message: str) -> ClientProtocolError:
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
     """List the key's sessions, newest first; `state`, `route`, `limit` and `before` narrow and
-    page. With `all` an administrator gets those of every owner."""
-    every = _yes(request, "all", default=False)
-    principal = _admin(request) if every else _principal(request)
-    settings = request.app[SETTINGS]
+    page. An administrator gets those of every owner; `all` refuses everybody else."""
+    principal, settings = _principal(request), request.app[SETTINGS]
+    every = _yes(request, "all", default=administers(principal, settings))
+    if every:
+        authorize_admin(principal, settings)
     states = request.query.getall("state", []) or None
     known = get_args(SessionOut.model_fields["state"].annotation)
     for state in states or ():
@@ -736,7 +753,8 @@ async def delete_session(request: web.Request) -> web.StreamResponse:
 async def prune(request: web.Request) -> web.StreamResponse:
     """Erase the key's sessions that the given limits do not keep, the oldest first.
 
-    One in which a turn or an interaction is open stays.
+    One in which a turn or an interaction is open stays. Those of an administrator's key are
+    everybody's.
     """
     principal = _principal(request)
     _check_running(request)
@@ -751,9 +769,16 @@ async def prune(request: web.Request) -> web.StreamResponse:
         raise _invalid("Say what is kept: `older_than_seconds`, `max_bytes`, …")
     # As for reading: a route that has left the configuration holds up nobody's pruning.
     may = _reader(principal, request.app[SETTINGS])
-    work = request.app[SESSIONS].prune(limits, owner=principal.name, may=may, dry_run=given.dry_run)
-    gone = await request.app[SESSIONS].keep(work)
-    return _json(pruned_out(gone, dry_run=given.dry_run))
+    owner, sessions = _owner(request, principal), request.app[SESSIONS]
+
+    async def work() -> list[Doomed]:
+        gone = await sessions.prune(limits, owner=owner, may=may, dry_run=given.dry_run)
+        if not given.dry_run:
+            for name, count in Counter(doomed.row.owner for doomed in gone).items():
+                _log.info("sessions of `%s` pruned by `%s`: %d", name, principal.name, count)
+        return gone
+
+    return _json(pruned_out(await sessions.keep(work()), dry_run=given.dry_run))
 
 
 def _reader(principal: Principal, settings: Settings) -> Callable[[SessionRow], bool]:
@@ -795,15 +820,17 @@ def _check_running(request: web.Request) -> None:
 
 
 async def list_interactions(request: web.Request) -> web.StreamResponse:
-    """List the open interactions of the key's sessions, oldest session first."""
+    """List the open interactions of the key's sessions, oldest session first; for an administrator
+    of everybody's."""
     principal = _principal(request)
+    owner = _owner(request, principal)
     sessions = request.app[SESSIONS]
     settings = request.app[SETTINGS]
     rows: list[SessionRow] = []
     page: list[SessionRow] | None = None
     while page is None or len(page) == MOST:
         page = await sessions.journal.sessions(
-            owner=principal.name,
+            owner=owner,
             states=("running", "paused"),
             before=rows[-1].key if rows else None,
             limit=MOST,
@@ -811,7 +838,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
         rows += page
     out: list[InteractionOut] = []
     for row in reversed(rows):
-        if not may_use(principal, row.route, settings):
+        if row.owner == SHADOWS or not (owner is None or may_use(principal, row.route, settings)):
             continue
         await asyncio.sleep(0)
         try:
@@ -986,9 +1013,17 @@ async def withdraw(request: web.Request) -> web.StreamResponse:
 @takes("small")
 async def settle(request: web.Request) -> web.StreamResponse:
     """Bring a session to rest whatever its backend says: the way out of one that is stuck."""
-    principal, session = await _session(request, Action.WRITE)
+    principal, session = await _session(request, Action.SETTLE)
     _check_running(request)
-    settled = await request.app[SESSIONS].keep(session.settle(by=principal.name))
+
+    async def work() -> bool:
+        settled = await session.settle(by=principal.name)
+        if settled:
+            owner = session.row.owner
+            _log.info("session `%s` of `%s` is settled by `%s`", session.id, owner, principal.name)
+        return settled
+
+    settled = await request.app[SESSIONS].keep(work())
     return _json(SettledOut(id=session.id, settled=settled))
 
 

@@ -387,7 +387,9 @@ class Session:
         record, queued = self._record, {one.command_id for one in self._outbox.queue}
         if not (self.state.busy or self._outbox.owed or self.state.inputs.keys() - queued):
             return False
-        error = DragomanError(f"`{by}` brought the session to rest.", code=ErrorCode.NOT_ACTIVE)
+        # An administrator's name is nothing for frontends.
+        who = f"`{by}`" if by == self.row.owner else "An administrator"
+        error = DragomanError(f"{who} brought the session to rest.", code=ErrorCode.NOT_ACTIVE)
         info = ev.ErrorInfo(code=SETTLED, message=error.message)
         stored = record.emit(ended(self.state, info))
         self._reading.settle(error)

@@ -310,7 +310,7 @@ def asks_now(of: Dragoman, name: str) -> bool:
 async def test_what_does_not_fit_is_refused_and_named(
     serve: Serve, another: Start[Another], tmp_path: Path
 ) -> None:
-    first = await serve(settings={"keys": (key_of("one", admin=True),)})
+    first = await serve(settings={"keys": (key_of("one"), key_of("admin", admin=True))})
     task = first.http.post(
         first.face("engine", "engine") + "/execute",
         json={"message": "hello", "task_id": "tour"},
@@ -321,7 +321,7 @@ async def test_what_does_not_fit_is_refused_and_named(
     (row,) = await first.sessions.journal.sessions()
     await settled(await first.live(row.id))
     file = tmp_path / "one.ndjson"
-    await archived(first, file, row.id, key="k-one")
+    await archived(first, file, row.id, key="k-admin")
 
     owners = await another(first=first, settings={"keys": (key_of("two", admin=True),)})
     why = await refused(owners, file, key="k-two")
