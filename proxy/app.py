@@ -25,6 +25,7 @@ from proxy.errors import ConfigError
 from proxy.faces.table import add_face
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import HOST, NO_HTTP, is_text
+from proxy.metrics import LEFT
 from proxy.origins import add_origins, allowed, preflight
 from proxy.repeats import Submission
 from proxy.routes import control, health, metrics
@@ -68,7 +69,7 @@ async def _entrance(
             return response
     except ConnectionError:
         # The client has left. aiohttp finds that out once more, and logs no error for it.
-        return web.Response()
+        return web.Response(status=LEFT)
     finally:
         if (submission := request.get(SUBMISSION)) is not None:
             submission.over(whole=False)
@@ -121,6 +122,7 @@ def _is_loopback(url: str) -> bool:
 def create_app(settings: Settings, sessions: Sessions) -> web.Application:
     """Return the main application."""
     app = _base(settings, sessions)
+    metrics.count_requests(app)
     health.add_routes(app)
     metrics.add_routes(app)
     control.add_routes(app)
@@ -142,6 +144,7 @@ def create_listener(
         raise ConfigError(f"[[listeners]] {listener.listen}: {_not_served(listener.dialect)}")
     app = _base(settings, sessions)
     app[LISTENER_ROUTE] = listener.route
+    metrics.count_requests(app, listener.dialect)
     add_face(app, listener.dialect, "")
     return app
 

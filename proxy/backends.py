@@ -20,6 +20,7 @@ from proxy.bodies import RETRY_SECONDS
 from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
+from proxy.metrics import BackendCounts
 from proxy.rows import BackendRow, LegRow, SessionRow
 from proxy.settings import BackendSettings, Settings
 from proxy.shares import Shares
@@ -58,6 +59,7 @@ class Backends:
         self._http = http
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
+        self._counts = {one.name: BackendCounts(one.name) for one in settings.backends}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
         self._strangers: collections.Counter[str] = collections.Counter()
 
@@ -154,9 +156,17 @@ class Backends:
             credential = backend.credential
             auth = {} if credential is None else {credential.header: credential.value}
             upstream = self._upstreams[backend.name] = Upstream(
-                self._http, backend.url, auth, frame_bytes=backend.max_frame_bytes
+                self._http,
+                backend.url,
+                auth,
+                frame_bytes=backend.max_frame_bytes,
+                counts=self._counts[backend.name],
             )
         return upstream
+
+    def down(self) -> list[str]:
+        """Return the backends that did not answer the last request to them."""
+        return [name for name, counts in self._counts.items() if counts.up is False]
 
     @contextlib.contextmanager
     def in_public(self, backend: BackendSettings) -> Iterator[Upstream]:
@@ -174,7 +184,8 @@ class Backends:
             )
         self._strangers[backend.name] += 1
         try:
-            yield Upstream(self._http, backend.url, {}, body_limit=STRANGERS_BYTES)
+            counts = self._counts[backend.name]
+            yield Upstream(self._http, backend.url, {}, body_limit=STRANGERS_BYTES, counts=counts)
         finally:
             self._strangers[backend.name] -= 1
 

@@ -1,18 +1,24 @@
 """What this process counts, for Prometheus: rare things when they happen, the rest when asked for.
 
-Labels are dialects, rules and kinds. No label names a session, a key, a route or a backend: so the
-numbers tell no names, and a label with a session's id would grow for ever.
+Labels are configured backends, dialects, statuses, rules and kinds. No label names a session, a key
+or a route: a label with a session's id would grow for ever.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+import itertools
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Protocol, get_args
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
+    Histogram,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
@@ -25,7 +31,9 @@ from prometheus_client.registry import Collector
 from adapters import events as ev
 from adapters.errors import ErrorCode
 from adapters.normalizer import Rule
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
+from adapters.state import LogState
+from proxy import __version__
 from proxy.errors import (
     JournalCorrupt,
     JournalError,
@@ -46,8 +54,32 @@ REGISTRY = CollectorRegistry()
 BACKENDS = tuple(name for name, dialect in DIALECTS.items() if dialect.client is not None)
 """The dialects of backends."""
 
-COUNTED = frozenset({"native", "gap", "error.reported"})
-"""The types of the events that `count_event` looks at."""
+COUNTED = frozenset(
+    {"native", "gap", "error.reported", "input.accepted", "input.settled", "turn.ended"}
+)
+"""The types of the events that `TurnCounts.hear` looks at."""
+
+OUTCOMES: tuple[str, ...] = get_args(ev.TurnEnded.model_fields["outcome"].annotation)
+"""How a turn may end."""
+
+NO_ANSWER = "none"
+"""The status of a request to a backend that was not answered."""
+
+CLASSES = ("2xx", "3xx", "4xx", "5xx")
+"""The statuses of backends' answers; a backend may say any number."""
+
+LEFT = 499
+"""The status of an answer that nobody gets, since the client has left; it is not counted."""
+
+_FIRST = frozenset(
+    one.TYPE for one in (ev.TextDelta, ev.TextCompleted, ev.ToolInputDelta, ev.ToolCalled)
+)
+"""The types of the events that show that a turn has come to something."""
+
+_KNOWN = frozenset(HTTPStatus)
+
+_STATUSES = ("200", "401", "403", "404", "500", "502", "503")
+"""The statuses of answers that are shown before there is one; more are shown as they come."""
 
 _KINDS: dict[type[JournalError], str] = {
     SequenceConflict: "sequence_conflict",
@@ -101,6 +133,52 @@ _unusable = _counter(
     "kind",
     ("state", "frames"),
 )
+
+_backend_up = Gauge(
+    "dragoman_backend_up",
+    "Whether the last request to a backend was answered.",
+    ("backend",),
+    registry=REGISTRY,
+)
+_backend_requests = Counter(
+    "dragoman_backend_requests",
+    "Requests to backends, by the class of the answer's status.",
+    ("backend", "status"),
+    registry=REGISTRY,
+)
+_turns = Counter(
+    "dragoman_turns",
+    "Turns that ended, by their outcome.",
+    ("dialect", "outcome"),
+    registry=REGISTRY,
+)
+_first_event = Histogram(
+    "dragoman_turn_first_event_seconds",
+    "Time from a message to the first text or tool call of its turn.",
+    ("dialect",),
+    buckets=(0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    registry=REGISTRY,
+)
+_http_requests = Counter(
+    "dragoman_http_requests",
+    "Requests that were answered, by the face that they came to.",
+    ("face", "status"),
+    registry=REGISTRY,
+)
+for _names in itertools.product(BACKENDS, OUTCOMES):
+    _turns.labels(*_names)
+for _name in BACKENDS:
+    _first_event.labels(_name)
+for _names in itertools.product((*faces(), "control", "other"), _STATUSES):
+    _http_requests.labels(*_names)
+
+Gauge(
+    "dragoman_build_info",
+    "Always 1; its labels say what runs.",
+    ("version", "python"),
+    registry=REGISTRY,
+).labels(__version__, platform.python_version()).set(1)
+ProcessCollector(registry=REGISTRY)
 
 POSTPONED = Counter(
     "dragoman_journal_postponed",
@@ -211,9 +289,93 @@ _summed = _Summed()
 REGISTRY.register(_summed)
 
 
+class BackendCounts:
+    """Counts the requests to one configured backend. `up` says whether the last one was answered,
+    None before the first."""
+
+    __slots__ = ("_name", "up")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.up: bool | None = None
+        for status in (*CLASSES, NO_ANSWER):
+            _backend_requests.labels(name, status)
+
+    def answered(self, status: int) -> None:
+        """Count an answer, or a stream that opened."""
+        known = f"{status // 100}xx"
+        self._count(known if known in CLASSES else "other", up=True)
+
+    def failed(self) -> None:
+        """Count a request that the backend did not answer."""
+        self._count(NO_ANSWER, up=False)
+
+    def _count(self, status: str, *, up: bool) -> None:
+        _backend_requests.labels(self._name, status).inc()
+        self.up = up
+        _backend_up.labels(self._name).set(up)
+
+
+class _Queued(Protocol):
+    @property
+    def command_id(self) -> str: ...
+
+
+class TurnCounts:
+    """Counts what happens in one session, and measures how long its turns take to their first
+    event.
+
+    `waiting` is the message whose turn has shown nothing yet, and when it went out.
+    """
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: tuple[str, int] | None = None
+
+    def hear(
+        self,
+        event: ev.Event,
+        dialect: str,
+        state: LogState,
+        queue: Sequence[_Queued],
+        now: int,
+    ) -> None:
+        """Hear an event of one of the types in `COUNTED`. `dialect` is that of the backend, `queue`
+        are the messages that wait for the end of the turn."""
+        count_event(event, dialect)
+        if isinstance(event, ev.InputAccepted):
+            rests = state.thread(ev.MAIN).turn is None
+            if event.kind == "message" and rests and self.waiting is None:
+                self.waiting = (event.command_id, now)
+        elif isinstance(event, ev.InputSettled):
+            if event.outcome != "taken" and self.waiting and self.waiting[0] == event.command_id:
+                self.waiting = None
+        elif isinstance(event, ev.TurnEnded) and event.thread_id == ev.MAIN:
+            self.waiting = (queue[0].command_id, now) if queue else None
+
+    def look(self, entries: Iterable[ev.Entry], dialect: str, now: int) -> None:
+        """Look for the first event of the turn that is waited for."""
+        assert self.waiting is not None
+        for entry in entries:
+            if entry.event.TYPE in _FIRST and entry.event.thread_id == ev.MAIN:
+                _first_event.labels(dialect).observe((now - self.waiting[1]) / 1000)
+                self.waiting = None
+                return
+
+
+def count_request(face: str, status: int) -> None:
+    """Count a request of a frontend or an operator when its answer begins."""
+    if status != LEFT:
+        _http_requests.labels(face, str(status) if status in _KNOWN else "other").inc()
+
+
 def count_event(event: ev.Event, dialect: str) -> None:
     """Count an event of one of the types in `COUNTED`; `dialect` is that of the backend."""
-    if isinstance(event, ev.Native):
+    if isinstance(event, ev.TurnEnded):
+        if event.thread_id == ev.MAIN:
+            _turns.labels(dialect, event.outcome).inc()
+    elif isinstance(event, ev.Native):
         # What the normalizer could not repair is counted among its repairs.
         if not event.synthetic:
             _native.labels(dialect).inc()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import random
 import re
 import subprocess
@@ -10,27 +11,32 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from aiohttp import web
 
 from adapters import events as ev
 from adapters.normalizer import Normalizer, Rule
+from adapters.registry import faces
 from adapters.state import SNAPSHOT_SHAPE, LogState
-from proxy import metrics
+from proxy import __version__, metrics
 from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.hub import Feed
 from proxy.journal import _writer
 from proxy.journal.base import Journal, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
+from proxy.routes import health
 from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots
+from proxy.settings import ListenerSettings
 from tests.journal.conftest import create, journal, line, path, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
 from tests.support.dragoman import starts
 from tests.support.keys import key_of
 from tests.support.proxied import proxied
 from tests.support.running import Run, Running
+from tests.support.serving import HOST
 from tests.support.waiting import SOON_S, settled
 from tests.test_hub import Log, Step, log
 
@@ -70,7 +76,7 @@ def exposed(text: str) -> dict[str, float]:
 # The route.
 
 
-async def test_the_numbers_need_a_key_and_say_no_names() -> None:
+async def test_the_numbers_need_a_key_and_name_backends_only() -> None:
     keys = (key_of("carlotta"),)
     async with proxied(backends=("quarry",), keys=keys) as dragoman:
         assert (await dragoman.request("GET", "/metrics"))[0] == 401
@@ -83,7 +89,8 @@ async def test_the_numbers_need_a_key_and_say_no_names() -> None:
             assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             text = await response.text()
     assert exposed(text)
-    for secret in ("carlotta", "quarry", name, "hello"):
+    assert exposed(text)['dragoman_backend_up{backend="quarry"}'] == 1
+    for secret in ("carlotta", name, "hello"):
         assert secret not in text
 
 
@@ -133,15 +140,39 @@ def test_every_series_begins_at_zero_before_anything_happens() -> None:
     }.items():
         for value in values:
             assert series[f'dragoman_{label}="{value}"}}'] == 0
+    assert not any(name.startswith("dragoman_backend_up") for name in series)
+    for face in (*faces(), "control", "other"):
+        assert series[f'dragoman_http_requests_total{{face="{face}",status="200"}}'] == 0
     for backend in metrics.BACKENDS:
+        assert series[f'dragoman_turn_first_event_seconds_count{{dialect="{backend}"}}'] == 0
+        for outcome in metrics.OUTCOMES:
+            labels = f'dialect="{backend}",outcome="{outcome}"'
+            assert series[f"dragoman_turns_total{{{labels}}}"] == 0
         for rule in Rule:
             assert series[f'dragoman_repairs_total{{dialect="{backend}",rule="{rule.value}"}}'] == 0
 
 
 def test_the_documentation_has_every_number_and_no_other() -> None:
+    # What is known of a backend is shown from its first answer on.
+    metrics.BackendCounts("engine").answered(200)
     text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode()
+    text = re.sub(r"(dragoman_\w+_seconds)_(?:bucket|sum|count)", r"\1", text)
+    text = re.sub(r',?\ble="[^"]*"', "", text)
     shown = {re.split(r"[{ ]", name)[0] for name in exposed(text)}
+    assert {name for name in shown if not name.startswith("dragoman_")} == {
+        f"process_{name}"
+        for name in (
+            "virtual_memory_bytes",
+            "resident_memory_bytes",
+            "start_time_seconds",
+            "cpu_seconds_total",
+            "open_fds",
+            "max_fds",
+        )
+    }
+    shown = {name for name in shown if name.startswith("dragoman_")}
     page = MONITORING.read_text()
+    assert "| `process_*` | |" in page
     documented = set(re.findall(r"^\| `(dragoman_\w+)", page, re.MULTILINE))
     assert documented == shown
     labels = {
@@ -207,6 +238,278 @@ def test_repairs_are_counted_for_the_session_and_for_the_process() -> None:
         normalizer.feed([ev.StepStarted(thread_id=ev.MAIN, turn_id=turn, step_index=0)])
     assert (one.repairs[Rule.OPEN_TURN], other.repairs[Rule.OPEN_TURN]) == (1, 2)
     assert number("dragoman_repairs_total", dialect="herm", rule="open-turn") == before + 3
+
+
+# Backends.
+
+
+async def answers(running: Running, path: str) -> tuple[int, Any]:
+    """Ask the proxy, and return the status and the JSON of its answer."""
+    async with running.http.get(f"http://{HOST}:{running.port}{path}") as response:
+        return response.status, await response.json(content_type=None)
+
+
+def of_backend(counted: Callable[..., float], backend: str) -> list[float]:
+    """Return how many requests to a backend were answered, refused, in vain and not answered."""
+    return [
+        counted("dragoman_backend_requests_total", backend=backend, status=status)
+        for status in ("2xx", "4xx", "5xx", "none")
+    ]
+
+
+async def test_a_backend_that_is_down_and_comes_back_is_shown(
+    run: Run, counted: Callable[..., float]
+) -> None:
+    ready = (200, {"status": "ready"})
+    running = await run()
+    of_backend(counted, "engine")
+    assert await answers(running, "/readyz?backends=1") == ready
+    client = await running.eve().create("hello")
+    await client.read_turn()
+    assert number("dragoman_backend_up", backend="engine") == 1
+    answered, *others = of_backend(counted, "engine")
+    assert (answered > 0, others) == (True, [0, 0, 0])
+    assert await answers(running, "/readyz?backends=1") == ready
+
+    await running.stop_backend("engine")
+    await running.eve().create("is anybody there")
+    await until(lambda: number("dragoman_backend_up", backend="engine") == 0)
+    assert of_backend(counted, "engine")[3] > 0
+    down = (503, {"status": "backends_down", "backends": ["engine"]})
+    assert await answers(running, "/readyz?backends=1") == down
+    assert await answers(running, "/readyz") == ready
+    assert await answers(running, "/readyz?backends=0") == ready
+
+    await running.start_backend("engine")
+    client = await running.eve().create("hello again")
+    await client.read_turn()
+    assert number("dragoman_backend_up", backend="engine") == 1
+    assert await answers(running, "/readyz?backends=1") == ready
+
+
+async def test_nothing_is_said_of_a_backend_that_was_not_asked() -> None:
+    async with proxied(backends=("never-asked",)) as dragoman:
+        text = (await dragoman.request("GET", "/metrics"))[1]
+        status, _ = await dragoman.request("GET", "/readyz?backends=1")
+    assert status == 200
+    assert 'dragoman_backend_up{backend="never-asked"}' not in text
+    requests = 'dragoman_backend_requests_total{backend="never-asked",status="none"}'
+    assert exposed(text)[requests] == 0
+
+
+async def test_a_backend_that_refuses_is_up_and_its_refusals_are_counted(
+    counted: Callable[..., float],
+) -> None:
+    async with proxied(engine={"key": "another"}, backends=("strict",)) as dragoman:
+        of_backend(counted, "strict")
+        await dragoman.request("POST", "/as/eve/to/strict/eve/v1/session", json={"message": "m"})
+        await until(lambda: of_backend(counted, "strict")[1] > 0)
+        assert dragoman.sessions.backends.down() == []
+    assert number("dragoman_backend_up", backend="strict") == 1
+
+
+def test_statuses_that_nobody_knows_have_one_label(counted: Callable[..., float]) -> None:
+    counts = metrics.BackendCounts("odd")
+    for status in (100, 700, 999):
+        counts.answered(status)
+    assert number("dragoman_backend_requests_total", backend="odd", status="other") == 3
+    metrics.count_request("other", 799)
+    metrics.count_request("other", 798)
+    assert number("dragoman_http_requests_total", face="other", status="other") == 2
+
+
+async def test_turns_are_counted_with_their_outcome_and_the_time_to_their_first_event(
+    run: Run, counted: Callable[..., float]
+) -> None:
+    def found() -> list[float]:
+        ended = [
+            counted("dragoman_turns_total", dialect="engine", outcome=outcome)
+            for outcome in ("completed", "failed")
+        ]
+        return [*ended, counted("dragoman_turn_first_event_seconds_count", dialect="engine")]
+
+    found()
+    running = await run()
+    client = await running.eve().create("hello")
+    await client.read_turn()
+    assert found() == [1, 0, 1]
+    await client.read_turn(await client.send("again"))
+    assert found() == [2, 0, 2]
+    live = await running.live(client.session_id)
+    await settled(live)
+    # A turn that nobody asked for is counted, and is not measured.
+    await live.tell([ev.TurnStarted(thread_id=ev.MAIN, turn_id="t-of-its-own", cause="unknown")])
+    text = ev.TextCompleted(
+        thread_id=ev.MAIN, turn_id="t-of-its-own", message_id="m", block_id="b", index=0, text="x"
+    )
+    await live.tell([text])
+    end = ev.TurnEnded(thread_id=ev.MAIN, turn_id="t-of-its-own", outcome="failed")
+    await live.tell([end])
+    assert found() == [2, 1, 2]
+
+
+class Turns:
+    """The counts of a session of the Engine, and the state that its events make."""
+
+    def __init__(self) -> None:
+        self.counts = metrics.TurnCounts()
+        self.state = LogState()
+        self.queue: list[Any] = []
+
+    def hear(self, event: ev.Event, now: int) -> None:
+        """Let an event happen."""
+        entry = ev.Entry(self.state.seq + 1, now, "s", event)
+        self.state.apply_entry(entry)
+        if self.counts.waiting is not None:
+            self.counts.look([entry], "engine", now)
+        if event.TYPE in metrics.COUNTED:
+            self.counts.hear(event, "engine", self.state, self.queue, now)
+
+    def accept(self, command_id: str, now: int) -> None:
+        """Take a message."""
+        event = ev.InputAccepted(
+            thread_id=ev.MAIN, command_id=command_id, kind="message", by="somebody"
+        )
+        self.hear(event, now)
+
+
+def test_the_first_event_is_measured_from_the_message_to_the_first_text(
+    counted: Callable[..., float],
+) -> None:
+    def found() -> tuple[float, float]:
+        names = ("count", "sum")
+        count, seconds = [
+            counted(f"dragoman_turn_first_event_seconds_{name}", dialect="engine") for name in names
+        ]
+        return count, round(seconds, 3)
+
+    def start(turn: str, now: int) -> None:
+        started = ev.TurnStarted(thread_id=ev.MAIN, turn_id=turn, cause="message")
+        turns.hear(started, now)
+
+    def text(turn: str, now: int, kind: type[ev.TextDelta | ev.TextCompleted]) -> None:
+        said = kind(thread_id=ev.MAIN, turn_id=turn, message_id=f"m-{turn}", block_id="b", text="x")
+        turns.hear(said, now)
+
+    def end(turn: str, now: int) -> None:
+        turns.hear(ev.TurnEnded(thread_id=ev.MAIN, turn_id=turn, outcome="completed"), now)
+
+    found()
+    turns = Turns()
+    turns.accept("c-1", 1_000)
+    start("t-1", 1_500)
+    text("t-1", 3_000, ev.TextDelta)
+    text("t-1", 9_000, ev.TextCompleted)
+    assert found() == (1, 2)
+    # What waits for the end of a turn is measured from there on.
+    turns.accept("c-2", 10_000)
+    turns.queue = [CommandOf("c-2")]
+    end("t-1", 20_000)
+    turns.queue = []
+    start("t-2", 20_100)
+    text("t-2", 20_500, ev.TextDelta)
+    text("t-2", 20_900, ev.TextCompleted)
+    assert found() == (2, 2.5)
+    end("t-2", 21_000)
+    # What is refused is waited for no longer.
+    turns.accept("c-3", 30_000)
+    refused = ev.InputSettled(
+        thread_id=ev.MAIN, command_id="c-3", outcome="refused", reason="it is refused"
+    )
+    turns.hear(refused, 31_000)
+    turns.accept("c-4", 90_000)
+    start("t-4", 90_000)
+    text("t-4", 91_000, ev.TextDelta)
+    assert found() == (3, 3.5)
+
+
+class CommandOf(NamedTuple):
+    """A message that waits."""
+
+    command_id: str
+
+
+# Requests.
+
+
+async def test_requests_are_counted_by_face_and_status(counted: Callable[..., float]) -> None:
+    series = [
+        ("eve", "200"),
+        ("eve", "202"),
+        ("eve", "401"),
+        ("control", "200"),
+        ("other", "200"),
+        ("other", "404"),
+    ]
+
+    def found() -> dict[tuple[str, str], float]:
+        return {
+            (face, status): counted("dragoman_http_requests_total", face=face, status=status)
+            for face, status in series
+        }
+
+    # What has not been answered yet has no series.
+    metrics.count_request("eve", 202)
+    found()
+    keys = (key_of("a"),)
+    listener = ListenerSettings(listen="127.0.0.1:0", dialect="eve", route="engine")
+    async with proxied(keys=keys, listeners=(listener,)) as dragoman:
+        name = await dragoman.say("hello", key="k-a")
+        await dragoman.until_idle(name)
+        path = f"/eve/v1/session/{name}/stream?follow=0"
+        for base in (f"{dragoman.url}/as/eve/to/engine", dragoman.listeners[0].url):
+            assert (await dragoman.request("GET", base + path, key="k-a"))[0] == 200
+        assert (await dragoman.request("GET", f"/as/eve/to/engine{path}"))[0] == 401
+        assert (await dragoman.request("GET", "/api/v1/sessions", key="k-a"))[0] == 200
+        assert (await dragoman.request("GET", "/readyz"))[0] == 200
+        assert (await dragoman.request("GET", "/as/none/to/engine/x"))[0] == 404
+    assert list(found().values()) == [2, 1, 1, 1, 1, 1]
+
+
+async def test_a_stream_whose_reader_leaves_is_counted_once(counted: Callable[..., float]) -> None:
+    def found() -> float:
+        return counted("dragoman_http_requests_total", face="eve", status="200")
+
+    found()
+    async with proxied() as dragoman:
+        name = await dragoman.say("hello")
+        await dragoman.until_idle(name)
+        before = found()
+        stream = f"{dragoman.url}/as/eve/to/engine/eve/v1/session/{name}/stream"
+        async with dragoman.http.get(stream) as response:
+            await response.content.readany()
+            # It is counted when it opens, not when it ends.
+            assert found() == before + 1
+        await until(lambda: dragoman.sessions.readers == 0)
+    assert found() == before + 1
+
+
+async def test_an_answer_that_nobody_gets_is_not_counted(
+    counted: Callable[..., float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: web.Request) -> web.Response:
+        raise ConnectionResetError
+
+    def found() -> list[float]:
+        return [
+            counted("dragoman_http_requests_total", face="other", status=status)
+            for status in ("200", "other")
+        ]
+
+    metrics.count_request("other", 799)
+    found()
+    monkeypatch.setattr(health, "healthz", broken)
+    async with proxied() as dragoman:
+        await dragoman.request("GET", "/healthz")
+        assert found() == [0, 0]
+        await dragoman.request("GET", "/readyz")
+        assert found() == [1, 0]
+
+
+def test_the_build_is_named_and_the_process_is_measured() -> None:
+    python = platform.python_version()
+    assert number("dragoman_build_info", version=__version__, python=python) == 1
+    assert number("process_resident_memory_bytes") > 0
 
 
 # The journal.

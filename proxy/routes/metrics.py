@@ -6,9 +6,10 @@ from __future__ import annotations
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
+from adapters.registry import faces
 from proxy.auth import authenticate
 from proxy.keys import KEYS, SESSIONS
-from proxy.metrics import exposition
+from proxy.metrics import count_request, exposition
 from proxy.routes.control import guarded
 
 
@@ -23,6 +24,22 @@ async def metrics(request: web.Request) -> web.Response:
         backlog=sessions.journal.backlog,
     )
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+def count_requests(app: web.Application, face: str | None = None) -> None:
+    """Count the requests to an application: to a face where all of it is one."""
+
+    async def count(request: web.Request, response: web.StreamResponse) -> None:
+        count_request(face or _face_of(request.rel_url.raw_path), response.status)
+
+    app.on_response_prepare.append(count)
+
+
+def _face_of(path: str) -> str:
+    parts = path.split("/", 3)
+    if parts[1:2] == ["api"]:
+        return "control"
+    return parts[2] if parts[1:2] == ["as"] and parts[2:3] and parts[2] in faces() else "other"
 
 
 def add_routes(app: web.Application) -> None:

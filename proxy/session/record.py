@@ -35,7 +35,6 @@ from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_op
 
 __all__ = ["Record"]
 
-
 _log = logging.getLogger(__name__)
 
 _CHANGES = frozenset(
@@ -56,6 +55,7 @@ class Record:
         "_capture",
         "_clock",
         "_codec",
+        "_counts",
         "_feeds",
         "_journal",
         "_lead",
@@ -103,13 +103,12 @@ class Record:
         self._upward = upward
         self._begin_at(LogState())
         self._snapshots = Snapshots(row.key, outbox)
-        self.at = 0
-        self._lead = 0
+        self._counts = metrics.TurnCounts()
+        self.at = self.seq = self._lead = 0
         self._status: str = row.state
         self._native_id = leg.native_id
         self._name_stored: asyncio.Future[None] | None = None
         self._news: asyncio.Event | None = None
-        self.seq = 0
         self.requests = self._snapshots.requests
         self.held = SecretScrubber()
         self._capture = capture
@@ -323,6 +322,8 @@ class Record:
         rows = [entry.encode_row() for entry in entries]
         rows.append(b"")
         changes = list(commands)
+        if self._counts.waiting is not None:
+            self._counts.look(entries, codec.dialect, now)
         if whole:
             for entry in entries:
                 event = entry.event
@@ -333,7 +334,7 @@ class Record:
                     changes.append(row)
                 self._snapshots.hear(event, now)
                 if event.TYPE in metrics.COUNTED:
-                    metrics.count_event(event, codec.dialect)
+                    self._counts.hear(event, codec.dialect, state, self._outbox.queue, now)
         write = Write(
             self._row.key,
             first,
@@ -442,9 +443,8 @@ class Record:
 def _new_names(entries: Iterable[ev.Entry]) -> list[tuple[str, str]]:
     """Return the aliases that entries bring: every child thread is found by its own name, of which
     a backend may have given the same to a child of another session; the newest has it."""
-    events = [entry.event for entry in entries]
     return [
-        (AliasKind.THREAD, event.thread_id)
-        for event in events
-        if isinstance(event, ev.ThreadStarted)
+        (AliasKind.THREAD, entry.event.thread_id)
+        for entry in entries
+        if isinstance(entry.event, ev.ThreadStarted)
     ]

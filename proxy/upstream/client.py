@@ -28,6 +28,7 @@ from adapters.framing.sse import SseFrame, SseParser
 from adapters.limits import is_light
 from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.metrics import BackendCounts
 from proxy.recording import Exchange, OfSession
 from proxy.sealed import any_held
 
@@ -192,6 +193,7 @@ class Upstream:
         silence_seconds: float = SILENCE_SECONDS,
         body_limit: int = BODY_LIMIT,
         frame_bytes: int = FRAME_BYTES,
+        counts: BackendCounts | None = None,
     ) -> None:
         self._session = session
         self._base = str(URL(url)).rstrip("/")
@@ -203,6 +205,7 @@ class Upstream:
         self._frame_bytes = frame_bytes
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
         self._capture: OfSession | None = None
+        self._counts = counts
 
     def recorded(self, capture: OfSession) -> Self:
         """Return these connections as a session uses them that is recorded."""
@@ -269,15 +272,18 @@ class Upstream:
                     "raise the limit (`ulimit -n`).",
                     sent=False,
                 ) from error
+            self._failed()
             why = error.os_error.strerror or error.os_error
             raise UpstreamUnavailable(
                 f"The backend takes no connection: {why}", sent=False
             ) from error
         except aiohttp.ConnectionTimeoutError as error:
+            self._failed()
             raise UpstreamUnavailable(
                 "The backend takes no connection in time.", sent=False
             ) from error
         except TimeoutError as error:
+            self._failed()
             raise UpstreamTimeout("The backend did not answer in time.") from error
         except _NOT_SENT as error:
             # The text of these may quote a header.
@@ -285,9 +291,12 @@ class Upstream:
                 f"The request cannot be made: {type(error).__name__}", sent=False
             ) from None
         except (aiohttp.ClientError, OSError) as error:
+            self._failed()
             raise UpstreamUnavailable(
                 f"The connection broke before an answer: {_why(error)}", sent=True
             ) from error
+        if self._counts is not None:
+            self._counts.answered(response.status)
         if taken is not None:
             taken.responded(response.status, response.headers.items())
         coding = response.headers.get("Content-Encoding", "identity")
@@ -298,6 +307,11 @@ class Upstream:
                 f"The backend's answer is packed as `{named}`, which was not asked for.", sent=True
             )
         return response
+
+    def _failed(self) -> None:
+        """Count a request that the backend did not answer."""
+        if self._counts is not None:
+            self._counts.failed()
 
     def _write(
         self,
