@@ -95,7 +95,8 @@ READ_BYTES = 64 * 1024
 WIDE = 100
 """Columns of a terminal on which two dialects have room side by side."""
 
-_WITH_CANONICAL = [*DIALECTS, CANONICAL]
+_BUILT = [*(name for name, one in DIALECTS.items() if one.client or one.encoder), CANONICAL]
+"""What can be translated: the dialects of which a half is there, and the log."""
 
 JsonObject = dict[str, Any]
 
@@ -215,6 +216,12 @@ def serve(config: Path | None) -> None:
     """
     settings = _settings(config)
     logs.configure(level=settings.log.level, secrets=settings.secrets())
+    if not settings.backends:
+        _log.warning(
+            "no backend is configured, so no frontend can be served: add a table [[backends]] with "
+            "`name`, `dialect` and `url` to %s, or try `dragoman demo`",
+            _found(config) or DEFAULT_CONFIG,
+        )
     _serve(lambda stop: _serve_settings(settings, stop), settings.server.shutdown_seconds)
 
 
@@ -1894,12 +1901,8 @@ def _progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
 
 @main.command()
 @click.argument("file", default="-", type=click.Path(allow_dash=True))
-@click.option(
-    "--from", "source", required=True, type=click.Choice(_WITH_CANONICAL), help="What FILE is."
-)
-@click.option(
-    "--to", "target", required=True, type=click.Choice(_WITH_CANONICAL), help="What to print."
-)
+@click.option("--from", "source", required=True, type=click.Choice(_BUILT), help="What FILE is.")
+@click.option("--to", "target", required=True, type=click.Choice(_BUILT), help="What to print.")
 @click.option(
     "--input",
     "requests",

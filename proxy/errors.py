@@ -136,6 +136,12 @@ class InteractionConflict(DragomanError):
     code = ErrorCode.ALREADY_ANSWERED
 
 
+class CannotListen(DragomanError):
+    """An address cannot be listened on."""
+
+    code = ErrorCode.CONFIG
+
+
 class ConfigError(DragomanError):
     """The configuration is wrong; the text names the key and the nearest known one."""
 

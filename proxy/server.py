@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -15,7 +16,7 @@ from proxy.app import create_app, create_listener
 from proxy.backends import Backends
 from proxy.clock import Clock, Ids
 from proxy.connections import runner_of
-from proxy.errors import ConfigError
+from proxy.errors import CannotListen
 from proxy.journal import open_journal
 from proxy.loop_lag import LAG
 from proxy.migration.shadowing import Shadowing
@@ -113,11 +114,22 @@ async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner,
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise ConfigError(
-            f"Cannot listen on {address.host}:{address.port}: {error.strerror or error}. "
-            "Choose another port under [server] listen."
-        ) from error
+        raise CannotListen(_why_not(error, address)) from error
     return runner, int(runner.addresses[0][1])
+
+
+def _why_not(error: OSError, address: Address) -> str:
+    """Say why an address cannot be listened on, and what to do."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            why = "another program uses this port; stop it, or choose another port"
+        case errno.EACCES:
+            why = "this user may not use this port; choose one of 1024 or above"
+        case errno.EADDRNOTAVAIL:
+            why = "this machine does not have this address; choose one that it has"
+        case _:
+            why = f"{error.strerror or error}; choose another address"
+    return f"cannot listen on {address.host}:{address.port}: {why}."
 
 
 async def serve(
@@ -129,7 +141,8 @@ async def serve(
     """Serve until `stop` is set; `ready` hears the URL once requests are taken.
 
     Raises:
-        ConfigError: an address cannot be listened on, or a setting is wrong.
+        CannotListen: an address cannot be listened on.
+        ConfigError: a setting is wrong.
         JournalError: the journal cannot be opened.
     """
     stop = stop or asyncio.Event()

@@ -10,15 +10,14 @@ Why one room: it is the catalogue of all settings, with their checks.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import ipaddress
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
@@ -32,7 +31,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -44,6 +43,7 @@ from pydantic_settings import (
 from adapters.capture.redact import BadPattern, Redactor
 from adapters.dialect import Only
 from adapters.registry import DIALECTS
+from proxy.complaints import Place, complaints, nearest, not_toml, spell, spell_below
 from proxy.errors import ConfigError
 
 PREFIX = "DRAGOMAN_"
@@ -69,14 +69,13 @@ _ORIGIN = re.compile(
     r"(?!http://[^/]*:80$)(?!https://[^/]*:443$)"
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[1-9][0-9]{0,4})?"
 )
+_SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9}(?=\s*[A-Za-z]))?)\s*((?i:[KMGT]i?B)|)")
 _HOOKS = "hooks:"
 
 _ANY_HOST: Mapping[str, str] = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 ANY_ORIGIN = "*"
 """Every origin."""
-
-Place = tuple[str | int, ...]
 
 
 class Address(NamedTuple):
@@ -142,6 +141,21 @@ def _origin(text: str) -> str:
     return text
 
 
+def _size(value: object) -> object:
+    """Return the bytes that a text like `10GB` says; what is not a text is left to be checked."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(
+            f"`{value[:40]}` is not a size: write bytes, or a number with kB, MB, GB, TB, KiB, "
+            "MiB, GiB or TiB, like `36MiB`"
+        )
+    unit = match[2].upper()
+    base = 1024 if "I" in unit else 1000
+    return round(float(match[1]) * base ** " KMGT".index(unit[0])) if unit else int(match[1])
+
+
 def _sha256(text: str) -> str:
     if _SHA256.fullmatch(text) is None:
         # The value is not shown: it may be the key itself.
@@ -173,7 +187,7 @@ def _adopt(text: str) -> str:
     if text.startswith("owner:"):
         raise ValueError("sessions that existed before cannot be adopted yet: write `never`")
     if text != "never":
-        raise ValueError("is no way to adopt sessions: write `never`")
+        raise ValueError("is not a way to adopt sessions: write `never`")
     return text
 
 
@@ -186,9 +200,18 @@ def _dialect(value: object, only: Only) -> str:
     if given in DIALECTS:
         known = DIALECTS[given]
         raise ValueError(
-            f"{known.no_backends or known.no_frontends}; write one of {', '.join(fit)}"
+            f"{known.no_backends or known.no_frontends}; write one of {', '.join(_built(only))}"
         )
-    raise ValueError(f"`{given}` is unknown{_nearest(given, fit)}")
+    raise ValueError(f"`{given}` is unknown{nearest(given, _built(only))}")
+
+
+def _built(only: Only) -> list[str]:
+    """Return the dialects whose half for frontends, or for backends, is there."""
+    return [
+        name
+        for name, known in DIALECTS.items()
+        if (known.encoder if only == "frontends" else known.client) is not None
+    ]
 
 
 def _listener_dialect(value: object) -> str:
@@ -205,6 +228,17 @@ BackendDialect = Annotated[str, BeforeValidator(_backend_dialect)]
 Listen = Annotated[str, AfterValidator(_listen)]
 Origin = Annotated[str, AfterValidator(_origin)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Size = Annotated[int, BeforeValidator(_size)]
+"""Bytes, as a number or like `10GB`."""
+
+
+def _refuse(problems: Sequence[tuple[Place, str]]) -> None:
+    """Raise an error for problems at places below a model, if there are any."""
+    if problems:
+        text = "; ".join(f"{spell_below(place)}: {why}" for place, why in problems)
+        # A custom error takes its text as a format string.
+        text = text.replace("{", "{{").replace("}", "}}")
+        raise PydanticCustomError("contradiction", text, {"problems": problems})
 
 
 class Table(BaseModel):
@@ -222,12 +256,12 @@ class ServerSettings(Table):
     heartbeat_seconds: Annotated[float, Field(gt=0, le=10)] = 10.0
     write_timeout_seconds: Seconds = 30.0
     # An eve upload of 25 MiB (eve page, section 4.2) is 33.3 MiB as base64.
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 36 * 2**20
+    max_body_bytes: Annotated[Size, Field(ge=1024)] = 36 * 2**20
     # Half of what a Herm takes (Herm page, section 3.1); no model reads as much.
-    max_text_bytes: Annotated[int, Field(ge=1024)] = 2**20
+    max_text_bytes: Annotated[Size, Field(ge=1024)] = 2**20
     allowed_origins: tuple[Origin, ...] = ()
     # Seven of the largest at once.
-    max_bodies_bytes: Annotated[int, Field(ge=0)] = 256 * 2**20
+    max_bodies_bytes: Annotated[Size, Field(ge=0)] = 256 * 2**20
     # The largest body comes in time over 5 Mbit/s.
     body_timeout_seconds: Seconds = 60.0
 
@@ -249,7 +283,7 @@ class JournalSettings(Table):
     url: Annotated[str, AfterValidator(_journal_url)] = "sqlite:///dragoman.db"
     frames: bool = True
     frame_retention_hours: Annotated[float, Field(gt=0)] = 24.0
-    frame_limit_bytes: Annotated[int, Field(ge=256)] = 64 * 1024
+    frame_limit_bytes: Annotated[Size, Field(ge=256)] = 64 * 1024
     window_ms: Annotated[float, Field(ge=0, le=1000)] = 1.0
 
     @property
@@ -270,8 +304,8 @@ class RetentionSettings(Table):
     """`[retention]`: how long sessions are kept in which nothing is open; None is for ever."""
 
     max_age_days: Annotated[float, Field(gt=0)] | None = None
-    max_bytes_per_backend: Annotated[int, Field(gt=0)] | None = None
-    max_bytes: Annotated[int, Field(gt=0)] | None = None
+    max_bytes_per_backend: Annotated[Size, Field(gt=0)] | None = None
+    max_bytes: Annotated[Size, Field(gt=0)] | None = None
 
 
 class CaptureSettings(Table):
@@ -361,7 +395,7 @@ class BackendSettings(Table):
     auth: AuthSettings | None = None
     create: CreateSettings = CreateSettings()
     adopt: Annotated[str, AfterValidator(_adopt)] = "never"
-    max_frame_bytes: Annotated[int, Field(ge=1024)] = 36 * 2**20
+    max_frame_bytes: Annotated[Size, Field(ge=1024)] = 36 * 2**20
     sandbox: bool = False
     settings: DialectSettings = DialectSettings()
 
@@ -369,12 +403,14 @@ class BackendSettings(Table):
 
     @model_validator(mode="after")
     def _fits_its_dialect(self) -> Self:
-        _check_url(self.url, self.dialect)
+        problems: list[tuple[Place, str]] = []
+        if why := _wrong_url(self.url, self.dialect):
+            problems.append((("url",), why))
         for name, dialect in _OF_DIALECT.items():
             if getattr(self.settings, name) is not None and self.dialect != dialect:
-                raise ValueError(
-                    f"`settings.{name}` is for backends of the dialect `{dialect}` only"
-                )
+                why = f"is for backends of the dialect `{dialect}` only"
+                problems.append((("settings", name), why))
+        _refuse(problems)
         return self
 
     @functools.cached_property
@@ -395,10 +431,15 @@ class BackendSettings(Table):
 
 
 class Share(Table):
-    """A backend's part in a route: new sessions are spread by weight."""
+    """A backend's part in a route: new sessions are spread by weight. A name alone is a share."""
 
     name: str
     weight: Annotated[int, Field(ge=0, le=1_000_000)] = 100
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, given: object) -> object:
+        return {"name": given} if isinstance(given, str) else given
 
 
 class RouteSettings(Table):
@@ -449,7 +490,7 @@ class ListenerSettings(Table):
 class UploadSettings(Table):
     """`[eve.upload]`: which files the eve face takes (eve page, section 4.2)."""
 
-    max_bytes: Annotated[int, Field(ge=0)] = 26_214_400
+    max_bytes: Annotated[Size, Field(ge=0)] = 26_214_400
     media_types: tuple[Annotated[str, AfterValidator(_media_type)], ...] = ("*/*",)
 
 
@@ -501,12 +542,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        problems = list(_contradictions(self))
-        if problems:
-            text = "; ".join(f"{_path(place)}: {why}" for place, why in problems)
-            # A custom error takes its text as a format string.
-            text = text.replace("{", "{{").replace("}", "}}")
-            raise PydanticCustomError("contradiction", text, {"problems": problems})
+        _refuse(list(_contradictions(self)))
         return self
 
     @property
@@ -545,9 +581,10 @@ class Settings(BaseSettings):
         ]
 
 
-def _check_url(url: str, dialect: str) -> None:
+def _wrong_url(url: str, dialect: str) -> str:
+    """Say what is wrong with a backend's URL, if anything."""
     if dialect == "hermes-agent" and url == _HOOKS:
-        return
+        return ""
     schemes = ("http", "https", "ws", "wss") if dialect == "hermes-agent" else ("http", "https")
     try:
         parts: SplitResult = urlsplit(url)
@@ -555,14 +592,13 @@ def _check_url(url: str, dialect: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise ValueError(
-            f"`url` must begin with {' or '.join(f'{s}://' for s in schemes)} and name a host"
-        )
+        return f"must begin with {' or '.join(f'{s}://' for s in schemes)} and name a host"
     if parts.username is not None or parts.password is not None:
         # The value is not shown: it holds the credential.
-        raise ValueError("`url` must not hold a credential, since it is shown in lists: use `auth`")
+        return "must not hold a credential, since it is shown in lists: use `auth`"
     if parts.query or parts.fragment:
-        raise ValueError("`url` is the base of all paths: it has no `?` and no `#`")
+        return "is the base of all paths: it has no `?` and no `#`"
+    return ""
 
 
 def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
@@ -572,9 +608,11 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
     for at, route in enumerate(settings.routes):
         for number, share in enumerate(route.backends):
             if share.name not in backends:
-                place: Place = ("routes", at, "backends", number, "name")
-                yield place, f"there is no backend `{share.name}`{_nearest(share.name, backends)}"
-        if not any(share.weight for share in route.backends):
+                place: Place = ("routes", at, "backends", number)
+                yield place, f"there is no backend `{share.name}`{nearest(share.name, backends)}"
+        if not route.backends:
+            yield ("routes", at, "backends"), "is empty: write the names of the route's backends"
+        elif not any(share.weight for share in route.backends):
             why = "needs a backend whose weight is not 0: no session could be made"
             yield ("routes", at, "backends"), why
     routes = settings.route_names
@@ -582,14 +620,14 @@ def _contradictions(settings: Settings) -> Iterator[tuple[Place, str]]:
         for number, name in enumerate(key.backends or ()):
             if name not in routes:
                 place = ("keys", at, "backends", number)
-                yield place, f"there is no backend or route `{name}`{_nearest(name, routes)}"
+                yield place, f"there is no backend or route `{name}`{nearest(name, routes)}"
     yield from _misnamed_captures(settings)
     yield from _misnamed_tasks(settings)
     yield from _wrong_shadows(settings)
     for at, listener in enumerate(settings.listeners):
         if listener.route not in routes:
             why = (
-                f"there is no backend or route `{listener.route}`{_nearest(listener.route, routes)}"
+                f"there is no backend or route `{listener.route}`{nearest(listener.route, routes)}"
             )
             yield ("listeners", at, "route"), why
     if not settings.keys:
@@ -615,7 +653,7 @@ def _misnamed_captures(settings: Settings) -> Iterator[tuple[Place, str]]:
     routes = settings.route_names
     for at, name in enumerate(() if settings.capture is None else settings.capture.routes):
         if name not in routes:
-            why = f"there is no backend or route `{name}`{_nearest(name, routes)}"
+            why = f"there is no backend or route `{name}`{nearest(name, routes)}"
             yield ("capture", "routes", at), why
 
 
@@ -628,7 +666,7 @@ def _wrong_shadows(settings: Settings) -> Iterator[tuple[Place, str]]:
             continue
         backend = settings.backend(name)
         if backend is None:
-            yield place, f"there is no backend `{name}`{_nearest(name, backends)}"
+            yield place, f"there is no backend `{name}`{nearest(name, backends)}"
         elif not backend.sandbox:
             why = (
                 f"backend `{name}` would do again what the agent does: if its tools do no harm, "
@@ -648,7 +686,7 @@ def _misnamed_tasks(settings: Settings) -> Iterator[tuple[Place, str]]:
             continue
         place: Place = ("backends", at, "settings", "task_ids_of")
         if owner not in owners:
-            yield place, f"there is no key `{owner}`{_nearest(owner, owners)}"
+            yield place, f"there is no key `{owner}`{nearest(owner, owners)}"
         for other in settings.backends:
             if other is not backend and other.url.rstrip("/") == backend.url.rstrip("/"):
                 why = f"backend `{other.name}` has the same url, so its sessions could meet these"
@@ -683,23 +721,8 @@ def _twice(found: Iterable[tuple[Place, str]], why: str) -> Iterator[tuple[Place
     first: dict[str, Place] = {}
     for place, value in found:
         if value in first:
-            yield place, why.format(value, _path(first[value][:-1]))
+            yield place, why.format(value, spell(first[value][:-1]))
         first.setdefault(value, place)
-
-
-def _path(place: Place) -> str:
-    """Return `backends[0].name` for `("backends", 0, "name")`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return "".join(parts).lstrip(".")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = sorted(set(known))
-    if not names:
-        return ": none is configured"
-    if close := difflib.get_close_matches(name, names, n=1, cutoff=0.5):
-        return f"; did you mean `{close[0]}`?"
-    return f"; known: {', '.join(names)}"
 
 
 def load_settings(
@@ -722,14 +745,17 @@ def load_settings(
 
     def where(place: Place) -> str:
         variable = variables.of(place)
-        return f"{variable}:" if variable else f"{source}: {_path(place)}:"
+        if variable:
+            return f"{variable}:"
+        return f"{source}: {spell(place)}:" if place else f"{source}:"
 
     problems = list(variables.unknown(_credential_variables(data)))
+    problems += [f"{where(place)} {why}" for place, why in _unbuilt(data)]
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
         found = error.errors(include_url=False)
-        problems += [f"{where(place)} {why}" for place, why in _complaints(found)]
+        problems += [f"{where(place)} {why}" for place, why in complaints(found, Settings)]
         # `from None`: the library's error shows values, and a misplaced value may be a credential.
         raise _config_error(problems) from None
     backends: list[BackendSettings] = []
@@ -757,25 +783,39 @@ def load_address(path: Path | None, environ: Mapping[str, str]) -> Address:
     try:
         return ServerSettings.model_validate(server).address
     except ValidationError as error:
-        found = _complaints(
-            {**one, "loc": ("server", *one["loc"])} for one in error.errors(include_url=False)
-        )
-        raise _config_error([f"{_path(place)}: {why}" for place, why in found]) from None
+        errors = error.errors(include_url=False)
+        found = complaints(({**one, "loc": ("server", *one["loc"])} for one in errors), Settings)
+        raise _config_error([f"{spell(place)}: {why}" for place, why in found]) from None
 
 
 def _config_error(problems: list[str]) -> ConfigError:
     return ConfigError("\n".join(problems), details={"problems": problems})
 
 
+_LISTS = ("backends", "routes", "keys", "listeners")
+"""Tables that are written in double brackets."""
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{path}: there is no such file: name one that is there with --config or "
+            "DRAGOMAN_CONFIG, or none for the defaults"
+        ) from error
+    except IsADirectoryError as error:
+        raise ConfigError(f"{path}: is a folder: name the file in it") from error
+    except PermissionError as error:
+        raise ConfigError(f"{path}: give this user the right to read it") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text: byte {error.start} is wrong") from error
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from error
+        raise ConfigError(f"{path}: {not_toml(error, text, _LISTS)}") from error
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -814,7 +854,7 @@ class _Variables:
         for length in range(len(names), 0, -1):
             variable = f"{PREFIX}{DELIMITER.join(names[:length])}".lower()
             if variable in self._names:
-                rest = _path(place[place.index(names[length - 1]) + 1 :])
+                rest = spell_below(place[place.index(names[length - 1]) + 1 :])
                 return self._names[variable] + (f": {rest}" if rest else "")
         return ""
 
@@ -826,8 +866,24 @@ class _Variables:
                 continue
             table = name[len(PREFIX) :].lower().split(DELIMITER)[0]
             if table not in tables:
-                near = _nearest(table, tables)
+                near = nearest(table, tables)
                 yield f"{name}: the environment has a setting for the unknown table `{table}`{near}"
+
+
+_SIDES: Mapping[str, Only] = {"backends": "backends", "listeners": "frontends"}
+
+
+def _unbuilt(data: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Yield the dialects, in data not checked yet, that are known and whose half is to come."""
+    for name, only in _SIDES.items():
+        entries = data.get(name)
+        built = _built(only)
+        for at, entry in enumerate(entries if isinstance(entries, list) else ()):
+            dialect = entry.get("dialect") if isinstance(entry, dict) else None
+            known = DIALECTS.get(dialect) if isinstance(dialect, str) else None
+            if known is not None and known.name not in built and known.only in (None, only):
+                why = f"`{dialect}` is not built yet; write one of {', '.join(built)}"
+                yield (name, at, "dialect"), why
 
 
 def _credential_variables(data: Mapping[str, Any]) -> set[str]:
@@ -845,55 +901,6 @@ def _credential_variables(data: Mapping[str, Any]) -> set[str]:
         for name in ("bearer_env", "env")
         if name in table
     }
-
-
-def _complaints(errors: Iterable[ErrorDetails]) -> Iterator[tuple[Place, str]]:
-    for error in errors:
-        place: Place = error["loc"]
-        match error["type"]:
-            case "contradiction":
-                yield from error["ctx"]["problems"]
-            case "extra_forbidden":
-                fields = _table_at(place[:-1]).model_fields
-                yield place, f"unknown key{_nearest(str(place[-1]), fields)}"
-            case "missing":
-                yield place, "is missing"
-            case "literal_error":
-                # A word that was chosen from a list, no secret.
-                given = str(error["input"])[:40]
-                yield place, f"`{given}` is unknown{_nearest(given, _literals_at(place))}"
-            case "value_error":
-                yield place, str(error["ctx"]["error"])
-            case _:
-                # "Input should be a valid integer, …" begins like all of pydantic's sentences.
-                yield place, error["msg"].replace("Input should be", "must be", 1)
-
-
-def _annotation_at(place: Place) -> Any:
-    annotation: Any = Settings
-    for part in place:
-        if isinstance(part, str):
-            annotation = _model_of(annotation).model_fields[part].annotation
-    return annotation
-
-
-def _model_of(annotation: Any) -> type[BaseModel]:
-    """Return the model in `X`, `X | None` or `tuple[X, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    models = (a for a in get_args(annotation) if isinstance(a, type) and issubclass(a, BaseModel))
-    return next(models)
-
-
-def _table_at(place: Place) -> type[BaseModel]:
-    return _model_of(_annotation_at(place))
-
-
-def _literals_at(place: Place) -> list[str]:
-    annotation = _annotation_at(place)
-    values = get_args(annotation)
-    found = [value for value in values if isinstance(value, str)]
-    return found or [word for part in values for word in get_args(part) if isinstance(word, str)]
 
 
 def _with_resolved_credential(

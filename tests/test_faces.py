@@ -26,7 +26,7 @@ from tests.pairs.expectations import NATIVE, by_backend, by_frontend
 from tests.support.keys import credential, key_of
 from tests.support.proxied import Proxied, proxied
 from tests.support.waiting import SOON_S
-from tests.wire import backends, frontends, served
+from tests.wire import driven, served
 
 HOOKS = Dialect("hooks", client=EngineClient, only="backends")
 
@@ -218,8 +218,8 @@ def refused(text: str, path: Any) -> str:
 def test_settings_refuse_a_dialect_without_backends_as_a_backend(tiny: None, tmp_path: Any) -> None:
     text = '[[backends]]\nname = "b"\ndialect = "tiny"\nurl = "http://127.0.0.1:9"\n'
     assert refused(text, tmp_path) == (
-        "backends[0].dialect: `tiny` is a dialect of frontends only: no backend speaks it; "
-        f"write one of {', '.join(backends())}"
+        "`[[backends]]` 1, `dialect`: `tiny` is a dialect of frontends only: no backend speaks it; "
+        f"write one of {', '.join(driven())}"
     )
 
 
@@ -232,8 +232,8 @@ def test_settings_refuse_a_dialect_without_frontends_as_a_listener(
         '[[listeners]]\nlisten = "127.0.0.1:0"\ndialect = "hooks"\nroute = "b"\n'
     )
     assert refused(text, tmp_path) == (
-        "listeners[0].dialect: `hooks` is a dialect of backends only: no frontend speaks it; "
-        f"write one of {', '.join(frontends())}"
+        "`[[listeners]]` 1, `dialect`: `hooks` is a dialect of backends only: no frontend speaks "
+        f"it; write one of {', '.join(served())}"
     )
 
 

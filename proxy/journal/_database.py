@@ -26,7 +26,12 @@ def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
     the way out.
     """
     match error:
-        case apsw.CorruptError() | apsw.NotADBError():
+        case apsw.NotADBError():
+            return JournalCorrupt(
+                f"`{path}` is not a journal, or its beginning is damaged; name another file, or "
+                f"restore it from a backup ({error})"
+            )
+        case apsw.CorruptError():
             return JournalCorrupt(
                 f"the journal `{path}` is damaged: {error}; restore it from a backup, or save what "
                 f"can be read with `sqlite3 {path} .recover` and start with a new file"
@@ -39,11 +44,26 @@ def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
             way_out = "another program holds it locked; end that program, and it goes on by itself"
         case apsw.ReadOnlyError() | OSError(errno=errno.EROFS | errno.EACCES | errno.EPERM):
             way_out = "it cannot be written; give this user the right to write it and its folder"
+        case OSError(errno=errno.EISDIR):
+            way_out = "it is a folder; name the file in it"
+        case apsw.CantOpenError() | OSError(errno=errno.ENOENT | errno.ENOTDIR):
+            way_out = _missing(path)
         case OSError(errno=errno.EMFILE | errno.ENFILE):
             way_out = "no file descriptor is left; raise the limit (`ulimit -n`)"
         case _:
             return JournalUnavailable(f"the journal `{path}` cannot be used now: {error}")
     return JournalUnavailable(f"the journal `{path}` cannot be used now: {way_out} ({error})")
+
+
+def _missing(path: Path) -> str:
+    """Say what is not there for a file that cannot be opened."""
+    if not path.parent.is_dir():
+        return f"there is no folder `{path.parent}`; make it, or name another file"
+    if path.is_dir():
+        return "it is a folder; name the file in it"
+    if not path.exists():
+        return "there is no such file; name another, or start the server once to make it"
+    return "give this user the right to read it"
 
 
 class WriterLock:
@@ -74,7 +94,7 @@ class WriterLock:
             os.close(fd)
             raise JournalUnavailable(
                 f"another process (pid {holder}) writes the journal `{self._path.stem}`; "
-                "stop it, or open the journal read-only"
+                "stop it, name another file, or open this one read-only"
             ) from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, str(os.getpid()).encode(), 0)
@@ -167,7 +187,9 @@ def _check_version(connection: apsw.Connection, path: Path) -> int:
         )
     empty = connection.execute("SELECT count(*) FROM sqlite_schema").get == 0
     if not empty and connection.pragma("application_id") != APPLICATION_ID:
-        raise JournalCorrupt(f"`{path}` is an SQLite file of another program, no journal")
+        raise JournalCorrupt(
+            f"`{path}` is an SQLite file of another program, not a journal; name another file"
+        )
     return version
 
 

@@ -121,7 +121,8 @@ async def serve_replay(
         stop: ends it.
 
     Raises:
-        ConfigError: the dialect has no face, or the port is busy.
+        ConfigError: the dialect has no face.
+        CannotListen: the port is busy.
         OSError: the port is busy.
     """
     address = Address(HOST, 0 if faults is not None else port)
