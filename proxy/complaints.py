@@ -86,11 +86,11 @@ def not_toml(error: tomllib.TOMLDecodeError, text: str, lists: Iterable[str]) ->
     """Return what is wrong with a text, and in which line. `lists` are the tables that are written
     in double brackets."""
     found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error))
-    lines = text.splitlines() or [""]
+    lines = text.rstrip("\n").split("\n")
     number = int(found[2]) if found is not None and found[2] else len(lines)
     why = str(error) if found is None else found[1]
     line = lines[number - 1] if number <= len(lines) else ""
-    table = re.match(r"\s*\[+\s*(\w+)\s*\]", line)
+    table = re.match(r"\s*\[+\s*([\w.-]+)\s*\]", line)
     if table is not None and table[1] in lists:
         why = f"write `[[{table[1]}]]`, in double brackets, above each entry"
     elif table is not None and re.search(r"twice|overwrite", why):
@@ -101,6 +101,8 @@ def not_toml(error: tomllib.TOMLDecodeError, text: str, lists: Iterable[str]) ->
         why = "a text ends with its quote, in the same line"
     elif why == "Invalid value" or why.startswith("Expected newline"):
         why += "; a text stands in double quotes"
+    elif why.startswith(("Cannot mutate", "Cannot declare", "Cannot overwrite")):
+        why = "this table stands above in one piece, with all its keys"
     return f"line {number}: is not TOML: {why}"
 
 

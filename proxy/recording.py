@@ -381,7 +381,7 @@ class Captures:
             settings.dir.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
-                f"capture.dir: the folder `{settings.dir}` cannot be made: {error.strerror}"
+                f"`[capture]`, `dir`: the folder `{settings.dir}` cannot be made: {error.strerror}"
             ) from error
 
     def at_hand(self, session_id: str) -> OfSession | None:

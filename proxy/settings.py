@@ -178,7 +178,9 @@ def _media_type(text: str) -> str:
 
 
 def _journal_url(text: str) -> str:
-    if text == "memory:" or (text.startswith("sqlite:///") and len(text) > len("sqlite:///")):
+    if text in ("sqlite:///:memory:", "sqlite://"):
+        raise ValueError("has no file: write `memory:` for a journal that goes with its server")
+    if text == "memory:" or (text.startswith("sqlite:///") and text.strip("/") != "sqlite:"):
         return text
     raise ValueError("is not a journal of this version: write `sqlite:///FILE` or `memory:`")
 

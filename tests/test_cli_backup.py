@@ -79,7 +79,7 @@ async def test_without_a_name_it_is_the_journal_of_the_configuration(
 async def test_a_journal_without_a_file_is_status_2(url: str, tmp_path: Path) -> None:
     done = await dragoman("backup", str(tmp_path / "copy.db"), "--journal", url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "journal.url: " in done.stderr
+    assert "`[journal]`, `url`: " in done.stderr
     assert not list(tmp_path.iterdir())
 
 

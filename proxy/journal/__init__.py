@@ -66,8 +66,8 @@ def back_up(
 
     if url == "memory:":
         raise ConfigError(
-            "journal.url: a `memory:` journal goes with its server and has no file to back up; "
-            "keep single sessions with `dragoman sessions export`"
+            "`[journal]`, `url`: a `memory:` journal goes with its server and has no file to back "
+            "up; keep single sessions with `dragoman sessions export`"
         )
     return _backup.back_up(Path(_file_of(url)), target, force=force, told=told)
 
@@ -75,11 +75,13 @@ def back_up(
 def _file_of(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme in ("postgresql", "postgres"):
-        raise ConfigError("journal.url: PostgreSQL is not built yet; use `sqlite:///dragoman.db`")
+        raise ConfigError(
+            "`[journal]`, `url`: PostgreSQL is not built yet; use `sqlite:///dragoman.db`"
+        )
     path = rest[1:]
     if scheme != "sqlite" or not rest.startswith("/") or path in ("", "/", ":memory:"):
         raise ConfigError(
-            f"journal.url: `{url}` is none of `sqlite:///relative.db`, `sqlite:////absolute.db`, "
-            "`memory:`"
+            f"`[journal]`, `url`: `{url}` is not a journal: write `sqlite:///relative.db`, "
+            "`sqlite:////absolute.db` or `memory:`"
         )
     return path

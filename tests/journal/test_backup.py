@@ -254,5 +254,5 @@ async def test_what_is_no_journal_or_is_damaged_is_not_copied(path: Path, tmp_pa
 
 @pytest.mark.parametrize("url", ["memory:", "postgresql://localhost/db", "sqlite://"])
 def test_what_has_no_file_is_not_copied(url: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"journal\.url"):
+    with pytest.raises(ConfigError, match=r"`\[journal\]`, `url`"):
         back_up(url, tmp_path / "copy.db", force=False, told=quiet)
