@@ -326,7 +326,7 @@ async def test_the_folder_is_made_for_its_owner_only(tmp_path: Path) -> None:
 async def test_a_folder_that_cannot_be_made_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "captures").write_text("a file")
     table = {"dir": str(tmp_path / "captures")}
-    with pytest.raises(ConfigError, match=r"capture\.dir: the folder .* cannot be made: "):
+    with pytest.raises(ConfigError, match=r"`\[capture\]`, `dir`: the folder .* cannot be made: "):
         async with opened_sessions(
             Settings.model_validate({"journal": {"url": "memory:"}, "capture": table})
         ):
@@ -370,7 +370,7 @@ def test_a_route_that_is_not_there_is_refused() -> None:
         "backends": [{"name": "blue", "dialect": "engine", "url": "http://127.0.0.1:1"}],
         "capture": {"dir": "x", "routes": ["blue", "bleu"]},
     }
-    with pytest.raises(ValueError, match=r"capture\.routes\[1\]: there is no .* `bleu`"):
+    with pytest.raises(ValueError, match=r"`capture\.routes` 2: there is no .* `bleu`"):
         Settings.model_validate(tables)
 
 
