@@ -216,9 +216,10 @@ def test_a_text_is_not_a_journal(tmp_path: Path) -> None:
     file = tmp_path / "j.db"
     file.write_text("no journal, but a text\n" * 100)
     [line] = serve(tmp_path, file)
-    assert line.startswith(
-        f"dragoman: `{file}` is not a journal, or its beginning is damaged; name another file, "
-        "or restore it from a backup"
+    assert line == (
+        f"dragoman: `{file}` is not a journal, or its beginning is damaged: file is not a "
+        "database; name another file, restore this one from a backup, or save what can be read "
+        f"with `sqlite3 {file} .recover`"
     )
 
 

@@ -28,8 +28,9 @@ def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
     match error:
         case apsw.NotADBError():
             return JournalCorrupt(
-                f"`{path}` is not a journal, or its beginning is damaged; name another file, or "
-                f"restore it from a backup ({error})"
+                f"`{path}` is not a journal, or its beginning is damaged: {error}; name another "
+                "file, restore this one from a backup, or save what can be read with "
+                f"`sqlite3 {path} .recover`"
             )
         case apsw.CorruptError():
             return JournalCorrupt(
