@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from adapters import events as ev
@@ -299,11 +299,3 @@ _RULES: dict[str, Callable[[Historian, Any], None]] = {
     "turn.ended": Historian._turn_ended,
     "context.cleared": Historian._cleared,
 }
-
-
-def history_of(events: Sequence[ev.Event]) -> History:
-    """Return the history of a log."""
-    historian = Historian()
-    for event in events:
-        historian.feed(event)
-    return historian.made()

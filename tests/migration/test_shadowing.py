@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -135,6 +136,9 @@ async def test_no_frontend_sees_a_shadow(start: Start[Shadowed]) -> None:
             shown = await response.json()
         assert response.status == (404 if name == shadow else 200)
     assert shown["aliases"] == []
+    async with house.http.get(f"{base}/api/v1/migration/plan?from=shadow&to=serving") as response:
+        plan = json.loads((await response.text()).splitlines()[-1])["plan"]
+    assert plan["sessions"] == 0
     with pytest.raises(DragomanError, match="is a shadow, which stays in its sandbox"):
         await move(house.sessions, shadow, to="serving", by="me")
 
