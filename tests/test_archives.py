@@ -400,11 +400,17 @@ async def test_a_law_that_is_broken_is_named_with_its_line(
     await filled(source, long_log())
     head = (await pack(source, "s1")).head
     over = ev.TurnEnded(thread_id=ev.MAIN, turn_id="u", outcome="completed")
-    for events, line, why in (
-        (log, len(log) + 2, "is not at rest: turn `t` is open"),
-        ([*log[:300], over, *log[300:]], 302, "the entry is damaged: law "),
+    foreign = encoded(long_log()).replace(b'{"seq":7,', b'{"seq":7,"session_id":"s2",')
+    for events, body, line, why in (
+        (log, encoded(log), len(log) + 2, "is not at rest: turn `t` is open"),
+        (
+            broken := [*log[:300], over, *log[300:]],
+            encoded(broken),
+            302,
+            "the entry is damaged: law ",
+        ),
+        (long_log(), foreign, 8, "it is an entry of another session"),
     ):
-        body = encoded(events)
         of = dataclasses.replace(
             head,
             row=dataclasses.replace(head.row, last_seq=len(events)),

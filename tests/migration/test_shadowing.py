@@ -21,7 +21,7 @@ from proxy.migration.moving import move
 from proxy.migration.progress import Progress, progress_of
 from proxy.retention import Limits
 from proxy.scripted.faults import Faults, Silence, Status
-from proxy.settings import LOCAL
+from proxy.settings import LOCAL, SHADOWS
 from proxy.shadows import shadow_of
 from tests.migration.shadows import Shadowed
 from tests.support.dragoman import Start, starting
@@ -208,6 +208,19 @@ async def test_what_serves_does_not_wait_for_a_shadow_that_hangs(
     assert progress.failed is not None
     assert "Nothing came for 1 s" in progress.failed
     assert (await house.report()).stopped[0].why
+
+
+async def test_a_stop_does_not_wait_for_what_a_shadow_is_given(start: Start[Shadowed]) -> None:
+    house = await start(faults=Faults({("execute", 1): Silence()}))
+    session = await house.begin("One")
+    await settled(session)
+
+    def given() -> bool:
+        return any(one.sending for one in house.sessions.live if one.row.owner == SHADOWS)
+
+    await until(given)
+    assert await house.sessions.drain(2.0)
+    assert given()
 
 
 async def test_a_secret_is_not_known_any_more(start: Start[Shadowed]) -> None:
