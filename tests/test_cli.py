@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestServer
 from click.testing import CliRunner, Result
 
 from proxy import cli, demo
+from proxy.cli import printing
 from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).parent.parent
@@ -118,7 +119,7 @@ async def test_sessions_are_tab_separated_lines_in_a_pipe(server: FakeServer) ->
 async def test_on_a_terminal_there_is_a_table_and_texts_are_no_markup(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     done = await dragoman("sessions", "list", url=server.url)
     head, row, *rest = done.stdout.splitlines()

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from proxy import cli
+from proxy.cli import printing
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import create
 from tests.test_cli import dragoman
@@ -92,7 +93,7 @@ async def test_the_journal_itself_is_refused(journal: Path) -> None:
 async def test_on_a_terminal_there_are_progress_and_a_table(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")

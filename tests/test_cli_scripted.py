@@ -111,7 +111,7 @@ async def test_what_it_does_not_know_is_status_2(words: list[str], says: str) ->
 
 
 def test_its_options_are_those_of_the_backends() -> None:
-    options = {option.name: option for option in cli.main.commands["scripted"].params}
+    options = {option.name: option for option in cli.main.loaded("scripted").params}
     generation = options["generation"].type
     assert getattr(generation, "choices", ()) == get_args(Generation)
     convert = options["kinds"].type.convert

@@ -16,6 +16,7 @@ from click.testing import Result
 
 from adapters.events import Entry
 from proxy import cli
+from proxy.cli import printing, sessions
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import store
@@ -242,7 +243,7 @@ async def test_on_a_terminal_it_asks_and_states_have_colours(
         )
         await store(journal, Write(row.key, state="ended"))
     await journal.aclose()
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -250,7 +251,7 @@ async def test_on_a_terminal_it_asks_and_states_have_colours(
     assert "\x1b[2mended\x1b[0m" in listed.stdout
     assert "owner" in listed.stdout
 
-    monkeypatch.setattr(cli, "_agreed", _asked(monkeypatch))
+    monkeypatch.setattr(sessions, "_agreed", _asked(monkeypatch))
     no = await dragoman("sessions", "delete", "one", *file(tmp_path), stdin="n\n")
     assert (no.exit_code, "nothing was erased" in no.stderr) == (1, True)
     yes = await dragoman("sessions", "delete", "one", *file(tmp_path), stdin="y\n")
@@ -266,7 +267,7 @@ def _invoke(*arguments: str) -> Result:
 
 def _asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The question as a terminal gets it: the runner's stdin is none."""
-    agreed = cli._agreed
+    agreed = sessions._agreed
 
     def ask(question: str, *, yes: bool) -> None:
         with monkeypatch.context() as patch:

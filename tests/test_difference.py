@@ -18,6 +18,7 @@ from adapters import translate
 from adapters.capture import Event, Head, Request, format_record
 from adapters.difference import UnknownField, compare, describe
 from proxy import cli
+from proxy.cli import printing
 
 REPOSITORY = Path(__file__).parent.parent
 EVERY_TYPE = REPOSITORY / "fixtures/canonical/every-type.ndjson"
@@ -691,7 +692,7 @@ def test_the_command_says_whether_two_logs_mean_the_same(kept: Keep) -> None:
 
 def test_the_command_has_colours_on_a_terminal(kept: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = kept("a", small()), kept("b", small(words="[red]Dry\x1b[31m"))
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.delenv("NO_COLOR", raising=False)
     done = dragoman(a, b)

@@ -13,7 +13,7 @@ from adapters import events as ev
 from adapters.capture import Head, Request, Response, body_of, format_record
 from adapters.difference import compare
 from adapters.raw_sides import Raw, Spoken, raw_sides
-from proxy import cli
+from proxy.cli import printing
 from proxy.comparing import read_log
 from tests.test_difference import ENGINE, OF, dragoman, log_of
 from tests.test_project import REPOSITORY
@@ -193,7 +193,7 @@ def test_a_long_frame_is_cut_to_what_is_near_the_difference(tmp_path: Path) -> N
 def test_a_wide_terminal_has_the_dialects_side_by_side(
     width: str, beside: bool, other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", width)
     monkeypatch.setenv("NO_COLOR", "1")
     lines = dragoman(ENGINE, other, "--from", "engine").stdout.splitlines()

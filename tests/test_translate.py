@@ -21,7 +21,7 @@ from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.state import LogState
 from adapters.translate import Options, Source, make_sink, make_source, time_of
-from proxy.cli import main
+from proxy.cli import main, translate
 from tests.wire import FIXTURES, bodies, driven, entries_of, every_body, name_of, served
 
 ENGINE = FIXTURES / "wire" / "engine"
@@ -624,14 +624,12 @@ def test_output_comes_while_input_is_still_being_read() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    import proxy.cli
-
     def gone(*_: Any) -> None:
         raise BrokenPipeError
 
     closed: list[int] = []
-    monkeypatch.setattr(proxy.cli, "_translate", gone)
-    monkeypatch.setattr(proxy.cli, "_reader_left", lambda: closed.append(1))
+    monkeypatch.setattr(translate, "_translate", gone)
+    monkeypatch.setattr(translate, "reader_left", lambda: closed.append(1))
     result = run("--from", "engine", "--to", "eve", stdin=b"")
     assert (result.exit_code, closed, result.stderr) == (1, [1], "")
 

@@ -29,7 +29,7 @@ from click.testing import CliRunner
 import dragoman
 from hatch_build import MOVED, NotMovable, absolute, rewritten
 from proxy import __version__
-from proxy.cli import main
+from proxy.cli import Commands, main
 from tests.release import PLUGIN, build, missing, release
 
 REPOSITORY = Path(__file__).parent.parent
@@ -381,6 +381,8 @@ def commands(group: click.Group, *above: str) -> Iterator[tuple[str, ...]]:
     """Yield the words of all commands, those of groups too."""
     for name, command in group.commands.items():
         yield (*above, name)
+        if isinstance(group, Commands):
+            command = group.loaded(name)
         if isinstance(command, click.Group):
             yield from commands(command, *above, name)
 

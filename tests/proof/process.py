@@ -141,10 +141,12 @@ async def _listens(process: asyncio.subprocess.Process) -> None:
 
 def main() -> None:
     """Fork a server for each line of stdin; say its pid first and `gone` when it is."""
-    # The second is there for the children: what is imported before the fork, none of them imports.
+    # The others are there for the children: what is imported before the fork, none of them imports.
     from proxy import cli, server
+    from proxy.cli import serving
 
     assert callable(server.serve)
+    assert serving.serve.name
     config = sys.argv[1]
     for _ in sys.stdin:
         pid = os.fork()

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy import cli
+from proxy.cli import printing
 from proxy.journal.base import Write
 from proxy.migration.moving import move, roll_back
 from tests.server.conftest import Serve, run, serve
@@ -544,7 +544,7 @@ async def test_the_command_line_says_what_is_wrong(
     done = await dragoman("sessions", "export", "--all", "--archive", str(file), url=url(first))
     assert (done.exit_code, done.stderr) == (1, "dragoman: there are no sessions.\n")
     name = await began(first)
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     done = await dragoman("sessions", "export", name, "--archive", str(file), url=url(first))
     assert done.exit_code == 0

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from click.testing import Result
 
 from adapters.errors import DragomanError, ErrorCode
-from proxy import cli
+from proxy.cli import printing
 from proxy.hub import entries_by_steps
 from proxy.journal.sqlite import SqliteJournal
 from proxy.migration import planning
@@ -283,7 +283,7 @@ async def test_the_command_prints_the_plan_and_exits_with_what_it_says(three: Th
 async def test_on_a_terminal_the_plan_is_a_table(
     three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     await three.said("script: child")
     head, first, *_ = (await plan(three)).stdout.splitlines()

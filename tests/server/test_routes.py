@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from adapters.errors import ErrorCode
-from proxy import cli
+from proxy.cli import printing
 from proxy.errors import JournalUnavailable
 from proxy.routes.control import ChangedRouteOut, ErrorOut, RoutesOut
 from proxy.settings import KeySettings
@@ -350,7 +350,7 @@ async def test_the_commands_list_set_and_reset(
     assert await new(running, "main") == "green"
     done = await command(running, "list", "--json")
     assert json.loads(done.stdout) == (await asked(running, "GET"))[1]
-    monkeypatch.setattr(cli, "_on_terminal", lambda: True)
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "120")
     done = await command(running, "reset", "main")
     head, *rows = done.stdout.splitlines()

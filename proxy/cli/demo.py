@@ -1,0 +1,118 @@
+"""`dragoman demo`: scripted backends and samples to paste."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+
+from adapters.errors import DragomanError
+from proxy import demo as playing
+from proxy import logs
+from proxy.cli.printing import clean
+from proxy.cli.running import announce, run_server
+from proxy.settings import Address, parse_listen
+
+
+def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+    try:
+        parse_listen(Address(host, 0).url.removeprefix("http://"))
+    except ValueError:
+        raise click.BadParameter(f"`{host}` is not a host") from None
+    return host
+
+
+@click.command(short_help="Serve scripted backends without any configuration.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    callback=_host,
+    help="Where to listen. Where other machines can reach it, the demo makes a key.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help="Where to listen, 0 for any free port. Without it 8787, or the next one that is free.",
+)
+@click.option(
+    "--check", is_flag=True, help="Run the sample commands, say PASS or FAIL for each, and exit."
+)
+def demo(host: str, port: int | None, check: bool) -> None:
+    """Serve scripted backends without any configuration, network or key.
+
+    Prints sample commands that can be pasted into a shell. Its journal is gone when it ends.
+    """
+    logs.configure(level="warning")
+    if check:
+        passed = run_server(functools.partial(_check_demo, host=host, port=port or 0))
+        sys.exit(0 if passed else 1)
+    run_server(functools.partial(_serve_demo, host=host, port=port))
+
+
+def _reached(url: str) -> str:
+    """Return a URL at which this machine reaches what listens at `url`."""
+    return parse_listen(url.removeprefix("http://")).reached.url
+
+
+def _serve_demo(stop: asyncio.Event, *, host: str, port: int | None) -> Coroutine[Any, Any, None]:
+    key = playing.make_key(host)
+
+    def ready(url: str) -> None:
+        announce(url)
+        http = playing.http_program(key, anywhere=key is not None)
+        url = _reached(url)
+        click.echo("\nPaste these into one shell, one after the other:")
+        if key is not None:
+            click.echo(f"On another machine put the address of this one in the place of {url}.")
+        for sample in playing.SAMPLES:
+            click.echo(f"\n# {sample.title}\n{sample.text(url, http)}")
+        click.echo("\nCtrl-C ends the demo.")
+
+    return playing.run_demo(host=host, port=port, key=key, ready=ready, stop=stop)
+
+
+async def _check_demo(stop: asyncio.Event, *, host: str, port: int) -> bool:
+    """Start the demo, run its samples, stop it; return whether all passed."""
+    key = playing.make_key(host)
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    passed = False
+
+    async def samples() -> None:
+        nonlocal passed
+        url = await started
+        outcomes = []
+        http = playing.http_program(key)
+        async with contextlib.aclosing(playing.check(_reached(url), http)) as run:
+            async for outcome in run:
+                outcomes.append(outcome.passed)
+                click.echo(f"{'PASS' if outcome.passed else 'FAIL'}  {outcome.sample.title}")
+                if not outcome.passed:
+                    click.echo(f"      expected: {outcome.sample.expect}")
+                    for line in outcome.output.splitlines():
+                        click.echo(f"      {clean(line)}")
+        left = len(playing.SAMPLES) - len(outcomes)
+        if left:
+            click.echo(f"FAIL  {left} more were not run")
+        passed = all(outcomes) and not left
+        stop.set()
+
+    def ready(url: str) -> None:
+        announce(url)
+        started.set_result(url)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            checking = group.create_task(samples(), name="demo: samples")
+            await playing.run_demo(host=host, port=port, key=key, ready=ready, stop=stop)
+            # Told to stop by a signal: the samples have nobody to talk to.
+            if not checking.done():
+                checking.cancel()
+    except* (DragomanError, OSError) as failed:
+        raise failed.exceptions[0] from None
+    return passed

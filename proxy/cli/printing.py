@@ -1,0 +1,116 @@
+"""What is said on a terminal, and to programs: tables, JSON, progress, and why it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+JsonObject = dict[str, Any]
+
+_COLOURS = {
+    "running": "green",
+    "paused": "yellow",
+    "ended": "dim",
+    "deleted": "red",
+    "expired": "dim",
+}
+"""The colours of states on a terminal."""
+
+
+def fail(message: str, *, status: int = 1) -> NoReturn:
+    """Say what is wrong and what to do, and exit."""
+    click.echo(f"dragoman: {message}", err=True)
+    sys.exit(status)
+
+
+def clean(text: str) -> str:
+    """Return `text` on one line and without control characters: an agent wrote it, and a terminal
+    obeys them.
+    """
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def on_terminal() -> bool:
+    """Tell whether a person reads what is printed."""
+    return sys.stdout.isatty()
+
+
+def cell(value: object) -> str:
+    """Return a value as it is in a table."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return clean(value)
+    return orjson.dumps(value).decode()
+
+
+def time_cell(value: object) -> str:
+    """Return Unix milliseconds as a time that people read."""
+    if not isinstance(value, int):
+        return ""
+    return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
+
+
+def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table on a terminal, else a line for each row with tabs between its cells."""
+    cells = [[cell(value) for value in row] for row in rows]
+    if not on_terminal():
+        for row in cells:
+            click.echo("\t".join(row))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in cells:
+        # As text: rich would take square brackets for its markup.
+        table.add_row(
+            *(
+                Text(cell, style=_COLOURS.get(cell, "") if column in {"state", "status"} else "")
+                for column, cell in zip(columns, row, strict=True)
+            )
+        )
+    Console().print(table)
+
+
+def print_json(answer: JsonObject) -> None:
+    """Print what a program reads, with the version of its form."""
+    click.echo(orjson.dumps({"version": 1, **answer}))
+
+
+@contextlib.contextmanager
+def progress(*, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Give what takes the progress of a long work; it is gone from the terminal afterwards."""
+    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total or None)
+
+        yield told
+
+
+def reader_left() -> None:
+    """Write to nowhere: who reads us has enough, and Python would try to write the rest at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines, on a terminal with colours."""
+    if not on_terminal():
+        click.echo("\n".join(lines))
+        return
+    console = Console()
+    for line in lines:
+        style = {"-": "red", "+": "green", ">": "bold"}.get(line[:1], "")
+        console.print(Text(line, style=style), soft_wrap=True)

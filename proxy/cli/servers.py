@@ -1,0 +1,291 @@
+"""What the commands that look at sessions ask: a running server, or a journal's file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar
+
+import aiohttp
+import click
+import orjson
+from yarl import URL
+
+from adapters.errors import DragomanError
+from adapters.paths import path_of
+from proxy.cli.printing import JsonObject, clean, fail
+from proxy.errors import ConfigError, JournalUnavailable, SessionNotFound
+from proxy.journal.base import Journal
+
+T = TypeVar("T")
+
+DEFAULT_URL = "http://127.0.0.1:8787"
+
+REQUEST_SECONDS = 30.0
+"""How long a client command waits for the server, which answers from its journal at once."""
+
+
+class _Sink(Protocol):
+    """What takes lines as they come."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Take some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server and how to print what it says. `status` is that of the program where it
+    fails, `named` how the server is named, `missing` what to do where there is no such session."""
+
+    url: str
+    key: str | None
+    as_json: bool
+    status: int = 1
+    named: str = "with --url"
+    missing: str = ""
+    fail: Callable[..., NoReturn] = fail
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+    ) -> JsonObject:
+        """Return what the control API answers; exits with a sentence when it refuses."""
+        status, data = asyncio.run(self._ask(method, path, query or {}, body))
+        return self.read(status, data)
+
+    def attempt(self, method: str, path: str, *, body: JsonObject) -> tuple[int, JsonObject]:
+        """Return the status and what the control API answers, also where it refuses."""
+        status, data = asyncio.run(self._ask(method, path, {}, body))
+        with contextlib.suppress(orjson.JSONDecodeError):
+            answer = orjson.loads(data)
+            if isinstance(answer, dict):
+                return status, answer
+        return status, self.read(status, data)
+
+    async def _ask(
+        self, method: str, path: str, query: Mapping[str, str], body: JsonObject | None
+    ) -> tuple[int, bytes]:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        url = self._url(path).update_query(query)
+        try:
+            timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                # A redirect could lead the key elsewhere; the control API has none.
+                session.request(
+                    method,
+                    url,
+                    data=None if body is None else orjson.dumps(body),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                return response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._unreachable(error)
+
+    def copy(self, path: str, out: _Sink) -> None:
+        """Write the body of an answer, as it comes; a body that breaks off ends the program."""
+        asyncio.run(self._copy(path, out))
+
+    async def _copy(self, path: str, out: _Sink) -> None:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        last = b""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=REQUEST_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.get(self._url(path), allow_redirects=False) as response,
+            ):
+                if response.status != 200 or response.content_type != "application/x-ndjson":
+                    self.read(response.status, await response.read())
+                    self._fail(
+                        f"what answers at {self.url} is not a Dragoman. Name another {self.named}."
+                    )
+                async for data in response.content.iter_any():
+                    *lines, last = (last + data).split(b"\n")
+                    for line in lines:
+                        if line.startswith(b'{"version":'):
+                            # No entry begins so: the server says why it breaks off.
+                            self.read(500, line)
+                        out.write(line + b"\n")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self._unreachable(error)
+        if last:
+            self._fail("the export broke off in the middle; try again.")
+
+    def _unreachable(self, error: Exception) -> NoReturn:
+        why = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            why = "nobody listens there"
+        self._fail(
+            f"no server can be reached at {self.url}: {clean(why)}. "
+            f"Start one with `dragoman serve`, or name the one that runs {self.named}."
+        )
+
+    def send(
+        self, path: str, lines: AsyncIterator[bytes], query: Sequence[tuple[str, str]]
+    ) -> JsonObject:
+        """Return what the control API answers to the lines of an archive."""
+        return asyncio.run(self._send(path, lines, query))
+
+    async def _send(
+        self, path: str, lines: AsyncIterator[bytes], query: Sequence[tuple[str, str]]
+    ) -> JsonObject:
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        headers["Content-Type"] = "application/x-ndjson"
+        # Nobody knows how long it takes to store them all.
+        timeout = aiohttp.ClientTimeout(total=None)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.post(
+                    self._url(path).extend_query(query), data=lines, allow_redirects=False
+                ) as response,
+            ):
+                status, data = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            self._unreachable(error)
+        return self.read(status, data)
+
+    def _fail(self, message: str) -> NoReturn:
+        self.fail(message, status=self.status)
+
+    def _url(self, path: str) -> URL:
+        with contextlib.suppress(ValueError):
+            # Ids in the path are quoted already.
+            url = URL(f"{self.url.rstrip('/')}/api/v1{path}", encoded=True)
+            if url.scheme in {"http", "https"} and url.host:
+                return url
+        fail(f"`{clean(self.url)}` is not a URL: write --url like {DEFAULT_URL}", status=2)
+
+    def read(self, status: int, data: bytes) -> JsonObject:
+        """Return an answer as JSON; exits with a sentence when it is a refusal."""
+        try:
+            answer = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            answer = None
+        if not isinstance(answer, dict):
+            self._fail(
+                f"what answers at {self.url} with status {status} is not a Dragoman. "
+                f"Name another {self.named}."
+            )
+        if status < 400:
+            return answer
+        error = answer.get("error")
+        message = error.get("message") if isinstance(error, dict) else None
+        if status == 401:
+            message = f"{message or 'this needs a key.'} Give it with --key or DRAGOMAN_KEY."
+        message = message or f"the server refuses with status {status}"
+        if status == 404:
+            message += self.missing
+        self._fail(clean(str(message)))
+
+
+def of_a_server(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a server; it gets them as one `server`."""
+
+    @click.option(
+        "--url",
+        default=DEFAULT_URL,
+        envvar="DRAGOMAN_URL",
+        show_default=True,
+        show_envvar=True,
+        help="The running server.",
+    )
+    @click.option("--key", envvar="DRAGOMAN_KEY", show_envvar=True, help="Your key, if it has any.")
+    @click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON, as the control API gives it."
+    )
+    @functools.wraps(command)
+    def wrapper(url: str, key: str | None, as_json: bool, **arguments: Any) -> None:
+        command(server=Server(url, key, as_json), **arguments)
+
+    return wrapper
+
+
+@dataclass(frozen=True)
+class JournalFile:
+    """The journal of a server, read and changed as a file; whose sessions they are does not
+    matter.
+    """
+
+    url: str
+    as_json: bool
+    status: int = 1
+    missing: str = ""
+    fail: Callable[..., NoReturn] = fail
+
+    def ask(
+        self, work: Callable[[Journal], Coroutine[Any, Any, T]], *, read_only: bool = True
+    ) -> T:
+        """Return what `work` gives; every other outcome ends the program."""
+        from proxy import offline
+
+        async def run() -> T:
+            async with offline.opened(self.url, read_only=read_only) as journal:
+                return await work(journal)
+
+        try:
+            return asyncio.run(run())
+        except ConfigError as error:
+            fail(error.message, status=2)
+        except JournalUnavailable as error:
+            hint = "" if read_only else " Without --journal the running server is asked."
+            self.fail(clean(error.message) + "." + hint, status=self.status)
+        except SessionNotFound as error:
+            message = clean(error.message)
+            if self.missing:
+                message = f"{message.rstrip('.')}.{self.missing}"
+            self.fail(message, status=self.status)
+        except DragomanError as error:
+            self.fail(clean(error.message), status=self.status)
+
+
+def of_sessions(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that name a server or a journal's file; it gets a `source`."""
+
+    @click.option(
+        "--journal",
+        metavar="FILE",
+        help="Not a server but its journal: the file, or a URL like `sqlite:///dragoman.db`.",
+    )
+    @of_a_server
+    @functools.wraps(command)
+    def wrapper(server: Server, journal: str | None, **arguments: Any) -> None:
+        if journal is None:
+            command(source=server, **arguments)
+            return
+        command(source=JournalFile(journal_url(journal), server.as_json), **arguments)
+
+    return wrapper
+
+
+def journal_url(journal: str) -> str:
+    """Return the URL of a journal that is named by its file, or by that URL."""
+    if "://" in journal or journal == "memory:":
+        return journal
+    return f"sqlite:///{Path(journal).absolute()}"
+
+
+def session_path(session: str) -> str:
+    """Return where the control API has a session."""
+    return path_of("/sessions", session)
+
+
+async def write_log(journal: Journal, session: str, out: BinaryIO, *, frames: bool) -> None:
+    """Write the log of a session as lines, or the frames of its backends."""
+    from proxy import offline
+
+    export = offline.exported_frames if frames else offline.exported
+    async for lines in export(journal, session):
+        out.write(lines)

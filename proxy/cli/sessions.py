@@ -1,0 +1,250 @@
+"""`dragoman sessions`: look at sessions and erase them."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from adapters.paths import path_of
+from proxy.cli import archives, printing
+from proxy.cli.printing import JsonObject, cell, fail, print_json, print_rows, time_cell
+from proxy.cli.servers import JournalFile, Server, of_a_server, of_sessions, session_path
+from proxy.cli.units import AGE, SIZE
+
+
+@click.group(short_help="Look at sessions, export and delete them.")
+def sessions() -> None:
+    """Look at sessions, export and delete them: of a running server, or in a journal's file."""
+
+
+sessions.add_command(archives.sessions_export)
+sessions.add_command(archives.sessions_import)
+
+
+@sessions.command("list", short_help="List your sessions, newest first.")
+@click.option(
+    "--state",
+    type=click.Choice(["idle", "running", "paused", "ended", "deleted", "expired"]),
+    help="Only sessions in this state.",
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many."
+)
+@click.option(
+    "--before",
+    type=click.IntRange(0),
+    metavar="KEY",
+    help="Go on from the key that the last page ended with.",
+)
+@of_sessions
+def sessions_list(
+    source: Server | JournalFile, state: str | None, limit: int, before: int | None
+) -> None:
+    """List your sessions, newest first; with an administrator's key those of everybody."""
+    if isinstance(source, JournalFile):
+        from proxy import offline
+
+        answer = source.ask(
+            lambda journal: offline.listed(journal, state=state, limit=limit, before=before)
+        )
+    else:
+        query = {"limit": str(limit)}
+        if state is not None:
+            query["state"] = state
+        if before is not None:
+            query["before"] = str(before)
+        answer = source.ask("GET", "/sessions", query=query)
+    if source.as_json:
+        print_json(answer)
+        return
+    columns = ("id", "state", "dialect", "route", "owner", "updated", "title")
+    rows = [
+        [
+            *(entry.get(name) for name in columns[:5]),
+            time_cell(entry.get("updated_at")),
+            entry.get("title"),
+        ]
+        for entry in answer["sessions"]
+    ]
+    print_rows(columns, rows)
+    if answer.get("next") is not None:
+        click.echo(f"There are more: add --before {cell(answer['next'])}", err=True)
+
+
+@sessions.command("show", short_help="Show what a session waits for, and its backends.")
+@click.argument("session")
+@of_sessions
+def sessions_show(source: Server | JournalFile, session: str) -> None:
+    """Show one session: what it waits for, its backends, its other names."""
+    if isinstance(source, JournalFile):
+        from proxy import offline
+
+        answer = source.ask(lambda journal: offline.shown(journal, session))
+    else:
+        answer = source.ask("GET", session_path(session))
+    if source.as_json:
+        print_json(answer)
+        return
+    lists = {
+        "open_interactions": "waits for",
+        "queue": "queued",
+        "legs": "backend",
+        "aliases": "also called",
+    }
+    rows: list[list[object]] = []
+    for name, value in answer.items():
+        if name in lists:
+            rows += [[lists[name], entry] for entry in value]
+        elif name in {"created_at", "updated_at"}:
+            rows.append([name.removesuffix("_at"), time_cell(value)])
+        elif name != "version" and value is not None:
+            rows.append([name, value])
+    print_rows(("what", "value"), rows)
+
+
+def _agreed(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; elsewhere nobody could answer, and `--yes` must have said it."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and printing.on_terminal()):
+        raise click.UsageError("nothing is erased without a question: add --yes")
+    if not click.confirm(question, err=True):
+        fail("nothing was erased.")
+
+
+@sessions.command("delete", short_help="Delete sessions and all that is stored of them.")
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@click.option(
+    "--local", is_flag=True, help="Erase it here and leave what its backend has, unasked."
+)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@of_sessions
+def sessions_delete(
+    source: Server | JournalFile, names: tuple[str, ...], local: bool, yes: bool
+) -> None:
+    """Delete sessions: at their backend where that can, and all that is stored of them.
+
+    In a journal's file their backends are not asked.
+    """
+    _agreed(f"Erase {len(names)} session(s) for ever?", yes=yes)
+    answers: list[JsonObject] = []
+    for name in names:
+        if isinstance(source, JournalFile):
+            from proxy import offline
+
+            given = source.ask(
+                lambda journal, name=name: offline.deleted(journal, name),  # type: ignore[misc]
+                read_only=False,
+            )
+        else:
+            query = {"local": "1"} if local else {}
+            given = source.ask("DELETE", session_path(name), query=query)
+        answers.append(given)
+        if not source.as_json:
+            print_rows(("session", "status"), [[given.get("id"), given.get("status")]])
+    if source.as_json:
+        print_json({"deleted": [given.get("id") for given in answers]})
+
+
+@sessions.command("withdraw", short_help="Withdraw messages that wait for their turn.")
+@click.argument("session")
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@of_a_server
+def sessions_withdraw(server: Server, session: str, inputs: tuple[str, ...]) -> None:
+    """Withdraw messages that wait for their turn, as `sessions show` prints them."""
+    for name in inputs:
+        given = server.ask("DELETE", path_of(session_path(session), "inputs", name))
+        if not server.as_json:
+            print_rows(("input", "status"), [[given.get("command_id"), given.get("status")]])
+    if server.as_json:
+        print_json({"withdrawn": list(inputs)})
+
+
+@sessions.command("settle", short_help="Bring sessions to rest that are stuck.")
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@of_a_server
+def sessions_settle(server: Server, names: tuple[str, ...]) -> None:
+    """Bring sessions to rest that are stuck, whatever their backends say.
+
+    The turn ends as failed, and what it has asked is withdrawn. The backend is not told: interrupt
+    a turn that still runs there.
+    """
+    answers: list[JsonObject] = []
+    for name in names:
+        given = server.ask("POST", path_of(session_path(name), "settle"))
+        answers.append(given)
+        if not server.as_json:
+            status = "settled" if given.get("settled") else "at rest already"
+            print_rows(("session", "status"), [[given.get("id"), status]])
+    if server.as_json:
+        print_json({"settled": [a.get("id") for a in answers if a.get("settled")]})
+
+
+@sessions.command("prune", short_help="Erase the sessions that the given limits do not keep.")
+@click.option(
+    "--older-than", type=AGE, metavar="AGE", help="Erase what had no event for so long: `30d`."
+)
+@click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Keep so much in all, like `10GB`.")
+@click.option(
+    "--max-bytes-per-backend", type=SIZE, metavar="SIZE", help="Keep so much of each backend."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would go, and erase nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@of_sessions
+def sessions_prune(
+    source: Server | JournalFile,
+    older_than: float | None,
+    max_bytes: float | None,
+    max_bytes_per_backend: float | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Erase the sessions that the given limits do not keep, those with the oldest last event first.
+
+    One in which a turn or an interaction is open stays. Prints what went, and why.
+    """
+    if older_than is None and max_bytes is None and max_bytes_per_backend is None:
+        raise click.UsageError(
+            "say what is kept: --older-than, --max-bytes or --max-bytes-per-backend"
+        )
+    if not dry_run:
+        _agreed("Erase the sessions that these limits do not keep for ever?", yes=yes)
+    if isinstance(source, JournalFile):
+        from proxy import offline
+        from proxy.retention import Limits
+
+        limits = Limits(
+            age=None if older_than is None else round(older_than * 1000),
+            bytes_per_backend=_whole(max_bytes_per_backend),
+            bytes=_whole(max_bytes),
+        )
+        answer = source.ask(
+            lambda journal: offline.pruned(journal, limits, dry_run=dry_run), read_only=dry_run
+        )
+    else:
+        body: JsonObject = {
+            "older_than_seconds": older_than,
+            "max_bytes": _whole(max_bytes),
+            "max_bytes_per_backend": _whole(max_bytes_per_backend),
+            "dry_run": dry_run,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
+        answer = source.ask("POST", "/prune", body=given)
+    if source.as_json:
+        print_json(answer)
+        return
+    columns = ("id", "reason", "backend", "route", "updated", "bytes")
+    rows = [
+        [
+            *(entry.get(name) for name in columns[:4]),
+            time_cell(entry.get("updated_at")),
+            entry.get("bytes"),
+        ]
+        for entry in answer["sessions"]
+    ]
+    print_rows(columns, rows)
+
+
+def _whole(size: float | None) -> int | None:
+    return None if size is None else round(size)

@@ -1,0 +1,167 @@
+"""`dragoman translate`: a recorded body in another dialect."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import click
+
+from adapters import translate as translation
+from adapters.commands import AnyCommand
+from adapters.errors import NotSupported
+from adapters.events import Entry
+from adapters.fidelity import CANONICAL, Ledger, Report
+from adapters.recorded_inputs import BadInput, read_inputs
+from adapters.registry import DIALECTS
+from proxy.cli.files import named
+from proxy.cli.printing import clean, fail, reader_left
+from proxy.matrix import side_of
+
+READ_BYTES = 64 * 1024
+"""Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""
+
+_BUILT = [*(name for name, one in DIALECTS.items() if one.client or one.encoder), CANONICAL]
+"""What can be translated: the dialects of which a half is there, and the log."""
+
+
+@click.command(short_help="Print a recorded body in another dialect.")
+@click.argument("file", default="-", type=click.Path(allow_dash=True))
+@click.option("--from", "source", required=True, type=click.Choice(_BUILT), help="What FILE is.")
+@click.option("--to", "target", required=True, type=click.Choice(_BUILT), help="What to print.")
+@click.option(
+    "--input",
+    "requests",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="What the user sent: bodies of requests, as JSON, a list or NDJSON.",
+)
+@click.option("--session-id", help="The id of the session; else the one that FILE names.")
+@click.option(
+    "--eve-form",
+    type=click.Choice(["all", "tokens", "newest"]),
+    default="all",
+    show_default=True,
+    help="The form of eve that is printed.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write here, as JSON, how faithfully every field crossed.",
+)
+@click.option("--strict", is_flag=True, help="Stop with an error at a frame that makes no sense.")
+def translate(
+    file: str,
+    source: str,
+    target: str,
+    requests: Path | None,
+    session_id: str | None,
+    eve_form: str,
+    report: Path | None,
+    strict: bool,
+) -> None:
+    """Print a recorded response body as the same session in another dialect.
+
+    FILE is the body (SSE or NDJSON), or `-` for stdin. `canonical` is Dragoman's own log as NDJSON.
+    The same input always gives the same output. Frames that make no sense are reported in the log,
+    as in a live session, and counted on stderr.
+    """
+    try:
+        inputs = [] if requests is None else _read_requests(requests)
+        options = translation.Options(
+            session_id=session_id, inputs=inputs, form=eve_form, strict=strict
+        )
+        reader = translation.make_source(source, options)
+        sink = translation.make_sink(target, options)
+        with contextlib.ExitStack() as stack:
+            chunks = stack.enter_context(_opened(file))
+            noted: BinaryIO | None = None
+            if report is not None:
+                noted = stack.enter_context(report.open("wb"))
+            told = None if noted is None else Report(Ledger(side_of(source), side_of(target)))
+            fault = _translate(reader, chunks, sink, told, noted)
+            if told is not None and noted is not None:
+                rest = {
+                    "frames": reader.frames,
+                    "skipped": reader.skipped,
+                    "repairs": reader.repairs,
+                    "inputs_left": reader.inputs_left,
+                    "complete": fault is None and reader.looks is None,
+                }
+                noted.write(told.close(rest))
+    except NotSupported as error:
+        fail(error.message, status=2)
+    except BrokenPipeError:
+        reader_left()
+        sys.exit(1)
+    except OSError as error:
+        fail(f"{clean(str(error.filename or file))}: {error.strerror or error}", status=2)
+    if reader.first_skipped is not None:
+        first, count = reader.first_skipped, reader.skipped
+        frames = "1 frame was" if count == 1 else f"{count} frames were"
+        where = f"line {first.line}: byte {first.byte}: {first.reason}"
+        click.echo(clean(f"{named(file)}: {frames} skipped, the first at {where}"), err=True)
+    if fault is not None:
+        if reader.looks is not None and not strict:
+            reason = f"{fault.reason}: {reader.looks}"
+            fault = BadInput(reason, line=fault.line, byte=fault.byte)
+        _bad_input(file, fault)
+    if reader.looks is not None:
+        click.echo(clean(f"{named(file)}: no event of `{source}`: {reader.looks}"), err=True)
+        sys.exit(1)
+
+
+def _read_requests(path: Path) -> list[AnyCommand]:
+    try:
+        return read_inputs(path.read_bytes())
+    except BadInput as error:
+        _bad_input(str(path), error)
+
+
+def _bad_input(file: str, error: BadInput) -> NoReturn:
+    click.echo(clean(f"{named(file)}:{error.line}: byte {error.byte}: {error.reason}"), err=True)
+    sys.exit(1)
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[Iterator[bytes]]:
+    with contextlib.ExitStack() as stack:
+        if file == "-":
+            stream: BinaryIO = sys.stdin.buffer
+        else:
+            stream = stack.enter_context(Path(file).open("rb"))
+        # A pipe gives what it has, so that a body can be translated while it is written.
+        read = getattr(stream, "read1", stream.read)
+        yield iter(lambda: read(READ_BYTES), b"")
+
+
+def _translate(
+    reader: translation.Source,
+    chunks: Iterator[bytes],
+    sink: Callable[[Entry], bytes],
+    told: Report | None,
+    noted: BinaryIO | None,
+) -> BadInput | None:
+    """Print what the chunks give; return what is wrong with them, after all that was valid."""
+    out = sys.stdout.buffer
+    fed = itertools.chain.from_iterable(map(reader.feed, chunks))
+    try:
+        # `map` is lazy: the reader is closed after its last chunk.
+        for entry in itertools.chain(fed, _closing(reader)):
+            out.write(sink(entry))
+            if told is not None and noted is not None:
+                noted.write(told.add(entry))
+    except BadInput as error:
+        return error
+    finally:
+        out.flush()
+    return None
+
+
+def _closing(reader: translation.Source) -> Iterator[Entry]:
+    yield from reader.close()
