@@ -2,14 +2,15 @@
 //
 // Usage, once run.sh has installed everything: run.sh [--only NAME[,NAME]] [--gen VERSION] [--list]
 // With EVE_HOST set, that server is used as it is and the scenarios that restart one are left out.
-import { fork, spawn } from "node:child_process";
+import { execFile, fork, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import fs from "node:fs";
 import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import process from "node:process";
 import readline from "node:readline";
-import { parseArgs } from "node:util";
+import { parseArgs, promisify } from "node:util";
 
 import { SCENARIOS } from "./conversation.mjs";
 
@@ -38,6 +39,9 @@ const only = options.only?.flatMap((names) => names.split(","));
 const python = path.join(root, ".venv/bin/python");
 const dragoman = path.join(root, ".venv/bin/dragoman");
 const KEY = "peers-key";
+const PAGES = "pages";
+/** Dialect -> what the JavaScript of its page prints last. */
+const LAST_WORDS = { herm: "session.status_idle", eve: "waiting", engine: "completed" };
 
 /** Route -> dialect of its backend, options of the scripted one, the rest of its table. */
 const BACKENDS = {
@@ -173,10 +177,9 @@ async function freePort() {
 }
 
 /** `dragoman serve` over scripted backends: `start` again on the same port and journal, `stop` all. */
-async function openHouse(routes) {
+async function openHouse(routes, tables = "") {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "dragoman-peers-"));
   const backends = [];
-  let tables = "";
   for (const route of routes) {
     const [dialect, words, rest] = BACKENDS[route];
     const args = ["-m", "proxy", "scripted", dialect, "--port", "0", "--key", KEY, ...words];
@@ -266,6 +269,33 @@ async function converseOverRestart(signal) {
   await house.stop(server);
 }
 
+/** Runs the JavaScript of the dialects' pages, beside the newest client, with a key. */
+async function followPages() {
+  if (process.env.EVE_HOST || (only !== undefined && !only.includes(PAGES))) return;
+  const sha256 = createHash("sha256").update(KEY).digest("hex");
+  const house = await openHouse([MAIN_ROUTE], `\n[[keys]]\nname = "web"\nsha256 = "${sha256}"\n`);
+  const server = await house.start();
+  for (const [dialect, words] of Object.entries(LAST_WORDS)) {
+    const page = fs.readFileSync(path.join(root, "docs/dialects", `${dialect}.md`), "utf8");
+    const blocks = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map((match) => match[1]);
+    if (blocks.length === 0) fail(`${PAGES} ${dialect}: the page has no JavaScript`);
+    for (const [number, code] of blocks.entries()) {
+      const began = Date.now();
+      const file = path.join(cache, "eve-0.80.1", `page-${dialect}-${number}.mjs`);
+      const ours = code.replaceAll("http://127.0.0.1:8787", server.url).replaceAll("KEY", KEY);
+      fs.writeFileSync(file, ours);
+      const error = await promisify(execFile)(process.execPath, [file], {
+        timeout: STOP_LIMIT_MS,
+      }).then(
+        ({ stdout }) => (stdout.includes(words) ? undefined : `printed ${stdout}`),
+        (broken) => broken.message,
+      );
+      note(PAGES, { name: `${dialect} ${number + 1}`, ok: !error, ms: Date.now() - began, error });
+    }
+  }
+  await house.stop(server);
+}
+
 function finish() {
   for (const child of running) child.kill("SIGKILL");
   console.log(`${((Date.now() - started) / 1000).toFixed(0)} s`);
@@ -278,11 +308,12 @@ if (options.list) {
     const of = Object.keys(GENERATIONS).filter((g) => (only ?? GENERATIONS[g]) === GENERATIONS[g]);
     console.log(`${name}  ${of.join(" ")}${restart ? `  (restarts the server by ${restart})` : ""}`);
   }
+  console.log(`${PAGES}  (the JavaScript of docs/dialects)`);
   process.exit(0);
 }
 
 const generations = options.gen ?? Object.keys(GENERATIONS);
-const known = SCENARIOS.map((s) => s.name);
+const known = [PAGES, ...SCENARIOS.map((s) => s.name)];
 for (const name of only ?? []) if (!known.includes(name)) fail(`there is no scenario ${name}`);
 const planOf = (restart, route) =>
   generations.map((g) => [g, chosen(g, restart, route)]).filter(([, names]) => names.length > 0);
@@ -293,7 +324,7 @@ for (const signal of ["SIGINT", "SIGTERM"])
     finish();
   });
 const overSignals = ["SIGKILL", "SIGTERM"].map((signal) => () => converseOverRestart(signal));
-for (const run of [converse, ...overSignals]) {
+for (const run of [followPages, converse, ...overSignals]) {
   try {
     await run();
   } catch (error) {
