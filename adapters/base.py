@@ -62,11 +62,13 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Response:
-    """An HTTP answer as a value; of a stream only the head is known."""
+    """An HTTP answer as a value; of a stream only the head is known. `backend` is the name of the
+    backend that gave it, for people; nothing where it has none."""
 
     status: int
     headers: CIMultiDict[str] = dataclasses.field(default_factory=CIMultiDict)
     body: bytes = b""
+    backend: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -227,6 +229,11 @@ class ClientCodec(Stored, abc.ABC):
         """Hear the whole answer of a call: of one without stream, or the refusal of one with
         stream.
         """
+
+    @staticmethod
+    def refuses_credential(response: Response) -> bool:
+        """Say whether an answer refuses the credential that the proxy shows."""
+        return response.status == 401
 
     @abc.abstractmethod
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[Event]:

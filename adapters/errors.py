@@ -28,6 +28,10 @@ DETAILS_LIMIT = 8_192
 """Bytes of the details of a refusal, as JSON; larger ones are left out."""
 
 
+SESSION_LOST = "backend_session_lost"
+"""The code of a turn that failed because its backend tells nothing more of it. Ours."""
+
+
 def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
     """Return a text of a backend, its end cut off where it is longer than a limit."""
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -199,6 +199,18 @@ def refused(code: str, message: str, details: ev.JsonObject | None = None) -> ev
     return ev.ErrorInfo(code=cut(code, CODE_LIMIT), message=cut(message), details=details or None)
 
 
+def credential_refused(response: Response) -> ev.ErrorInfo:
+    """Return the refusal of the credential that the proxy shows a backend: its own words would
+    tell a frontend of a header that it never sent."""
+    return ev.ErrorInfo(code=str(ErrorCode.BACKEND_REFUSED), message=refusal_of(response))
+
+
+def refusal_of(response: Response) -> str:
+    """Return in words that a backend refuses the credential that the proxy shows it."""
+    backend = f"Backend `{response.backend}`" if response.backend else "The backend"
+    return f"{backend} refused the proxy's credential."
+
+
 def quoted(response: Response, backend: str) -> ev.ErrorInfo:
     """Return a refusal whose body is of no form that `backend` is known to use."""
     return ev.ErrorInfo(

@@ -20,11 +20,11 @@ from proxy.bodies import RETRY_SECONDS
 from proxy.clock import Ids
 from proxy.errors import ConfigError
 from proxy.journal.base import Journal
-from proxy.metrics import BackendCounts
 from proxy.rows import BackendRow, LegRow, SessionRow
 from proxy.settings import BackendSettings, Settings
 from proxy.shares import Shares
 from proxy.upstream.client import Upstream
+from proxy.upstream.health import Health
 
 __all__ = ["ENGINE", "Backends"]
 
@@ -59,7 +59,7 @@ class Backends:
         self._http = http
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
-        self._counts = {one.name: BackendCounts(one.name) for one in settings.backends}
+        self.health = {one.name: Health(one.name, one.url) for one in settings.backends}
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
         self._strangers: collections.Counter[str] = collections.Counter()
 
@@ -160,13 +160,13 @@ class Backends:
                 backend.url,
                 auth,
                 frame_bytes=backend.max_frame_bytes,
-                counts=self._counts[backend.name],
+                health=self.health[backend.name],
             )
         return upstream
 
     def down(self) -> list[str]:
         """Return the backends that did not answer the last request to them."""
-        return [name for name, counts in self._counts.items() if counts.up is False]
+        return [name for name, health in self.health.items() if health.counts.up is False]
 
     @contextlib.contextmanager
     def in_public(self, backend: BackendSettings) -> Iterator[Upstream]:
@@ -184,8 +184,13 @@ class Backends:
             )
         self._strangers[backend.name] += 1
         try:
-            counts = self._counts[backend.name]
-            yield Upstream(self._http, backend.url, {}, body_limit=STRANGERS_BYTES, counts=counts)
+            yield Upstream(
+                self._http,
+                backend.url,
+                {},
+                body_limit=STRANGERS_BYTES,
+                health=self.health[backend.name],
+            )
         finally:
             self._strangers[backend.name] -= 1
 

@@ -61,11 +61,17 @@ class JsonFormatter(logging.Formatter):
         }
         for name, value in record.__dict__.items():
             if name not in _STANDARD:
-                plain = isinstance(value, bool | int | float | None)
-                line[name] = value if plain else self._clean(str(value))
+                line[name] = self._extra(value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._describe(record.exc_info[1])
         return orjson.dumps(line).decode()
+
+    def _extra(self, value: object) -> object:
+        if isinstance(value, bool | int | float | None):
+            return value
+        if isinstance(value, list | tuple):
+            return [self._extra(item) for item in value]
+        return self._clean(str(value))
 
     def _clean(self, text: str) -> str:
         for secret in self._secrets:

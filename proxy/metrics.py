@@ -316,7 +316,9 @@ class BackendCounts:
         _backend_up.labels(self._name).set(up)
 
 
-class _Queued(Protocol):
+class Queued(Protocol):
+    """A message that waits."""
+
     @property
     def command_id(self) -> str: ...
 
@@ -338,7 +340,7 @@ class TurnCounts:
         event: ev.Event,
         dialect: str,
         state: LogState,
-        queue: Sequence[_Queued],
+        queue: Sequence[Queued],
         now: int,
     ) -> None:
         """Hear an event of one of the types in `COUNTED`. `dialect` is that of the backend, `queue`

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import aiohttp
 from aiohttp import web
 
-from proxy import process
+from adapters.registry import faces
+from proxy import __version__, process
 from proxy.app import create_app, create_listener
 from proxy.backends import Backends
 from proxy.clock import Clock, Ids
@@ -21,7 +22,7 @@ from proxy.journal import open_journal
 from proxy.loop_lag import LAG
 from proxy.migration.shadowing import Shadowing
 from proxy.recording import Captures
-from proxy.sessions import Sessions
+from proxy.sessions import ATTACH_PAGE, Sessions
 from proxy.settings import Address, Settings
 from proxy.tasks import Tasks
 
@@ -153,9 +154,14 @@ async def serve(
             address = settings.server.address
             runner, port = await listen(create_app(settings, sessions), address)
             runners.append(runner)
+            served = _base_urls(settings, address._replace(port=port))
             for listener in settings.listeners:
                 app = create_listener(settings, sessions, listener)
-                runners.append((await listen(app, listener.address))[0])
+                at = listener.address
+                runner, number = await listen(app, at)
+                runners.append(runner)
+                served.append(f"{at._replace(port=number).url} {listener.dialect} {listener.route}")
+            _started(settings, sessions, address._replace(port=port), served)
             unwatch = LAG.watch(asyncio.get_running_loop())
             try:
                 if ready is not None:
@@ -165,12 +171,41 @@ async def serve(
                 unwatch()
         finally:
             await _stop(sessions, runners, settings.server.shutdown_seconds)
+    _log.info("stopped")
+
+
+def _base_urls(settings: Settings, address: Address) -> list[str]:
+    """Return the base URL of each dialect and route of the main listener, with their names."""
+    return [
+        f"{address.url}/as/{dialect}/to/{route} {dialect} {route}"
+        for route in settings.route_names
+        for dialect in faces()
+    ]
+
+
+def _started(
+    settings: Settings, sessions: Sessions, address: Address, served: Sequence[str]
+) -> None:
+    """Tell what was started; there may be more sessions with work than were looked for at once."""
+    more = "at least " if sessions.resumed >= ATTACH_PAGE else ""
+    _log.info(
+        "started Dragoman %s at %s, journal %s, %s%d sessions with work are resumed",
+        *(__version__, address.url, settings.journal.url, more, sessions.resumed),
+        extra={
+            "version": __version__,
+            "url": address.url,
+            "serves": served,
+            "journal": settings.journal.url,
+            "sessions": sessions.resumed,
+        },
+    )
 
 
 async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: float) -> None:
     """Stop within `seconds`, less the time for tasks and journal: streams end first, so that their
     clients reconnect; while commands get their answers new work is still taken, to be refused as
     its dialect does; then all is closed."""
+    _log.info("stopping; what is on its way has %g seconds", seconds)
     closing = min(CLOSING_SECONDS, seconds / 2)
     end = asyncio.get_running_loop().time() + seconds - closing / 2
     if not await sessions.drain(seconds - closing):

@@ -118,6 +118,7 @@ class Sessions:
         """
         await self.backends.open(self.journal)
         rows = await self._at_work(None)
+        self.resumed = len(rows)
         if rows:
             self._tasks.start(self._attach(rows), name="attach to backends")
         self._tasks.start(self._put_away(), name="put quiet sessions away")

@@ -17,6 +17,9 @@ MEMBERS_OPTION = "engine_members"
 KEY_HEADER = "X-Engine-Key"
 """Section 3: the one credential, on every request but `GET /health`."""
 
+MCP_TOKEN_EXPIRED = "MCP_TOKEN_EXPIRED"
+"""Section 4.3: a 401 of a connector's credential, not of the key."""
+
 EXECUTE = "/execute"
 REPLAY = "/execute/replay"
 RESPOND = "/hitl/respond"

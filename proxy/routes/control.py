@@ -251,7 +251,8 @@ class LegOut(Body):
 
 
 class SessionDetailOut(SessionOut):
-    """A session with what is open in it."""
+    """A session with what is open in it; `reconnecting_since` says since when its backend's stream
+    cannot be had."""
 
     version: int = VERSION
     open_interactions: list[InteractionOut]
@@ -259,6 +260,7 @@ class SessionDetailOut(SessionOut):
     legs: list[LegOut]
     aliases: list[str]
     repairs: dict[str, int]
+    reconnecting_since: int | None = None
 
 
 class SessionsOut(Body):
@@ -653,7 +655,9 @@ async def show_session(request: web.Request) -> web.StreamResponse:
     legs = await journal.legs(row.key)
     names = await journal.aliases(row.key)
     asked = open_in(row.id, session.state)
-    return _json(detail_out(row, asked, session.queued(), legs, names, session.repairs))
+    out = detail_out(row, asked, session.queued(), legs, names, session.repairs)
+    out.reconnecting_since = session.reconnecting_since
+    return _json(out)
 
 
 def detail_out(
@@ -1020,7 +1024,9 @@ async def settle(request: web.Request) -> web.StreamResponse:
         settled = await session.settle(by=principal.name)
         if settled:
             owner = session.row.owner
-            _log.info("session `%s` of `%s` is settled by `%s`", session.id, owner, principal.name)
+            _log.warning(
+                "session `%s` of `%s` is settled by `%s`", session.id, owner, principal.name
+            )
         return settled
 
     settled = await request.app[SESSIONS].keep(work())

@@ -1,7 +1,11 @@
 """`/metrics`: what the process has counted, as Prometheus reads it. It needs a key where there are
-some: how much is going on is not everybody's business."""
+some: how much is going on is not everybody's business.
+
+Requests are counted here, and those that are refused are told to the operator."""
 
 from __future__ import annotations
+
+import logging
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
@@ -11,6 +15,11 @@ from proxy.auth import authenticate
 from proxy.keys import KEYS, SESSIONS
 from proxy.metrics import count_request, exposition
 from proxy.routes.control import guarded
+
+_log = logging.getLogger(__name__)
+
+_REFUSED = (401, 403)
+"""The statuses of requests whose key is missing, wrong, or not enough."""
 
 
 async def metrics(request: web.Request) -> web.Response:
@@ -30,9 +39,23 @@ def count_requests(app: web.Application, face: str | None = None) -> None:
     """Count the requests to an application: to a face where all of it is one."""
 
     async def count(request: web.Request, response: web.StreamResponse) -> None:
-        count_request(face or _face_of(request.rel_url.raw_path), response.status)
+        at = face or _face_of(request.rel_url.raw_path)
+        count_request(at, response.status)
+        if response.status in _REFUSED:
+            _tell(request, at, response.status)
 
     app.on_response_prepare.append(count)
+
+
+def _tell(request: web.Request, face: str, status: int) -> None:
+    """Log a request that is refused, by the form of its path: an id in it may be a token."""
+    resource = request.match_info.route.resource
+    path = "" if resource is None else resource.canonical
+    _log.info(
+        "%s %s is refused with %d, to %s",
+        *(request.method, path, status, request.remote or "nobody"),
+        extra={"face": face, "status": status, "remote": request.remote},
+    )
 
 
 def _face_of(path: str) -> str:

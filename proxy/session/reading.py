@@ -12,20 +12,20 @@ from adapters import events as ev
 from adapters.base import Call, ClientCodec, CloseReason, Response
 from adapters.body import Body
 from adapters.errors import DragomanError, ErrorCode
-from adapters.framing import TORN, FrameTooFull, FrameTooLarge
-from adapters.framing.sse import SseFrame
-from adapters.limits import LIGHT, is_light
+from adapters.framing import TORN, FrameTooLarge
 from proxy.clock import Clock
 from proxy.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.journal.base import Journal
 from proxy.rows import LegRow
 from proxy.sealed import REDACTED
+from proxy.session.frames import source_of, too_full
 from proxy.session.record import Record
+from proxy.session.telling import given_up, judge, judge_head, no_stream
 from proxy.session.watch import UNREAD_MOST, Watch, is_unread
 from proxy.session.watcher import Watcher
 from proxy.session.work import Upward, Work
 from proxy.upstream.client import Frames, Stream, Upstream
-from proxy.upstream.reconnect import Backoff
+from proxy.upstream.reconnect import Attempts, Backoff
 
 __all__ = ["Reading", "may_have_arrived"]
 
@@ -53,6 +53,7 @@ class Reading:
     """Reads what the backend of one session says. `streams` are the tasks that read its threads."""
 
     __slots__ = (
+        "_attempts",
         "_clock",
         "_codec",
         "_doubt_since",
@@ -108,6 +109,7 @@ class Reading:
             Watch(quiet), codec=codec, clock=clock, record=record, work=work, upward=upward
         )
         self.streams: dict[str, asyncio.Task[None]] = {}
+        self._attempts = Attempts()
 
     def rebind(
         self,
@@ -171,7 +173,9 @@ class Reading:
         if self._record.held.active:
             response = self._record.held.response(response)
         record = self._record
-        record.hear(self._codec.respond(call, response, record.time()), answer=True)
+        heard = self._codec.respond(call, response, record.time())
+        judge(self._upstream, self._codec, call, response, heard)
+        record.hear(heard, answer=True)
 
     def failed(self, call: Call, error: UpstreamError) -> None:
         """Record that a call got no answer."""
@@ -183,12 +187,19 @@ class Reading:
 
     def give_up(self, error: DragomanError, thread_id: str = ev.MAIN) -> None:
         """Record that a thread's stream cannot be had again."""
+        given_up(self._work.name, self._leg, error)
         self._record.hear(self._codec.give_up(error, self._record.time(), thread_id=thread_id))
 
     def settle(self, error: DragomanError) -> None:
         """End what runs, and read no further what is said of it."""
         self.give_up(error)
         self.watcher.stop_streams()
+
+    @property
+    def reconnecting_since(self) -> int | None:
+        """Return since when a stream is wanted that cannot be had, in Unix ms."""
+        since = self._attempts.since(self.watcher.is_reading)
+        return None if since is None else self._clock.now() - self._record.time() + since
 
     # Streams.
 
@@ -249,8 +260,13 @@ class Reading:
         """
         for _ in range(behind):
             await asyncio.sleep(0)
+        with self._attempts.at(thread_id, self.backoff()) as backoff:
+            await self._follow(thread_id, backoff, because)
+
+    async def _follow(
+        self, thread_id: str, backoff: Backoff, because: UpstreamError | None
+    ) -> None:
         codec, record = self._codec, self._record
-        backoff = self.backoff()
         doubt_since, self._doubt_since = self._doubt_since, None
         await record.named()
         while True:
@@ -262,7 +278,12 @@ class Reading:
             if self._wanted(thread_id) is None:
                 return
             now = record.time()
-            because = error or because
+            if error is not None:
+                because = error
+            elif because is not None:
+                # The newest reason counts: it is back, and has forgotten what it was asked for.
+                text = "The backend answers again, but tells nothing new of the turn."
+                because = UpstreamUnavailable(text, sent=True)
             # A lease that ended is not a fault: the dialect expects its reader back soon. Nor is a
             # stream that was broken to ask the backend.
             leased = error is None and now - opened_at >= LEASE_MS
@@ -294,10 +315,7 @@ class Reading:
             async with self._upstream.stream(call, codec.framing, load) as answer:
                 if isinstance(answer, Response):
                     self.respond(call, answer)
-                    return UpstreamUnavailable(
-                        f"The backend answered {answer.status} where a stream was asked for.",
-                        sent=True,
-                    )
+                    return no_stream(codec, answer)
                 opened = True
                 self._opened(call, answer.head)
                 await self._read(call, answer)
@@ -308,7 +326,9 @@ class Reading:
         return None
 
     def _opened(self, call: Call, head: Response) -> None:
-        self._record.hear(self._codec.opened(call, head, self._record.time()))
+        heard = self._codec.opened(call, head, self._record.time())
+        judge_head(self._upstream, heard)
+        self._record.hear(heard)
         # What waited for the stream may go now.
         self._upward.go_on()
 
@@ -363,16 +383,17 @@ class Reading:
         for frame in frames:
             if isinstance(frame, FrameTooLarge):
                 out = codec.garbage(call, frame.offending, str(frame), now)
-            elif (full := _too_full(frame)) is not None:
+            elif (full := too_full(frame)) is not None:
                 out = codec.garbage(call, full.offending, str(full), now)
             else:
                 out = codec.feed(call, frame, now)
                 if number != (number := codec.frames):
-                    kept.append(REDACTED.encode() if codec.seals(frame) else _source(frame))
+                    kept.append(REDACTED.encode() if codec.seals(frame) else source_of(frame))
             if not out:
                 continue
             raw += out
             if is_unread(why := out[-1]):
+                self._upstream.skipped(self._work.name, why.message)
                 asks = watch.skipped(now) or asks
                 if watch.unread == UNREAD_MOST:
                     broken = f"{UNREAD_MOST} frames in a row could not be read: {why.message}"
@@ -417,16 +438,3 @@ class Reading:
         if self._timer is not None:
             self._timer.cancel()
         self.watcher.close()
-
-
-def _too_full(frame: SseFrame | bytes) -> FrameTooFull | None:
-    data = frame.data if isinstance(frame, SseFrame) else frame
-    if len(data) <= LIGHT or is_light(data):
-        return None
-    return FrameTooFull(_source(frame), "too many values")
-
-
-def _source(frame: SseFrame | bytes) -> bytes:
-    if isinstance(frame, bytes):
-        return frame
-    return b"event: %b\ndata: %b" % (frame.event.encode(), frame.data)

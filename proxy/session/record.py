@@ -31,6 +31,7 @@ from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
+from proxy.session.telling import Observer
 from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_open
 
 __all__ = ["Record"]
@@ -103,7 +104,7 @@ class Record:
         self._upward = upward
         self._begin_at(LogState())
         self._snapshots = Snapshots(row.key, outbox)
-        self._counts = metrics.TurnCounts()
+        self._counts = Observer(row.id, leg)
         self.at = self.seq = self._lead = 0
         self._status: str = row.state
         self._native_id = leg.native_id
@@ -121,7 +122,7 @@ class Record:
 
     def rebind(self, leg: LegRow, codec: ClientCodec) -> None:
         """Record what another backend says, by its codec, from the next event on."""
-        self._leg = leg
+        self._leg = self._counts.leg = leg
         self._codec = codec
         self._native_id = leg.native_id
         self._name_stored = None
@@ -316,8 +317,7 @@ class Record:
         )
         if batch is None:
             return None
-        entries, whole = batch.entries, batch.whole
-        first = self.seq + 1
+        entries, whole, first = batch.entries, batch.whole, self.seq + 1
         self.seq, self.at = seq, now = state.seq, state.at
         rows = [entry.encode_row() for entry in entries]
         rows.append(b"")

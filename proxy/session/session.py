@@ -187,6 +187,11 @@ class Session:
         return self._record.repairs
 
     @property
+    def reconnecting_since(self) -> int | None:
+        """Return since when the backend's stream is wanted and cannot be had, in Unix ms."""
+        return self._reading.reconnecting_since
+
+    @property
     def readers(self) -> int:
         """Return how many streams of frontends are open."""
         return self._feeds.readers

@@ -74,6 +74,10 @@ class Watcher:
             if self._open.get(thread_id) is stream:
                 del self._open[thread_id]
 
+    def is_reading(self, thread_id: str) -> bool:
+        """Say whether the stream of a thread is open."""
+        return thread_id in self._open
+
     def broke(self, thread_id: str) -> bool:
         """Say, once, whether a thread's stream was broken to ask: that is not a fault of it."""
         if thread_id not in self._broken:

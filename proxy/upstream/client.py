@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-import errno
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self
@@ -21,16 +20,16 @@ from yarl import URL
 
 from adapters.base import Call, Response
 from adapters.body import Body as NamingFiles
-from adapters.errors import OFFENDING_LIMIT, cut
+from adapters.errors import OFFENDING_LIMIT
 from adapters.framing import FrameTooLarge
 from adapters.framing.ndjson import NdjsonParser
 from adapters.framing.sse import SseFrame, SseParser
 from adapters.limits import is_light
 from adapters.paths import segments_of
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.metrics import BackendCounts
 from proxy.recording import Exchange, OfSession
-from proxy.sealed import any_held
+from proxy.upstream.failures import quoted, read_failure, request_failure, why_of
+from proxy.upstream.health import Health, Trouble
 
 CONNECT_SECONDS = 10.0
 """A backend that does not take a connection within this is down; aiohttp's own default is 30."""
@@ -56,9 +55,6 @@ of a Herm's list has 100 events with 20,000 characters each. It is parsed in one
 FRAME_BYTES = 36 * 1024 * 1024
 """Bytes of a frame: an eve may show a file of 25 MiB in one, as base64."""
 
-WHY_LIMIT = 300
-"""Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
-
 PIECE_BYTES = 64 * 1024
 """A longer body of a request goes out in pieces, which aiohttp's own are as long as."""
 
@@ -66,10 +62,6 @@ STREAM_TYPES = {"sse": "text/event-stream", "ndjson": "application/x-ndjson"}
 """The content type of a stream by its framing."""
 
 _UNRECORDED = contextlib.nullcontext()
-
-# What aiohttp raises before a byte of the request has left: a bad address, a bad header.
-_NOT_SENT = (aiohttp.InvalidURL, ValueError)
-
 
 MOST_CARRYING = 4
 """Requests with files that a backend is sent at a time, since their files are in memory meanwhile.
@@ -102,6 +94,7 @@ class Stream:
         parser: SseParser | NdjsonParser,
         silence: float,
         taken: Exchange | None = None,
+        health: Health | None = None,
     ) -> None:
         self.head = head
         self.tail = b""
@@ -109,11 +102,14 @@ class Stream:
         self._parser = parser
         self._silence = silence
         self._taken = taken
+        self._health = health
+        self._stopped = False
 
     def stop(self) -> None:
         """Break the stream as silence does: `read` raises `UpstreamTimeout`."""
         content = self._response.content
         if not content.is_eof() and content.exception() is None:
+            self._stopped = True
             content.set_exception(TimeoutError())
 
     async def read(self, take: Take) -> None:
@@ -150,13 +146,11 @@ class Stream:
                 since = loop.time()
                 try:
                     data = await content.readany()
-                except TimeoutError as error:
-                    text = "The backend was silent in the middle of a stream."
-                    raise UpstreamTimeout(text) from error
                 except (aiohttp.ClientError, OSError) as error:
-                    raise UpstreamUnavailable(
-                        f"The stream broke: {_why(error)}", sent=True
-                    ) from error
+                    failure = read_failure(error, self.head.backend)
+                    if self._health is not None and not self._stopped:
+                        self._health.trouble(Trouble.STREAM, failure.message)
+                    raise failure from error
                 since = None
                 if not data:
                     break
@@ -178,6 +172,7 @@ class Stream:
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
+    `health` hears how the backend stands.
     Times are in seconds: until a connection is taken, until the head and again until the end of an
     answer that is not a stream, and between two pieces of a stream.
     """
@@ -193,7 +188,7 @@ class Upstream:
         silence_seconds: float = SILENCE_SECONDS,
         body_limit: int = BODY_LIMIT,
         frame_bytes: int = FRAME_BYTES,
-        counts: BackendCounts | None = None,
+        health: Health | None = None,
     ) -> None:
         self._session = session
         self._base = str(URL(url)).rstrip("/")
@@ -205,7 +200,18 @@ class Upstream:
         self._frame_bytes = frame_bytes
         self._carrying = asyncio.Semaphore(MOST_CARRYING)
         self._capture: OfSession | None = None
-        self._counts = counts
+        self._health = health
+        self._name = "" if health is None else health.name
+
+    def trouble(self, kind: Trouble, why: str) -> None:
+        """Take note of what only who reads the answers can tell."""
+        if self._health is not None:
+            self._health.trouble(kind, why)
+
+    def skipped(self, session_id: str, why: str) -> None:
+        """Take note that a frame of the backend could not be read."""
+        if self._health is not None:
+            self._health.skipped(session_id, why)
 
     def recorded(self, capture: OfSession) -> Self:
         """Return these connections as a session uses them that is recorded."""
@@ -265,53 +271,24 @@ class Upstream:
                     allow_redirects=False,
                     auto_decompress=False,
                 )
-        except aiohttp.ClientConnectorError as error:
-            if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
-                raise UpstreamUnavailable(
-                    "No file descriptor is left for a connection to the backend; "
-                    "raise the limit (`ulimit -n`).",
-                    sent=False,
-                ) from error
-            self._failed()
-            why = error.os_error.strerror or error.os_error
-            raise UpstreamUnavailable(
-                f"The backend takes no connection: {why}", sent=False
-            ) from error
-        except aiohttp.ConnectionTimeoutError as error:
-            self._failed()
-            raise UpstreamUnavailable(
-                "The backend takes no connection in time.", sent=False
-            ) from error
-        except TimeoutError as error:
-            self._failed()
-            raise UpstreamTimeout("The backend did not answer in time.") from error
-        except _NOT_SENT as error:
-            # The text of these may quote a header.
-            raise UpstreamUnavailable(
-                f"The request cannot be made: {type(error).__name__}", sent=False
-            ) from None
-        except (aiohttp.ClientError, OSError) as error:
-            self._failed()
-            raise UpstreamUnavailable(
-                f"The connection broke before an answer: {_why(error)}", sent=True
-            ) from error
-        if self._counts is not None:
-            self._counts.answered(response.status)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failed = request_failure(error, self._name)
+            if self._health is not None and failed.kind is not None:
+                self._health.failed(failed.kind, failed.why)
+            # The text of a bad header quotes it.
+            raise failed.error from (error if failed.kind else None)
+        if self._health is not None:
+            self._health.answered(response.status)
         if taken is not None:
             taken.responded(response.status, response.headers.items())
         coding = response.headers.get("Content-Encoding", "identity")
         if coding.strip().lower() != "identity":
             response.close()
-            named = _quoted(coding, 40)
+            named = quoted(coding, 40)
             raise UpstreamUnavailable(
                 f"The backend's answer is packed as `{named}`, which was not asked for.", sent=True
             )
         return response
-
-    def _failed(self) -> None:
-        """Count a request that the backend did not answer."""
-        if self._counts is not None:
-            self._counts.failed()
 
     def _write(
         self,
@@ -358,7 +335,7 @@ class Upstream:
         except TimeoutError as error:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamUnavailable(f"The answer broke: {_why(error)}", sent=True) from error
+            raise UpstreamUnavailable(f"The answer broke: {why_of(error)}", sent=True) from error
         if taken is not None:
             taken.ended("ended")
         whole = bytes(body)
@@ -366,10 +343,13 @@ class Upstream:
             if response.status >= 300:
                 # A refusal is told by its status and its begin.
                 whole = whole[:OFFENDING_LIMIT]
-                return Response(response.status, CIMultiDict(response.headers), whole)
+                return self._response(response, whole)
             text = f"The backend's answer of {len(whole)} bytes has too many values."
             raise UpstreamUnavailable(text, sent=True)
-        return Response(response.status, CIMultiDict(response.headers), whole)
+        return self._response(response, whole)
+
+    def _response(self, response: aiohttp.ClientResponse, body: bytes = b"") -> Response:
+        return Response(response.status, CIMultiDict(response.headers), body, self._name)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -386,15 +366,21 @@ class Upstream:
         with self._taking() as taken:
             response = await self._open(call, load, taken)
             with contextlib.closing(response):
-                head = Response(response.status, CIMultiDict(response.headers))
+                head = self._response(response)
                 if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
                     parser: SseParser | NdjsonParser
                     if framing == "sse":
                         parser = SseParser(max_frame_bytes=self._frame_bytes)
                     else:
                         parser = NdjsonParser(max_line_bytes=self._frame_bytes)
-                    yield Stream(head, response, parser, self._silence, taken)
+                    if self._health is not None:
+                        self._health.opened()
+                    yield Stream(head, response, parser, self._silence, taken, self._health)
                 else:
+                    if head.status < 300:
+                        named = quoted(_type_of(head), 80)
+                        why = f"it answers `{call.name}` with `{named}`, not with a stream"
+                        self.trouble(Trouble.DIALECT, why)
                     yield await self._whole(response, taken)
 
 
@@ -415,16 +401,3 @@ async def _pieces(body: NamingFiles, files: Mapping[str, bytes]) -> AsyncIterato
         yield piece
         # A connection that takes all at once does not wait between.
         await asyncio.sleep(0)
-
-
-def _why(error: Exception) -> str:
-    """Return what aiohttp says, and never nothing. It may quote what the backend wrote."""
-    return _quoted(str(error), WHY_LIMIT) or type(error).__name__
-
-
-def _quoted(text: str, limit: int) -> str:
-    """Return a text that a backend had a hand in, for people; nothing while a session holds a
-    sealed value: what broke may have a part of it, or spell it in a way of its own."""
-    if any_held():
-        return ""
-    return cut("".join(char if char.isprintable() else " " for char in text), limit)

@@ -7,8 +7,9 @@ moment; anything new from the backend resets it. How long all of it may take is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 FIRST_MS = 250
 """The first wait; the eve clients start with the same (eve page, section 7.5)."""
@@ -43,3 +44,31 @@ class Backoff:
         """Record that something new came."""
         self.attempts = 0
         self.since = None
+
+
+class Attempts:
+    """The waits of all streams of a session that are wanted, by their threads."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self) -> None:
+        self._waits: dict[str, Backoff] = {}
+
+    @contextlib.contextmanager
+    def at(self, thread_id: str, waits: Backoff) -> Iterator[Backoff]:
+        """Know the waits of a stream while it is wanted."""
+        self._waits[thread_id] = waits
+        try:
+            yield waits
+        finally:
+            if self._waits.get(thread_id) is waits:
+                del self._waits[thread_id]
+
+    def since(self, is_open: Callable[[str], bool]) -> int | None:
+        """Return since when nothing new comes of a stream that is not open."""
+        away = [
+            waits.since
+            for thread_id, waits in self._waits.items()
+            if waits.since is not None and not is_open(thread_id)
+        ]
+        return min(away, default=None)

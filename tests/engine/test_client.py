@@ -777,8 +777,15 @@ def test_a_message_that_nobody_answers_goes_to_execute() -> None:
         (
             401,
             {"error": "INVALID_KEY", "message": "The key is wrong."},
-            "INVALID_KEY",
-            "The key is wrong.",
+            "backend_refused",
+            "The backend refused the proxy's credential.",
+            None,
+        ),
+        (
+            401,
+            {"error": "MCP_TOKEN_EXPIRED", "message": "Sign in to the connector anew."},
+            "MCP_TOKEN_EXPIRED",
+            "Sign in to the connector anew.",
             None,
         ),
         (

@@ -179,7 +179,7 @@ async def test_a_backend_that_is_gone_for_good_ends_the_turn(world: World) -> No
     assert "tick 1 " in seen.text
     kinds, message = _end_in_its_words(world)
     assert kinds == ENDS_FAILED[world.frontend]
-    assert "The backend takes no connection" in message
+    assert "takes no connection" in message
 
 
 ENDS_FAILED = {

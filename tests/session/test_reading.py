@@ -7,7 +7,10 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from adapters.base import Call, Request
+from adapters.errors import DragomanError
 from proxy.errors import UpstreamUnavailable
 from proxy.sealed import SecretScrubber
 from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
@@ -20,7 +23,7 @@ def reading(**parts: Any) -> Reading:
     given: dict[str, Any] = dict.fromkeys(
         ("journal", "codec", "upstream", "clock", "fraction", "record", "work", "upward")
     )
-    leg: Any = None
+    leg: Any = SimpleNamespace(backend="engine")
     given |= {"patience": None, "quiet": 60_000, "keep_frames": False}
     return Reading(leg, **{**given, **parts})
 
@@ -167,3 +170,47 @@ async def test_time_waits_for_the_disk() -> None:
     assert slept[0] == 1.0
     assert len(slept) == 3
     assert seen == [BACKLOG_BYTES]
+
+
+class Tries:
+    """A codec whose stream is wanted for ever, and what it is told in the end."""
+
+    frames, wake_at, position, patience = 0, None, b"", 10_000
+    given_up: str | None = None
+
+    def streams(self) -> list[Call]:
+        return [] if self.given_up else [CALL]
+
+    def give_up(self, error: DragomanError, now: int, *, thread_id: str) -> list[Any]:
+        self.given_up = error.message
+        return []
+
+
+@pytest.mark.parametrize(
+    ("came", "reason"),
+    [
+        (["takes no connection", "was silent"], "was silent"),
+        (["takes no connection", None], "answers again, but tells nothing new of the turn"),
+        ([None], "ends without anything new"),
+    ],
+)
+async def test_the_newest_reason_counts_when_a_stream_is_given_up(
+    came: list[str | None], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = itertools.count(0, 6_000)
+    codec: Any = Tries()
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    async def run(_: Reading, call: Call) -> UpstreamUnavailable | None:
+        said = came.pop(0) if len(came) > 1 else came[0]
+        return None if said is None else UpstreamUnavailable(f"The backend {said}.", sent=True)
+
+    monkeypatch.setattr(Reading, "run", run)
+    record = SimpleNamespace(named=nothing, time=lambda: next(times), seq=0, hear=lambda raw: None)
+    work = SimpleNamespace(closed=False, name="dgs_1")
+    clock = SimpleNamespace(now=lambda: 1, sleep=nothing)
+    late = listening(codec, record=record, work=work, clock=clock, fraction=float)
+    await late.follow("main")
+    assert reason in codec.given_up

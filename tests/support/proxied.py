@@ -107,7 +107,7 @@ class Proxied:
                 await news.wait()
 
 
-def _backend(table: str | Mapping[str, Any], url: str) -> BackendSettings:
+def _backend(table: str | Mapping[str, Any] | BackendSettings, url: str) -> BackendSettings:
     if isinstance(table, str):
         return backend_settings(table, "engine", url)
     return BackendSettings.model_validate(table)
@@ -117,7 +117,7 @@ def _backend(table: str | Mapping[str, Any], url: str) -> BackendSettings:
 async def proxied(
     *,
     engine: Mapping[str, Any] | None = None,
-    backends: Sequence[str | Mapping[str, Any]] = ("engine",),
+    backends: Sequence[str | Mapping[str, Any] | BackendSettings] = ("engine",),
     change: Callable[[web.Application], None] | None = None,
     **tables: Any,
 ) -> AsyncIterator[Proxied]:
@@ -125,7 +125,8 @@ async def proxied(
 
     Args:
         engine: what else the scripted Engine is told.
-        backends: names of backends that are the scripted Engine, or whole tables of others.
+        backends: names of backends that are the scripted Engine, or whole tables of others, or
+            what these give.
         change: is given the main application before it is served.
         tables: further tables of the configuration; listeners get any port.
     """

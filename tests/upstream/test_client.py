@@ -25,7 +25,8 @@ from adapters.framing import FrameTooLarge
 from adapters.framing.sse import SseFrame
 from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.sealed import SecretScrubber
-from proxy.upstream.client import MOST_CARRYING, WHY_LIMIT, Frames, Stream, Upstream
+from proxy.upstream.client import MOST_CARRYING, Frames, Stream, Upstream
+from proxy.upstream.failures import WHY_LIMIT
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import SOON_S, until
 

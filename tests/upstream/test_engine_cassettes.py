@@ -181,7 +181,9 @@ async def test_each_refusal_is_told_with_the_backends_own_code() -> None:
     assert not any(isinstance(event, ev.TurnStarted) for event in driver.events)
 
 
-@pytest.mark.parametrize(("name", "code"), [("wrong-key", "INVALID_KEY"), ("redirect", "http_302")])
+@pytest.mark.parametrize(
+    ("name", "code"), [("wrong-key", "backend_refused"), ("redirect", "http_302")]
+)
 async def test_a_wrong_key_and_a_redirect_refuse_the_message(name: str, code: str) -> None:
     driver = await play(f"engine/{name}")
     assert settled(driver) == [("refused", code)]

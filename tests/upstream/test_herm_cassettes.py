@@ -206,7 +206,7 @@ async def test_a_refused_message_leaves_the_session_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "code"), [("wrong-key", "unauthorized"), ("redirect", "http_302")]
+    ("name", "code"), [("wrong-key", "backend_refused"), ("redirect", "http_302")]
 )
 async def test_a_wrong_key_and_a_redirect_refuse_the_message(name: str, code: str) -> None:
     driver = await play(f"herm/{name}")

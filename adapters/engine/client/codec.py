@@ -35,6 +35,7 @@ class EngineClient(ClientCodec):
     history = Ability(Support.EMULATED, "as text before the next message")
     records = RECORDS
     filled = (State, Block)
+    refuses_credential = staticmethod(replies.is_of_credential)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._task: str = settings["task_id"]

@@ -12,6 +12,7 @@ from adapters import events as ev
 from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Ending, Seen, State
 from adapters.engine.client.work import unknown
+from adapters.errors import SESSION_LOST
 from adapters.jsonvalue import name_of, rest_of
 
 _LIFECYCLE = IN_ANY | {"phase"}
@@ -19,8 +20,6 @@ _ERROR = IN_ANY | {"error", "message", "details"}
 """Members that the model knows."""
 
 LAST_PHASES = ("completed", "errored")
-
-SESSION_LOST = "backend_session_lost"
 
 
 def lifecycle(s: State, seen: Seen) -> list[ev.Event]:

@@ -24,6 +24,8 @@ from adapters.jsonvalue import name_of
 def refusal(response: Response) -> ev.ErrorInfo:
     """Return what an error body says; one without `error`, or that is not JSON, is quoted (4.1)."""
     body = _error_body(response)
+    if is_of_credential(response):
+        return raw.credential_refused(response)
     if body is None:
         return raw.quoted(response, "The Engine")
     details = body.get("details")
@@ -32,6 +34,14 @@ def refusal(response: Response) -> ev.ErrorInfo:
         str(body.get("message") or body["error"]),
         details if isinstance(details, dict) else None,
     )
+
+
+def is_of_credential(response: Response) -> bool:
+    """Say whether an answer refuses our key: one 401 is of a connector's (section 4.3)."""
+    if response.status != 401:
+        return False
+    body = _error_body(response)
+    return body is None or body["error"] != wire.MCP_TOKEN_EXPIRED
 
 
 def _error_body(response: Response) -> dict[str, Any] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from adapters import events as ev
 from adapters.driving.held import HOLD_MS
 from adapters.driving.part import soonest
+from adapters.errors import SESSION_LOST
 from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, SLICE, Dues
-from adapters.eve.client.ends import SESSION_LOST, Ends
+from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members

@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters import raw
+from adapters.errors import SESSION_LOST
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import CHILD_HOLD_MS, Dues
 from adapters.eve.client.holding import Holding
@@ -21,8 +22,6 @@ from adapters.eve.client.turns import Turns
 OVER_MOST = 64
 """Children that are over and remembered, since they may go on: the newest. One that goes on after
 so many others is another child, and what it says is not shown before it is announced."""
-
-SESSION_LOST = "backend_session_lost"
 
 TURN_LOST = "turn_end_missing"
 """The error code of a turn that the backend has no more, while it keeps the session."""

@@ -9,9 +9,9 @@ from multidict import CIMultiDict, MultiDict
 from adapters import events as ev
 from adapters import raw
 from adapters.base import Call, CloseReason, Request, Response
-from adapters.errors import DragomanError
+from adapters.errors import SESSION_LOST, DragomanError
 from adapters.eve import wire
-from adapters.eve.client.ends import SESSION_LOST, Ends
+from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members

@@ -38,6 +38,8 @@ def digest_of(*texts: str | None) -> str:
 
 def refusal(response: Response) -> ev.ErrorInfo:
     """Return what an error body says (section 2); one without `error` is quoted."""
+    if response.status == 401:
+        return raw.credential_refused(response)
     body = json_body(response)
     message = body.get("error")
     if not isinstance(message, str):

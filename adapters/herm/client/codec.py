@@ -19,7 +19,7 @@ from adapters import events as ev
 from adapters import raw
 from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
 from adapters.driving.doubts import Doubt
-from adapters.errors import DragomanError, NotSupported
+from adapters.errors import SESSION_LOST, DragomanError, NotSupported
 from adapters.framing.sse import SseFrame
 from adapters.herm import wire
 from adapters.herm.client import posts
@@ -44,8 +44,6 @@ figure."""
 PAUSED_PATIENCE_MS = 72 * 3_600_000
 """How long an answer may take on a stream that opens: the longest that a dialect of ours
 promises."""
-
-SESSION_LOST = "backend_session_lost"
 
 _DELTAS = frozenset({ev.TextDelta.TYPE, ev.ReasoningDelta.TYPE})
 

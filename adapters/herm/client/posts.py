@@ -113,6 +113,8 @@ def page(session: str, number: int, cursor: str | None, *, newest_first: bool) -
 def refusal(response: Response) -> ev.ErrorInfo:
     """Return what an error body says, in any of the three forms of section 6; any other is
     quoted."""
+    if response.status == 401:
+        return raw.credential_refused(response)
     body = raw.json_of(response)
     if isinstance(body, dict):
         error = body.get("error")

@@ -1,0 +1,99 @@
+"""What the operator is told of a session: in the log of the process, by its ids and never by its
+contents."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from adapters import events as ev
+from adapters.base import Call, ClientCodec, Response
+from adapters.errors import DragomanError, ErrorCode
+from adapters.raw import refusal_of
+from adapters.state import LogState
+from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable
+from proxy.metrics import Queued, TurnCounts
+from proxy.rows import LegRow
+from proxy.upstream.client import Upstream
+from proxy.upstream.health import Trouble
+
+__all__ = ["Observer", "given_up", "judge", "judge_head", "no_stream"]
+
+_log = logging.getLogger(__name__)
+
+
+class Observer(TurnCounts):
+    """Counts the turns of one session, and tells of those that fail. `leg` is the session's part
+    that goes on now."""
+
+    __slots__ = ("_name", "leg")
+
+    def __init__(self, name: str, leg: LegRow) -> None:
+        super().__init__()
+        self._name = name
+        self.leg = leg
+
+    def hear(
+        self,
+        event: ev.Event,
+        dialect: str,
+        state: LogState,
+        queue: Sequence[Queued],
+        now: int,
+    ) -> None:
+        """Hear an event of one of the types that are counted."""
+        super().hear(event, dialect, state, queue, now)
+        if not isinstance(event, ev.TurnEnded) or event.outcome != "failed":
+            return
+        if event.thread_id == ev.MAIN:
+            # Its words may quote what was said.
+            code = "no reason was given" if event.error is None else event.error.code
+            _log.warning(
+                "session `%s`: a turn of backend `%s` failed: %s",
+                *(self._name, self.leg.backend, code),
+                extra={"session": self._name, "backend": self.leg.backend, "kind": "turn_failed"},
+            )
+
+
+def judge(
+    upstream: Upstream, codec: ClientCodec, call: Call, answer: Response, heard: Iterable[ev.Event]
+) -> None:
+    """Tell of an answer that refuses our credential, or that has no form which the dialect knows;
+    `heard` is what the codec made of it."""
+    status = answer.status
+    if codec.refuses_credential(answer):
+        upstream.trouble(Trouble.CREDENTIAL, f"it answers `{call.name}` with {status}")
+    elif 400 <= status < 500 and any(_code_of(event) == f"http_{status}" for event in heard):
+        why = f"it answers `{call.name}` with {status}, in a form that is not its dialect's"
+        upstream.trouble(Trouble.DIALECT, why)
+
+
+def judge_head(upstream: Upstream, heard: Iterable[ev.Event]) -> None:
+    """Tell of a stream whose version is not read; `heard` is what the codec made of its head."""
+    for event in heard:
+        if isinstance(event, ev.ErrorReported) and event.code == ErrorCode.BACKEND_PROTOCOL:
+            upstream.trouble(Trouble.DIALECT, event.message)
+
+
+def no_stream(codec: ClientCodec, answer: Response) -> UpstreamError:
+    """Return why a stream cannot be had, by the answer that came in its place."""
+    if codec.refuses_credential(answer):
+        return UpstreamRejected(refusal_of(answer), status=answer.status)
+    text = f"The backend answered {answer.status} where a stream was asked for."
+    return UpstreamUnavailable(text, sent=True)
+
+
+def given_up(name: str, leg: LegRow, error: DragomanError) -> None:
+    """Tell that a session's turn is ended here, whatever its backend says."""
+    _log.warning(
+        "session `%s`: what runs at backend `%s` is given up: %s",
+        *(name, leg.backend, error.message),
+        extra={"session": name, "backend": leg.backend, "kind": "settled"},
+    )
+
+
+def _code_of(event: ev.Event) -> str | None:
+    """Return the code of the refusal that an event tells of."""
+    if isinstance(event, ev.InputSettled):
+        return None if event.error is None else event.error.code
+    return event.code if isinstance(event, ev.ErrorReported) else None

@@ -1,0 +1,104 @@
+"""What aiohttp raises, in words: for frontends without an address of ours, and for the operator
+with all that is known."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+import aiohttp
+
+from adapters.errors import cut
+from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.sealed import any_held
+from proxy.upstream.health import Trouble
+
+__all__ = ["Failed", "quoted", "read_failure", "request_failure", "why_of"]
+
+WHY_LIMIT = 300
+"""Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
+
+
+class Failed(NamedTuple):
+    """Why a request has no answer. `kind` is None where that is no fault of the backend, `why` is
+    for the operator only."""
+
+    error: UpstreamError
+    kind: Trouble | None = None
+    why: str = ""
+
+
+def _who(backend: str) -> str:
+    return f"Backend `{backend}`" if backend else "The backend"
+
+
+def request_failure(error: Exception, backend: str) -> Failed:
+    """Return what became of a request that aiohttp could not do."""
+    who = _who(backend)
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            failed = _not_sent(f"{who} has a certificate that is not trusted.")
+            return Failed(failed, Trouble.TLS, str(error.certificate_error))
+        case aiohttp.ClientConnectorDNSError():
+            failed = _not_sent(f"{who} cannot be found: its host name is not known.")
+            return Failed(failed, Trouble.DNS, _of_system(error))
+        case aiohttp.ClientSSLError():
+            failed = _not_sent(f"{who} does not speak TLS as it was asked to.")
+            return Failed(failed, Trouble.TLS, _of_system(error))
+        case aiohttp.ClientConnectorError():
+            if error.os_error.errno in (errno.EMFILE, errno.ENFILE):
+                text = (
+                    "No file descriptor is left for a connection to the backend; "
+                    "raise the limit (`ulimit -n`)."
+                )
+                return Failed(_not_sent(text))
+            failed = _not_sent(f"{who} takes no connection.")
+            return Failed(failed, Trouble.CONNECTION, _of_system(error))
+        case aiohttp.ConnectionTimeoutError():
+            failed = _not_sent(f"{who} takes no connection in time.")
+            return Failed(failed, Trouble.CONNECTION, "it takes no connection in time")
+        case TimeoutError():
+            text = f"{who} did not answer in time."
+            return Failed(UpstreamTimeout(text), Trouble.TIMEOUT, "no answer came")
+        case aiohttp.InvalidURL() | ValueError():
+            # Before a byte of the request has left: a bad address, a bad header, which their texts
+            # may quote.
+            return Failed(_not_sent(f"The request cannot be made: {type(error).__name__}"))
+    why = why_of(error)
+    to = f" to backend `{backend}`" if backend else ""
+    lost = UpstreamUnavailable(f"The connection{to} broke before an answer: {why}", sent=True)
+    return Failed(lost, Trouble.BROKEN, why)
+
+
+def read_failure(error: Exception, backend: str) -> UpstreamError:
+    """Return what became of a stream that broke."""
+    if isinstance(error, TimeoutError):
+        return UpstreamTimeout(f"{_who(backend)} was silent in the middle of a stream.")
+    return UpstreamUnavailable(f"The stream broke: {why_of(error)}", sent=True)
+
+
+def _not_sent(text: str) -> UpstreamUnavailable:
+    return UpstreamUnavailable(text, sent=False)
+
+
+def _of_system(error: aiohttp.ClientConnectorError) -> str:
+    return str(error.os_error.strerror or error.os_error)
+
+
+def why_of(error: Exception) -> str:
+    """Return what aiohttp says, never nothing and never an address. It may quote what the backend
+    wrote."""
+    text = str(error)
+    if isinstance(error, aiohttp.ClientResponseError):
+        text = error.message
+    elif isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    return quoted(text, WHY_LIMIT) or type(error).__name__
+
+
+def quoted(text: str, limit: int) -> str:
+    """Return a text that a backend had a hand in, for people; nothing while a session holds a
+    sealed value: what broke may have a part of it, or spell it in a way of its own."""
+    if any_held():
+        return ""
+    return cut("".join(char if char.isprintable() else " " for char in text), limit)

@@ -1,0 +1,123 @@
+"""How a backend stands, as the requests to it show: counted, and told to the operator when it
+changes.
+
+Each kind of trouble is told once, until the backend is well again; a backend that comes and goes is
+told of each kind once in `AGAIN_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from collections.abc import Callable
+
+from proxy.metrics import BackendCounts
+
+__all__ = ["Health", "Trouble"]
+
+AGAIN_SECONDS = 60.0
+"""How long a kind of trouble that was over is not told again."""
+
+SKIPPED_SECONDS = 10.0
+"""How often skipped frames are told of; those between are counted."""
+
+_log = logging.getLogger(__name__)
+
+
+class Trouble(enum.StrEnum):
+    """What is wrong with a backend."""
+
+    DNS = "dns"
+    CONNECTION = "connection"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    BROKEN = "broken"
+    STREAM = "stream_lost"
+    CREDENTIAL = "credential"
+    DIALECT = "dialect"
+
+
+_SAID = {
+    Trouble.DNS: "cannot be found by its host name",
+    Trouble.CONNECTION: "takes no connection",
+    Trouble.TLS: "has no TLS that can be trusted",
+    Trouble.TIMEOUT: "does not answer in time",
+    Trouble.BROKEN: "closes connections without an answer",
+    Trouble.STREAM: "lost a stream",
+    Trouble.CREDENTIAL: "refuses the proxy's credential",
+    Trouble.DIALECT: "does not speak its dialect, or another version of it",
+}
+"""What each is in words, after the name of the backend."""
+
+_OVER_BY_A_STREAM = frozenset({Trouble.STREAM, Trouble.DIALECT})
+"""What only a stream that opens shows to be over."""
+
+
+class Health:
+    """How one configured backend stands. `counts` are its numbers."""
+
+    def __init__(
+        self, name: str, url: str, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = name
+        self._url = url
+        self._monotonic = monotonic
+        self._open: set[Trouble] = set()
+        self._told: dict[Trouble, float] = {}
+        self._skipped = 0
+        self._skipped_at: float | None = None
+        self.counts = BackendCounts(name)
+
+    def trouble(self, kind: Trouble, why: str) -> None:
+        """Take note of trouble; `why` is for the operator."""
+        now, told = self._monotonic(), self._told.get(kind)
+        if kind in self._open or (told is not None and now - told < AGAIN_SECONDS):
+            return
+        self._open.add(kind)
+        self._told[kind] = now
+        _log.warning(
+            "backend `%s` %s: %s",
+            *(self.name, _SAID[kind], why),
+            extra={"backend": self.name, "kind": str(kind), "url": self._url},
+        )
+
+    def failed(self, kind: Trouble, why: str) -> None:
+        """Take note of a request without an answer."""
+        self.counts.failed()
+        self.trouble(kind, why)
+
+    def answered(self, status: int) -> None:
+        """Take note of an answer."""
+        self.counts.answered(status)
+        if self._open:
+            keep = _OVER_BY_A_STREAM if status < 300 else {*_OVER_BY_A_STREAM, Trouble.CREDENTIAL}
+            self._over(self._open - keep)
+
+    def opened(self) -> None:
+        """Take note of a stream that opened."""
+        if self._open:
+            self._over(set(self._open))
+
+    def _over(self, kinds: set[Trouble]) -> None:
+        if not kinds:
+            return
+        self._open -= kinds
+        _log.warning(
+            "backend `%s` is back again",
+            self.name,
+            extra={"backend": self.name, "kind": "back", "url": self._url},
+        )
+
+    def skipped(self, session_id: str, why: str) -> None:
+        """Take note of a frame that could not be read."""
+        self._skipped += 1
+        now = self._monotonic()
+        if self._skipped_at is not None and now - self._skipped_at < SKIPPED_SECONDS:
+            return
+        count, self._skipped, self._skipped_at = self._skipped, 0, now
+        _log.warning(
+            "session `%s`: a frame of backend `%s` is skipped: %s",
+            *(session_id, self.name, why),
+            extra={"backend": self.name, "kind": "frame_skipped", "count": count},
+        )

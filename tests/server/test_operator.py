@@ -1,0 +1,246 @@
+"""What an operator and the frontend's person are told of six backends: five that are dead or refuse
+the proxy, and one that is killed in the middle of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from aiohttp import web
+
+from adapters import events as ev
+from adapters.errors import SESSION_LOST
+from proxy.scripted import BACKENDS, Options
+from tests.support.dragoman import BACKEND_KEY, backend_settings
+from tests.support.journals import stored_entries
+from tests.support.ports import free_port
+from tests.support.proxied import Proxied, proxied
+from tests.support.running import Run
+from tests.support.serving import HOST, served
+from tests.support.tls import self_signed
+from tests.support.waiting import SOON_S, settled, until
+from tests.test_metrics import number, run
+
+__all__ = ["run"]
+
+NAMELESS = "nowhere.invalid"
+
+DIALECTS = ("herm", "eve", "engine")
+
+
+class Told(NamedTuple):
+    """What is told of a backend: the kind of its line in the log and the words there, what the
+    frontend hears, whether its metric says that it answers."""
+
+    kind: str
+    line: str
+    heard: str
+    up: bool
+
+
+TOLD = {
+    "gone": Told(
+        "connection",
+        "backend `gone` takes no connection: Connect call failed",
+        "Backend `gone` takes no connection.",
+        up=False,
+    ),
+    "nameless": Told(
+        "dns",
+        "backend `nameless` cannot be found by its host name: ",
+        "Backend `nameless` cannot be found: its host name is not known.",
+        up=False,
+    ),
+    "untrusted": Told(
+        "tls",
+        "backend `untrusted` has no TLS that can be trusted: ",
+        "Backend `untrusted` has a certificate that is not trusted.",
+        up=False,
+    ),
+    "foreign": Told(
+        "dialect",
+        "backend `foreign` does not speak its dialect, or another version of it: it answers ",
+        "answered 404",
+        up=True,
+    ),
+    "locked": Told(
+        "credential",
+        "backend `locked` refuses the proxy's credential: it answers ",
+        "Backend `locked` refused the proxy's credential.",
+        up=True,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test ask for a host's name."""
+    real = asyncio.BaseEventLoop.getaddrinfo
+
+    async def getaddrinfo(loop: Any, host: Any, *rest: Any, **options: Any) -> Any:
+        if host == NAMELESS:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return await real(loop, host, *rest, **options)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", getaddrinfo)
+
+
+@contextlib.asynccontextmanager
+async def backend(name: str, dialect: str, folder: Path) -> AsyncIterator[str]:
+    """The address of one of the backends."""
+    match name:
+        case "gone":
+            yield f"http://{HOST}:{free_port()}"
+        case "nameless":
+            yield f"http://{NAMELESS}:4000"
+        case "untrusted":
+            listener = await asyncio.start_server(
+                lambda _, writer: writer.close(), HOST, 0, ssl=self_signed(folder)
+            )
+            async with listener:
+                yield f"https://{HOST}:{listener.sockets[0].getsockname()[1]}"
+        case "foreign":
+            async with served(web.Application()) as url:
+                yield url
+        case _:
+            async with served(BACKENDS[dialect](Options(key="another", pace=0.0))) as url:
+                yield url
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [one for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+async def heard(dragoman: Proxied, session: str) -> list[str]:
+    """What the log of a session says went wrong, once something does."""
+    texts: list[str] = []
+    async with asyncio.timeout(SOON_S):
+        while not texts:
+            live = await dragoman.session(session)
+            news = live.news()
+            texts = [
+                one.event.error.message
+                for one in await stored_entries(dragoman.sessions.journal, session)
+                if isinstance(one.event, ev.InputSettled | ev.TurnEnded) and one.event.error
+            ]
+            if not texts:
+                await news.wait()
+    return texts
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", TOLD)
+async def test_a_backend_that_cannot_be_used_is_told_to_the_operator_and_the_frontend(
+    name: str,
+    dialect: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = TOLD[name]
+    caplog.set_level(logging.INFO)
+    async with (
+        backend(name, dialect, tmp_path) as url,
+        proxied(backends=[backend_settings(name, dialect, url)]) as dragoman,
+    ):
+        texts = await heard(dragoman, await dragoman.say("hello", route=name))
+        # A second one says the same, and the log does not.
+        texts += await heard(dragoman, await dragoman.say("hello again", route=name))
+        down = (await dragoman.request("GET", "/readyz?backends=1"))[0]
+    assert all(told.heard in text for text in texts), texts
+    address = url.partition("://")[2]
+    for text in texts:
+        assert address not in text
+        assert NAMELESS not in text
+        assert "X-Engine-Key" not in text
+    lines = [one for one in warnings(caplog) if getattr(one, "backend", None) == name]
+    assert [one.kind for one in lines] == [told.kind]  # type: ignore[attr-defined]
+    assert lines[0].getMessage().startswith(told.line)
+    assert lines[0].url == url  # type: ignore[attr-defined]
+    assert number("dragoman_backend_up", backend=name) == told.up
+    assert down == (200 if told.up else 503)
+
+
+def kinds(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The kinds of the warnings so far, in order."""
+    return [one.kind for one in warnings(caplog)]  # type: ignore[attr-defined]
+
+
+@contextlib.asynccontextmanager
+async def scripted(dialect: str, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A scripted backend in a process of its own, which answers slowly."""
+    words = ("scripted", dialect, "--port", str(port), "--key", BACKEND_KEY, "--pace", "0.1")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy", *words), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SOON_S):
+            assert (await process.stdout.readline()).startswith(b"listening")
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def shown(dragoman: Proxied, session: str) -> Any:
+    """A session as the control API shows it."""
+    return (await dragoman.request("GET", f"/api/v1/sessions/{session}"))[1]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_backend_that_is_killed_in_the_middle_of_a_stream_is_told_and_its_return(
+    dialect: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    port = free_port()
+    backend = backend_settings(dialect, dialect, f"http://{HOST}:{port}")
+    async with proxied(backends=[backend]) as dragoman:
+        async with scripted(dialect, port) as process:
+            session = await dragoman.say("script: slow 400", route=dialect)
+            live = await dragoman.session(session)
+            await until(lambda: live.state.seq > 8)
+            assert (await shown(dragoman, session))["reconnecting_since"] is None
+            before = dragoman.sessions.clock.now()
+            process.kill()
+            await process.wait()
+        await until(lambda: "connection" in kinds(caplog))
+        await until(lambda: live.reconnecting_since is not None)
+        since = (await shown(dragoman, session))["reconnecting_since"]
+        assert before <= since <= dragoman.sessions.clock.now()
+        assert number("dragoman_backend_up", backend=dialect) == 0
+        assert kinds(caplog) == ["stream_lost", "connection"]
+        lost, refused = [one.getMessage() for one in warnings(caplog)]
+        assert lost.startswith(f"backend `{dialect}` lost a stream: The stream broke: ")
+        assert refused.startswith(f"backend `{dialect}` takes no connection: ")
+        async with scripted(dialect, port):
+            await until(lambda: "back" in kinds(caplog))
+            assert kinds(caplog)[:3] == ["stream_lost", "connection", "back"]
+            assert warnings(caplog)[2].getMessage() == f"backend `{dialect}` is back again"
+            await until(lambda: number("dragoman_backend_up", backend=dialect) == 1)
+
+
+async def test_a_turn_that_is_given_up_is_told_once_with_its_reason(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    running = await run(engine={"pace": 0.1})
+    session = (await running.eve().create("script: slow 400")).session_id
+    live = await running.live(session)
+    await until(lambda: live.state.seq > 8)
+    await running.stop_backend("engine")
+    await settled(live)
+    assert kinds(caplog) == ["connection", "settled", "turn_failed"]
+    given_up, failed = [one.getMessage() for one in warnings(caplog)[1:]]
+    why = "what runs at backend `engine` is given up: Backend `engine` takes no connection."
+    assert given_up == f"session `{session}`: {why}"
+    assert failed == f"session `{session}`: a turn of backend `engine` failed: {SESSION_LOST}"
+    assert live.reconnecting_since is None
