@@ -35,7 +35,9 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_record_is_one_json_line_with_its_extras(stream: io.StringIO) -> None:
     log = logging.getLogger("proxy.test")
-    log.info("session `%s`\nis open", "s-1", extra={"session": "s-1", "count": 3})
+    log.info(
+        "session `%s`\nis open", "s-1", extra={"session": "s-1", "count": 3, "serves": ["a\nb", 1]}
+    )
     log.debug("not shown")
     [line] = lines(stream)
     at = line.pop("at")
@@ -46,6 +48,7 @@ def test_a_record_is_one_json_line_with_its_extras(stream: io.StringIO) -> None:
         "message": "session `s-1`\nis open",
         "session": "s-1",
         "count": 3,
+        "serves": ["a\nb", 1],
     }
 
 

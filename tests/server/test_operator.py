@@ -18,9 +18,15 @@ from aiohttp import web
 
 from adapters import events as ev
 from adapters.errors import SESSION_LOST
+from adapters.registry import faces
+from proxy import __version__
 from proxy.scripted import BACKENDS, Options
+from proxy.server import serve
+from proxy.settings import Settings
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.journals import stored_entries
+from tests.support.keys import key_of
+from tests.support.logs import keeping, put, started
 from tests.support.ports import free_port
 from tests.support.proxied import Proxied, proxied
 from tests.support.running import Run
@@ -244,3 +250,78 @@ async def test_a_turn_that_is_given_up_is_told_once_with_its_reason(
     assert given_up == f"session `{session}`: {why}"
     assert failed == f"session `{session}`: a turn of backend `engine` failed: {SESSION_LOST}"
     assert live.reconnecting_since is None
+
+
+async def test_a_frontend_is_told_with_502_that_the_proxys_credential_is_refused() -> None:
+    async with (
+        served(BACKENDS["herm"](Options(key="another", pace=0.0))) as url,
+        proxied(backends=[backend_settings("locked", "herm", url)]) as dragoman,
+    ):
+        session = await dragoman.say("hello", route="locked")
+        await heard(dragoman, session)
+        status, body = await dragoman.request("DELETE", f"/api/v1/sessions/{session}")
+    assert status == 502
+    assert body["error"]["code"] == "backend_refused"
+    assert body["error"]["message"] == "Backend `locked` refused the proxy's credential."
+
+
+async def test_a_request_that_is_refused_is_told_without_its_ids_and_its_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    keys = (key_of("carlotta"), key_of("boss", admin=True))
+    async with proxied(keys=keys) as dragoman:
+        path = "/as/eve/to/engine/eve/v1/session/dgs_someones"
+        for key in (None, "k-nobody", "k-boss", "k-carlotta"):
+            await dragoman.request("POST", path, key=key, json={"message": "m"})
+    lines = [one for one in caplog.records if hasattr(one, "face")]
+    assert [(one.levelname, one.face, one.status, one.remote) for one in lines] == [  # type: ignore[attr-defined]
+        ("INFO", "eve", status, HOST) for status in (401, 401, 403)
+    ]
+    form = "/as/eve/to/{route}/eve/v1/session/{session}"
+    assert lines[0].getMessage() == f"POST {form} is refused with 401, to {HOST}"
+    assert "dgs_someones" not in caplog.text
+    assert "k-nobody" not in caplog.text
+
+
+async def test_what_is_started_and_stopped_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    async with keeping(tmp_path) as journal:
+        log = [started()]
+        await put(journal, "dgs_1", log, state="running", route="quarry", backend="quarry")
+    async with served(BACKENDS["eve"](Options(key=BACKEND_KEY, pace=0.0))) as url:
+        settings = Settings.model_validate(
+            {
+                "server": {"listen": f"{HOST}:0"},
+                "journal": {"url": f"sqlite:///{tmp_path}/dragoman.db"},
+                "backends": [backend_settings("quarry", "eve", url)],
+                "listeners": [
+                    {"listen": f"{HOST}:{free_port()}", "dialect": "herm", "route": "quarry"}
+                ],
+            }
+        )
+        task = asyncio.create_task(serve(settings, ready=listening.set_result, stop=stop))
+        async with asyncio.timeout(SOON_S):
+            base = await listening
+        stop.set()
+        await task
+    lines = {
+        one.getMessage().split(" ")[0].strip(";"): one
+        for one in caplog.records
+        if one.name == "proxy.server"
+    }
+    assert list(lines) == ["started", "stopping", "stopped"]
+    assert {one.levelname for one in lines.values()} == {"INFO"}
+    told = lines["started"].__dict__
+    assert told["version"] == __version__
+    assert told["url"] == base
+    assert told["journal"] == settings.journal.url
+    assert told["sessions"] == 1
+    assert told["serves"] == [
+        *(f"{base}/as/{dialect}/to/quarry {dialect} quarry" for dialect in faces()),
+        f"http://{settings.listeners[0].listen} herm quarry",
+    ]

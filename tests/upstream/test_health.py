@@ -1,0 +1,105 @@
+"""How a backend stands is told when it changes, and not with every request."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from proxy.upstream.health import AGAIN_SECONDS, SKIPPED_SECONDS, Health, Trouble
+
+
+class Time:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def health(clock: Time, caplog: pytest.LogCaptureFixture) -> Health:
+    caplog.set_level(logging.INFO)
+    return Health("quarry", "http://127.0.0.1:9", monotonic=clock)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [one.__dict__["kind"] for one in caplog.records]
+
+
+def test_each_kind_of_trouble_is_told_once_until_the_backend_is_back(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        health.failed(Trouble.CONNECTION, "refused")
+        health.failed(Trouble.TIMEOUT, "no answer")
+    assert told(caplog) == ["connection", "timeout"]
+    health.answered(200)
+    health.answered(200)
+    assert told(caplog)[2:] == ["back"]
+    assert {one.levelname for one in caplog.records} == {"WARNING"}
+    assert caplog.records[0].getMessage() == "backend `quarry` takes no connection: refused"
+    assert caplog.records[0].__dict__["url"] == "http://127.0.0.1:9"
+
+
+def test_nothing_is_told_of_a_backend_that_is_well(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.answered(200)
+    health.opened()
+    assert told(caplog) == []
+
+
+def test_a_backend_that_comes_and_goes_is_told_of_once_a_minute(
+    health: Health, clock: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        health.failed(Trouble.CONNECTION, "refused")
+        health.answered(200)
+    assert told(caplog) == ["connection", "back"]
+    clock.now += AGAIN_SECONDS
+    health.failed(Trouble.CONNECTION, "refused")
+    health.answered(200)
+    assert told(caplog) == ["connection", "back"] * 2
+
+
+@pytest.mark.parametrize("kind", [Trouble.STREAM, Trouble.DIALECT])
+def test_only_a_stream_that_opens_shows_that_streams_can_be_had(
+    kind: Trouble, health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.trouble(kind, "it broke")
+    health.answered(200)
+    assert told(caplog) == [kind]
+    health.opened()
+    assert told(caplog) == [kind, "back"]
+
+
+def test_a_refused_credential_is_over_when_something_is_done_with_it(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.trouble(Trouble.CREDENTIAL, "it answers 401")
+    health.answered(401)
+    health.answered(404)
+    assert told(caplog) == ["credential"]
+    health.answered(202)
+    assert told(caplog) == ["credential", "back"]
+
+
+def test_many_skipped_frames_are_counted_in_few_lines(
+    health: Health, clock: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        health.skipped("dgs_1", "it is not JSON")
+    clock.now += SKIPPED_SECONDS
+    health.skipped("dgs_2", "it is not JSON")
+    assert [one.__dict__["count"] for one in caplog.records] == [1, 4]
+    text = "session `dgs_2`: a frame of backend `quarry` is skipped: it is not JSON"
+    assert caplog.records[1].getMessage() == text
