@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +105,11 @@ def test_many_skipped_frames_are_counted_in_few_lines(
     assert [one.__dict__["count"] for one in caplog.records] == [1, 4]
     text = "session `dgs_2`: a frame of backend `quarry` is skipped: it is not JSON"
     assert caplog.records[1].getMessage() == text
+
+
+def test_the_documentation_has_every_kind_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
+    rows = page.partition("| `kind` | what happened |")[2].splitlines()[2:]
+    named = [name for row in rows if row for name in re.findall("`(.*?)`", row.split("|")[1])]
+    others = ["back", "frame_skipped", "turn_failed", "settled"]
+    assert sorted(named) == sorted([*Trouble, *others])
