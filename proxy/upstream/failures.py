@@ -20,7 +20,7 @@ WHY_LIMIT = 300
 
 
 class Failed(NamedTuple):
-    """Why a request has no answer. `kind` is None where that is no fault of the backend, `why` is
+    """Why a request has no answer. `kind` is None where the backend is not to blame, `why` is
     for the operator only."""
 
     error: UpstreamError
