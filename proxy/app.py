@@ -2,7 +2,8 @@
 
 `/as/{dialect}/to/{route}` is the base URL of a frontend, below it come exactly the paths of its
 dialect. Beside it there are `/healthz`, `/readyz`, `/metrics` and `/api/v1`, and nothing else. A
-listener serves one dialect and route at the root of its own port.
+listener serves one dialect and route at the root of its own port. Base URLs and `/` say what they
+are to people who open them in a browser.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from aiohttp.log import server_logger
 from yarl import URL
 
 from adapters.errors import DragomanError, ErrorCode
-from adapters.registry import DIALECTS, faces
+from adapters.registry import faces
 from proxy.auth import Key
 from proxy.capturing import add_captures
 from proxy.errors import ConfigError
-from proxy.faces.table import add_face
+from proxy.faces.table import add_astray, add_face
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import HOST, NO_HTTP, is_text
 from proxy.metrics import LEFT
 from proxy.origins import add_origins, allowed, preflight
 from proxy.repeats import Submission
-from proxy.routes import control, health, metrics
+from proxy.routes import addresses, control, health, metrics
 from proxy.sessions import Sessions
 from proxy.settings import ListenerSettings, Settings
 
@@ -93,8 +94,8 @@ def _foreign(request: web.Request) -> web.Response | None:
         if url is not None and not _is_loopback(url):
             text = (
                 "Without keys only programs of this machine are served, "
-                f"and `{url[:80]}` is none. Add a [[keys]] table, or allow a web page's origin by "
-                "name: `server.allowed_origins`."
+                f"and `{url[:80]}` is not of it. Add a [[keys]] table, or allow a web page's "
+                "origin by name: `server.allowed_origins`."
             )
             return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
     return None
@@ -126,8 +127,10 @@ def create_app(settings: Settings, sessions: Sessions) -> web.Application:
     health.add_routes(app)
     metrics.add_routes(app)
     control.add_routes(app)
+    addresses.add_routes(app)
     for dialect in faces():
         add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
+        add_astray(app, dialect, f"/as/{dialect}")
     app.router.add_route("*", "/{tail:.*}", control.guarded(_nothing))
     return app
 
@@ -141,7 +144,8 @@ def create_listener(
         ConfigError: the dialect is not served yet.
     """
     if listener.dialect not in faces():
-        raise ConfigError(f"[[listeners]] {listener.listen}: {_not_served(listener.dialect)}")
+        why = addresses.not_served(listener.dialect)
+        raise ConfigError(f"[[listeners]] {listener.listen}: {why}")
     app = _base(settings, sessions)
     app[LISTENER_ROUTE] = listener.route
     metrics.count_requests(app, listener.dialect)
@@ -149,14 +153,5 @@ def create_listener(
     return app
 
 
-def _not_served(dialect: str) -> str:
-    why = DIALECTS[dialect].no_frontends or f"`{dialect}` is not served yet"
-    return f"{why}; served are: {', '.join(faces())}."
-
-
 async def _nothing(request: web.Request) -> web.StreamResponse:
-    parts = request.path.split("/")
-    if len(parts) > 2 and parts[1] == "as" and parts[2] in DIALECTS:
-        raise DragomanError(_not_served(parts[2]), code=ErrorCode.NOT_FOUND)
-    text = "There is nothing here; a frontend's base URL is /as/{dialect}/to/{route}."
-    raise DragomanError(text, code=ErrorCode.NOT_FOUND)
+    raise addresses.nothing(request)

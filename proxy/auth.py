@@ -34,6 +34,8 @@ __all__ = [
     "authorize_action",
     "authorize_admin",
     "may_use",
+    "no_route",
+    "routes_of",
 ]
 
 
@@ -82,8 +84,9 @@ def authenticate(headers: MultiMapping[str], keys: Sequence[Key]) -> Principal:
             if hmac.compare_digest(digest, key.digest) and found is None:
                 found = key
     if found is None:
+        why = "This key is not known here" if _was_sent(headers) else "This needs a key"
         raise DragomanError(
-            "This needs a key: send it as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
+            f"{why}: send one as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
             "`X-Engine-Key: KEY`. The operator adds keys under [[keys]].",
             code=ErrorCode.UNAUTHORIZED,
         )
@@ -105,6 +108,11 @@ def _presented(headers: MultiMapping[str]) -> Iterator[bytes]:
     for name in ("x-api-key", "X-Engine-Key"):
         for value in headers.getall(name, []):
             yield _bytes(value.strip())
+
+
+def _was_sent(headers: MultiMapping[str]) -> bool:
+    """Say whether the headers carry a key, known or not, as they have to."""
+    return any(True for _ in _presented(headers))
 
 
 def _bytes(value: str) -> bytes:
@@ -141,7 +149,22 @@ def authorize(
     reads_own = action is Action.READ and session_owner is not None
     if reads_own and settings.route(route) is None and _allowed(principal, settings) is None:
         return
-    raise DragomanError(f"There is no route `{route}`.", code=ErrorCode.NOT_FOUND)
+    raise no_route(route, routes_of(principal, settings))
+
+
+def routes_of(principal: Principal, settings: Settings) -> list[str]:
+    """Return the names of the routes that the principal may use."""
+    if administers(principal, settings):
+        return []
+    return [name for name in settings.route_names if may_use(principal, name, settings)]
+
+
+def no_route(route: str, names: Sequence[str]) -> DragomanError:
+    """Return the error for a route that does not exist; `names` are those that who asks may use."""
+    text = f"There is no route `{route[:80]}`"
+    if names:
+        text += f"; there are: {', '.join(names)}"
+    return DragomanError(f"{text}.", code=ErrorCode.NOT_FOUND)
 
 
 _ADMINISTERED = frozenset({Action.READ, Action.SETTLE})

@@ -90,12 +90,11 @@ class Bodies:
             DragomanError: it has too many values or too much text, or `parse` refuses it.
         """
         if not is_light(body, VALUES):
-            text = f"The body has more than {VALUES} values."
+            text = f"The body has more than {VALUES} values, the most that is taken."
             raise DragomanError(text, code=ErrorCode.TOO_LARGE)
         said, most = parse(body), self._settings.max_text_bytes
         if len(body) > most and len(body) - _file_bytes(said) > most:
-            text = f"Without its files the body is larger than {most} bytes."
-            raise DragomanError(text, code=ErrorCode.TOO_LARGE)
+            raise _too_large(most, "Without its files the body")
         return said
 
     async def pieces(self, request: web.Request, limit: int) -> AsyncIterator[bytes]:
@@ -155,5 +154,6 @@ def _file_bytes(said: object) -> int:
     return sum((block.size or 0) for block in files) * 11 // 8
 
 
-def _too_large(limit: int) -> DragomanError:
-    return DragomanError(f"The body is larger than {limit} bytes.", code=ErrorCode.TOO_LARGE)
+def _too_large(limit: int, what: str = "The body") -> DragomanError:
+    text = f"{what} is larger than {limit} bytes, the most that is taken here."
+    return DragomanError(text, code=ErrorCode.TOO_LARGE)

@@ -134,11 +134,39 @@ def complaints(
                 yield place, _no_list(place, error["input"])
             case "model_type":
                 yield place, _no_table(place, error["input"])
-            case kind if kind in _BOUNDS:
-                bound, words = _BOUNDS[kind]
-                yield place, f"{words} {error['ctx'][bound]:,.10g}".replace(",", "")
             case kind:
-                yield place, _WORDS.get(kind, "has a value that cannot stand here")
+                yield place, _other(kind, error)
+
+
+def member(error: ErrorDetails, root: type[BaseModel]) -> tuple[Place, str]:
+    """Return where and what an error of the library is in a JSON body. Nothing of the body is
+    quoted but names: it may hold a secret."""
+    place: Place = error["loc"]
+    match error["type"]:
+        case "extra_forbidden":
+            fields = _model_at(place[:-1], root).model_fields
+            names = [one.alias or name for name, one in fields.items()]
+            return place, f"unknown{nearest(str(place[-1]), names)}"
+        case "missing":
+            return place, "is missing"
+        case "literal_error":
+            words = ", ".join(f"`{word}`" for word in _literals_at(place, root))
+            return place, f"must be one of {words}"
+        case "list_type" | "tuple_type":
+            return place, "must be a list"
+        case "model_type":
+            return place, "must be a JSON object"
+        case "string_type":
+            return place, "must be a text"
+        case kind:
+            return place, _other(kind, error)
+
+
+def _other(kind: str, error: ErrorDetails) -> str:
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        return f"{words} {error['ctx'][bound]:,.10g}".replace(",", "")
+    return _WORDS.get(kind, "has a value that cannot stand here")
 
 
 def _outside(name: str, root: type[BaseModel]) -> str:

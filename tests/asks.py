@@ -47,6 +47,8 @@ def _ask(example: Example) -> Ask:
 
 
 OPEN = {
+    "": "is a base URL, which says what it is",
+    "/": "says what the server is, or is a base URL",
     "/healthz": "says that the process lives",
     "/readyz": "says that it takes work",
     "/api/v1/openapi.json": "is the same for everybody",

@@ -194,15 +194,15 @@ def parse_respond(body: bytes) -> Respond:
     task_id = _optional(members, "task_id")
     request_id = _optional(members, "request_id")
     if task_id is None and request_id is None:
-        _refuse("`task_id` is missing: it names what is answered.")
+        _refuse("`task_id` is missing: write which task is answered.")
     answer = members.get("answer")
     if not isinstance(answer, str):
-        _refuse("`answer` is missing, or is not a string.")
+        _refuse("`answer` must be a string.")
     blobs: dict[str, bytes] = {}
     content = _blocks(members, "content_blocks", blobs)
     feedback = members.get("feedback")
     if feedback is not None and not isinstance(feedback, str):
-        _refuse("`feedback` is not a string.")
+        _refuse("`feedback` must be a string.")
     return Respond(
         task_id=None if task_id is None else _task_id(task_id),
         request_id=request_id,
@@ -221,7 +221,7 @@ def parse_replay(query: Mapping[str, str]) -> Replay:
     """
     after = query.get("after", "0").strip()
     if not re.fullmatch(r"[0-9]{1,16}", after) or int(after) > MAX_AFTER:
-        _refuse("`after` is a time in milliseconds: an integer, 0 or more.")
+        _refuse("`after` must be a time in milliseconds: an integer, 0 or more.")
     task_id = query.get("task_id")
     return Replay(after=int(after), task_id=None if not task_id else _task_id(task_id))
 
@@ -325,14 +325,14 @@ def _members(body: bytes) -> dict[str, Any]:
         # A byte order mark is not part of the text.
         value = parse_json(body.removeprefix(b"\xef\xbb\xbf"))
     if not isinstance(value, dict):
-        _refuse("The body is not a JSON object.")
+        _refuse("The body must be a JSON object, in UTF-8.")
     return value
 
 
 def _words(members: dict[str, Any], name: str) -> str:
     value = members.get(name)
     if not isinstance(value, str) or not value:
-        _refuse(f"`{name}` is missing, empty, or no string.")
+        _refuse(f"`{name}` must be a string that is not empty.")
     return value
 
 
@@ -341,7 +341,7 @@ def _optional(members: dict[str, Any], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value:
-        _refuse(f"`{name}` is empty, or no string.")
+        _refuse(f"`{name}` must be a string that is not empty, or be left out.")
     return value
 
 
@@ -354,7 +354,7 @@ def _task_id(task_id: str) -> str:
 def _flag(members: dict[str, Any], name: str) -> bool:
     value = members.get(name)
     if value is not None and not isinstance(value, bool):
-        _refuse(f"`{name}` is not a boolean.")
+        _refuse(f"`{name}` must be true or false.")
     return value is True
 
 
@@ -362,7 +362,7 @@ def _effort(members: dict[str, Any]) -> str | None:
     """Return the level that 2.2 knew: `high` is what is now `super_thinking` (section 6.1)."""
     effort = _optional(members, "effort")
     if effort is not None and effort not in _EFFORTS:
-        _refuse("`effort` is none of `none`, `low`, `medium`, `high`.")
+        _refuse("`effort` must be one of `none`, `low`, `medium`, `high`.")
     return effort
 
 
@@ -371,7 +371,7 @@ def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tupl
     if blocks is None:
         return ()
     if not isinstance(blocks, list):
-        _refuse(f"`{name}` is not a list of blocks.")
+        _refuse(f"`{name}` must be a list of blocks.")
     if len(blocks) > MAX_BLOCKS:
         _refuse(f"`{name}` has more than {MAX_BLOCKS} blocks.")
     return tuple(_block(block, f"{name}[{index}]", blobs) for index, block in enumerate(blocks))
@@ -380,7 +380,7 @@ def _blocks(members: dict[str, Any], name: str, blobs: dict[str, bytes]) -> tupl
 def _block(block: Any, where: str, blobs: dict[str, bytes]) -> Content:
     """Return the content of a block (section 6.2); one of another type is kept as it is."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-        _refuse(f"`{where}` is not a block with a `type`.")
+        _refuse(f"`{where}` must be a block with a `type`.")
     kind = block["type"]
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(text=block["text"])
@@ -410,7 +410,7 @@ def _inline(
     """Return the file whose bytes stand in the request: plain base64, or a data URL."""
     data = source.get("data")
     if not isinstance(data, str) or not data:
-        _refuse(f"`{where}.source.data` is missing, empty, or no string.")
+        _refuse(f"`{where}.source.data` must be a string that is not empty.")
     if data[:5].lower() == "data:":
         head, comma, payload = data[5:].partition(",")
         named, *parameters = head.split(";")

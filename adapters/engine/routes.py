@@ -39,6 +39,7 @@ from adapters.faces import (
     That,
     TurnBody,
     Waiting,
+    astray,
 )
 from adapters.jsonvalue import format_json
 
@@ -166,9 +167,10 @@ def _asking(_: Incoming, given: Respond) -> Target:
 def _answer(_: Incoming, seen: _Seen, given: Respond) -> Sequence[AnyCommand]:
     shown = seen.encoder.request
     if shown is None or given.request_id not in (None, shown.request_id):
-        raise DragomanError(
-            "This task does not wait for such an answer.", code=ErrorCode.UNKNOWN_INTERACTION
+        text = (
+            f"This task does not wait for such an answer; `GET {wire.PENDING}` lists what is asked."
         )
+        raise DragomanError(text, code=ErrorCode.UNKNOWN_INTERACTION)
     return [requests.to_command(given, shown)]
 
 
@@ -212,14 +214,14 @@ def _health(_: Incoming, place: Place) -> Response:
 def _nothing(incoming: Incoming, _: Place) -> Response:
     """Answer an unknown path or a wrong method, to those with a key (sections 3, 4.1 and 16)."""
     path = "/" + incoming.names["tail"]
-    methods = {route.path: route.method for route in FACE.routes if route.method != "*"}
-    if (method := methods.get(path)) is not None:
-        raise DragomanError(
-            f"{path} takes {method}, not {incoming.method}.", code=ErrorCode.METHOD_NOT_ALLOWED
-        )
-    text = f"There is no {incoming.method} {path[:200]} here."
+    asked, method = astray.known(FACE.routes), incoming.method
+    hint = astray.way_out(asked, method, path, below="the base URL")
+    if astray.fitting(asked, path):
+        text = f"`{path}` does not take {method}. {hint}"
+        raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
     if path.startswith(_OF_AN_ENGINE):
-        text += " Dragoman serves the conversation; ask the Engine itself for the rest."
+        hint = "Dragoman serves the conversation; ask the Engine itself for the rest."
+    text = f"There is no `{method} {path[: astray.SHOWN]}` here. {hint}"
     raise DragomanError(text, code=ErrorCode.NOT_FOUND)
 
 

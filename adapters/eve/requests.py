@@ -432,7 +432,7 @@ def _value(body: bytes) -> Any:
     except JsonError:
         pass
     # Not inside the `except`: the error of the reader would be kept as the context of ours.
-    _refuse("Invalid JSON body.")
+    _refuse("Invalid JSON body. Send a JSON object, in UTF-8.")
 
 
 def _object(body: bytes) -> _Json:
@@ -485,7 +485,7 @@ def _control_by_token(kind: ControlKind, body: bytes, face: Face) -> Control:
         # There `/session/reset` is the session of the name `reset`, and a cancel always has a
         # session in its path.
         parse_follow_up(body, face)
-        _refuse("The session is no longer active.", 409, code=wire.SESSION_NOT_ACTIVE)
+        _refuse(f"The session is no longer active. {_NEW}", 409, code=wire.SESSION_NOT_ACTIVE)
     token = _object(body).get("continuationToken")
     if not isinstance(token, str) or not token:
         _refuse("Expected 'continuationToken' to be a non-empty string.")
@@ -596,7 +596,10 @@ def _input_responses(members: _Json) -> tuple[InputResponse, ...]:
             or "requestId" not in entry
             or not all(isinstance(member, str) for member in entry.values())
         ):
-            _refuse("Expected every 'inputResponses' entry to match the HITL response schema.")
+            _refuse(
+                "Expected every 'inputResponses' entry to match the HITL response schema: "
+                "'requestId', and 'optionId' or 'text', all strings."
+            )
     return tuple(
         InputResponse(entry["requestId"], entry.get("optionId"), entry.get("text"))
         for entry in value
@@ -1153,12 +1156,13 @@ def stream_headers(
     return headers
 
 
-def route_not_found(method: str, url: str) -> Response:
-    """Return the host framework's 404 for an unknown path or a wrong method (section 2)."""
+def route_not_found(method: str, url: str, hint: str) -> Response:
+    """Return the host framework's 404 for an unknown path or a wrong method (section 2), with what
+    to write."""
     return Response(
         404,
         CIMultiDict({"content-type": "application/json; charset=utf-8"}),
-        format_json(_no_route_body(method, url)),
+        format_json(_no_route_body(method, f"{url}. {hint}")),
     )
 
 
@@ -1194,6 +1198,9 @@ _STATUSES = {
     ErrorCode.STOPPING: 503,
 }
 
+_NEW = f"Start a new one with `POST {wire.SESSION_PATH}`."
+"""What remains for who names a session that is not there."""
+
 _FAILURES: dict[Route, str] = {
     "create": "Failed to create the session.",
     "session": "Failed to send the session message.",
@@ -1224,7 +1231,7 @@ def refusal(
     by_token = form == "tokens" or (form == "all" and token_style)
     match error.code:
         case ErrorCode.UNAUTHORIZED:
-            text = "Authorization is required for this route."
+            text = f"Authorization is required for this route. {error.message}"
             answer = _failed(401, text, wire.UNAUTHORIZED)
             for challenge in _CHALLENGES:
                 answer.headers.add("www-authenticate", challenge)
@@ -1301,7 +1308,7 @@ def _gone(
     """Answer for a session that is unknown, another key's (both look the same) or at its end."""
     match route:
         case "stream":
-            return _failed(404, "Session not found.")
+            return _failed(404, f"Session not found. {_NEW}")
         case "create" | "info":
             return _failed(404, error.message)
         case "control":
@@ -1309,13 +1316,13 @@ def _gone(
         case "cancel":
             # Every body of T names the session, none of S does; neither client minds an error.
             if form == "all" and error.code is ErrorCode.NOT_FOUND:
-                return _failed(404, "Session not found.")
+                return _failed(404, f"Session not found. {_NEW}")
             return control_answer("cancel", form, session_id or "", applied=False)
         case "session":
             if by_token:
-                text = "Session is not active and cannot be resumed."
+                text = f"Session is not active and cannot be resumed. {_NEW}"
                 return _failed(404, text, wire.SESSION_NOT_RESUMABLE)
-            return _failed(409, "The session is no longer active.", wire.SESSION_NOT_ACTIVE)
+            return _failed(409, f"The session is no longer active. {_NEW}", wire.SESSION_NOT_ACTIVE)
         case _:
             assert_never(route)
 

@@ -54,6 +54,7 @@ from adapters.faces import (
     Say,
     Target,
     Tell,
+    astray,
 )
 
 __all__ = ["FACE"]
@@ -77,13 +78,15 @@ def _serve(table: Mapping[str, Any], authenticated: bool) -> requests.Face:
 
 
 def _refuse(failure: Failure) -> Response:
+    # Where there is no route there is no session whose end could be told.
+    no_route = failure.error.code is ErrorCode.NOT_FOUND and not failure.entered
     return requests.refusal(
         failure.error,
         form=face_of(failure.request).form,
         # Anybody who named the session by a token is answered as generation T does.
         token_style=getattr(failure.said, "token", None) is not None,
         session_id=failure.request.names.get("session"),
-        route=cast("requests.Route", failure.route.errors),
+        route="info" if no_route else cast("requests.Route", failure.route.errors),
         error_id=failure.error_id,
     )
 
@@ -184,7 +187,7 @@ def _answer(seen: EveSeen, response: requests.InputResponse, wanted: FollowUp) -
             text = f"The request '{response.request_id}' is over: {outcome}."
             raise DragomanError(text, code=ErrorCode.ALREADY_ANSWERED)
         raise DragomanError(
-            f"There is no request '{response.request_id}' in this session.",
+            f"There is no request '{response.request_id}' in this session; its stream has the ids.",
             code=ErrorCode.UNKNOWN_INTERACTION,
         )
     return requests.to_command(response, open_.event, wanted.options)
@@ -332,7 +335,13 @@ def _nothing(incoming: Incoming, place: Place) -> Response:
         url = place.url
     except ValueError:
         raise ClientProtocolError("`Host` is not a host.", dialect=wire.DIALECT) from None
-    return requests.route_not_found(incoming.method, url)
+    asked, path = astray.known(FACE.routes), "/" + incoming.names["tail"]
+    below = "the base URL"
+    if astray.fitting(asked, f"/{place.route}{path}"):
+        # `/to/eve/v1/session`: what stands for the route is the first part of the path.
+        path, below = f"/{place.route}{path}", "a base URL, which ends with `/to/ROUTE`"
+    hint = astray.way_out(asked, incoming.method, path, below=below)
+    return requests.route_not_found(incoming.method, url, hint)
 
 
 _MESSAGE = Example({"message": "hello"})

@@ -58,6 +58,10 @@ class Place(Protocol):
         """Return the backends that frontends may know on the route: those of now, and those of its
         configuration, also where they get no new sessions."""
 
+    @property
+    def routes(self) -> Sequence[str]:
+        """Return the names of the routes that who asks may use; strangers learn of none."""
+
     def draw(self) -> Backend:
         """Return the backend that a new session would go to, drawn by weight."""
 

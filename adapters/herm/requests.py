@@ -114,7 +114,7 @@ def _value(body: bytes) -> Any:
         return parse_json(body)
     except JsonError:
         # `from None`: the reason may quote the body.
-        raise HermRefusal(400, "validation_error", "The body is not valid JSON.") from None
+        raise HermRefusal(400, "validation_error", "The body must be JSON, in UTF-8.") from None
 
 
 def parse_create(body: bytes) -> Create:
@@ -161,7 +161,7 @@ def parse_events(body: bytes) -> tuple[UserEvent, ...]:
     if not isinstance(value, list):
         _refuse("The body must be an object with `events`, an array of events, or one event.")
     if not value:
-        _refuse("The batch has no events.")
+        _refuse("`events` must have at least one event.")
     if len(value) > MAX_EVENTS:
         _refuse(f"The batch has more than {MAX_EVENTS} events.")
     events = tuple(
@@ -340,7 +340,8 @@ _TAKEN_BY = {
 def _to_answer(event: UserEvent, found: InteractionRequested | str | None) -> AnswerInteraction:
     if found is None:
         raise ClientProtocolError(
-            f"`{event.place}` answers an id that was never asked in this session.",
+            f"`{event.place}` answers an id that was never asked in this session; the session's "
+            "events have the ids.",
             dialect=wire.DIALECT,
             code=ErrorCode.UNKNOWN_INTERACTION,
         )
@@ -493,7 +494,7 @@ def _cursor(text: str) -> tuple[int, int]:
         plain = ""
     found = _CURSOR.fullmatch(plain)
     if found is None:
-        _refuse("`cursor` is none of ours.")
+        _refuse("`cursor` must be the `nextCursor` of the page before.")
     return int(found[1]), int(found[2])
 
 
@@ -727,9 +728,9 @@ def not_served(method: str, path: str, why: str) -> Response:
     return error_response(501, "not_supported", f"`{method} {path}` is not served: {why}.")
 
 
-def no_route(method: str, path: str) -> Response:
-    """Return the answer for a path that is none; old clients are told apart (section 7)."""
-    why = ""
+def no_route(method: str, path: str, hint: str) -> Response:
+    """Return the answer for a path that is none, with what to write; old clients are told apart
+    (section 7)."""
     if "/v1/deployments" in path:
-        why = " Deployments, threads and runs are the older generation, which is not served."
-    return error_response(404, "not_found", f"There is no `{method} {path}`.{why}")
+        hint = "Deployments, threads and runs are the older generation, which is not served."
+    return error_response(404, "not_found", f"There is no `{method} {path[:200]}`. {hint}")

@@ -36,6 +36,7 @@ from adapters.faces import (
     SessionsPage,
     Target,
     Tell,
+    astray,
 )
 from adapters.herm import requests, wire
 from adapters.herm.requests import Create, HermRefusal, UserEvent
@@ -318,14 +319,16 @@ def _not_served(why: str, incoming: Incoming, _: Place) -> Response:
 
 def _wrong_method(incoming: Incoming, names: Sequence[str]) -> Response:
     allowed = ", ".join(names)
-    text = f"`{incoming.path}` takes {allowed}."
+    text = f"`{incoming.path}` takes {allowed}, not {incoming.method}."
     response = requests.refusal(DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED))
     response.headers["Allow"] = allowed
     return response
 
 
 def _nothing(incoming: Incoming, _: Place) -> Response:
-    return requests.no_route(incoming.method, incoming.path)
+    asked, path = astray.known(FACE.routes), "/" + incoming.names["tail"]
+    hint = astray.way_out(asked, incoming.method, path, below="the base URL")
+    return requests.no_route(incoming.method, incoming.path, hint)
 
 
 _SESSION = "/v1/sessions/{session}"

@@ -146,4 +146,5 @@ async def _that(visit: Visit, that: That, submission: Submission | None) -> Foun
         found = Found(one.session, ids=ids, looked=True)
         if ids is not None or that.test(await visit.see(found, shown=True)):
             return found
-    raise DragomanError("There is no such request.", code=ErrorCode.UNKNOWN_INTERACTION)
+    text = f"No {visit.at.face.noun} of this key waits for such an answer on this route."
+    raise DragomanError(text, code=ErrorCode.UNKNOWN_INTERACTION)

@@ -31,7 +31,8 @@ from proxy.faces.passing import pass_on
 from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
 from proxy.faces.saying import say
 from proxy.faces.visit import ServedFace, Visit
-from proxy.keys import SESSIONS
+from proxy.keys import KEYS, SESSIONS
+from proxy.routes.addresses import astray_routes, base_routes
 from proxy.routes.entry import Handler, check_head, takes, to_web
 
 _DOES: Mapping[type, Callable[[Visit], Awaitable[web.StreamResponse]]] = {
@@ -62,8 +63,20 @@ def add_face(app: web.Application, dialect: str, prefix: str) -> None:
             app.router.add_get(f"{prefix}{route.path}", handler)
         else:
             app.router.add_route(route.method, f"{prefix}{route.path}", handler)
-    for route in (*_wrong_methods(at.face, methods), *others):
+    # The root of a listener has no address without its slash.
+    paths = ("", "/") if prefix else ("/",)
+    pages, refusals = base_routes(dialect, at.face, keys=bool(app[KEYS]), paths=paths)
+    for route in pages:
+        app.router.add_get(f"{prefix}{route.path}", _handler(at, route))
+    for route in (*refusals, *_wrong_methods(at.face, methods), *others):
         app.router.add_route("*", f"{prefix}{route.path}", _handler(at, route))
+
+
+def add_astray(app: web.Application, dialect: str, start: str) -> None:
+    """Say below `start` what an address of the face lacks that has no route in it."""
+    at = ServedFace(app, dialect)
+    for route in astray_routes(dialect, at.face):
+        app.router.add_route("*", f"{start}{route.path}", _handler(at, route))
 
 
 def _wrong_methods(face: Face, methods: Mapping[str, list[str]]) -> list[Route]:

@@ -22,7 +22,7 @@ from proxy.keys import SESSIONS, SETTINGS
 from proxy.live import check_there
 from proxy.locks import KeyedLock
 from proxy.recording import ASKING, Exchange
-from proxy.routes.entry import entered, open_route, route_of
+from proxy.routes.entry import entered, open_route, route_of, routes_shown
 from proxy.session import Session, told
 from proxy.sessions import Sessions
 from proxy.settings import BackendSettings, Settings
@@ -278,6 +278,11 @@ class RoutePlace:
         return [
             shown_backend(backend) for backend in self._visit.sessions.backends.known_on(self.route)
         ]
+
+    @property
+    def routes(self) -> Sequence[str]:
+        """Return the names of the routes that who asks may use."""
+        return routes_shown(self._visit.request)
 
     def draw(self) -> Backend:
         """Return the backend that a new session would go to, drawn by weight.

@@ -34,6 +34,7 @@ from adapters.base import Fidelity
 from adapters.commands import AnswerInteraction, Delete, Sealed, members_of
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import Entry
+from adapters.faces.astray import SHOWN, Asked, fitting, way_out
 from adapters.framing.sse import format_sse
 from adapters.interactions import decide
 from adapters.jsonvalue import JsonError, format_json, parse_json
@@ -54,6 +55,7 @@ from proxy.auth import (
     may_use,
 )
 from proxy.bodies import RETRY_SECONDS
+from proxy.complaints import member
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
 from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
@@ -770,7 +772,8 @@ async def prune(request: web.Request) -> web.StreamResponse:
         bytes=given.max_bytes,
     )
     if not limits:
-        raise _invalid("Say what is kept: `older_than_seconds`, `max_bytes`, …")
+        names = "`older_than_seconds`, `max_bytes` or `max_bytes_per_backend`"
+        raise _invalid(f"Say what is kept: {names}.")
     # As for reading: a route that has left the configuration holds up nobody's pruning.
     may = _reader(principal, request.app[SETTINGS])
     owner, sessions = _owner(request, principal), request.app[SESSIONS]
@@ -1048,10 +1051,9 @@ def _body(model: type[B], body: bytes) -> B:
     except JsonError as error:
         raise _invalid(f"The body is not JSON: {error}.") from None
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-    what = f"`{place[:80]}`" if place else "The body"
-    raise _invalid(f"{what}: {first['msg']}.")
+        place, why = member(error.errors(include_url=False)[0], model)
+    what = f"`{'.'.join(map(str, place))[:80]}`" if place else "The body"
+    raise _invalid(f"{what}: {why}" + ("" if why.endswith("?") else "."))
 
 
 class _Events:
@@ -1459,25 +1461,17 @@ async def document(request: web.Request) -> web.StreamResponse:
 async def unknown(request: web.Request) -> web.StreamResponse:
     """Answer a path that is none of ours, or a method that a path does not have."""
     _principal(request)
-    allowed = sorted({endpoint.method for endpoint in ENDPOINTS if _fits(endpoint, request.path)})
-    if allowed:
+    asked = [Asked(endpoint.method, f"/api/v1{endpoint.path}") for endpoint in ENDPOINTS]
+    if allowed := fitting(asked, request.path):
         raise DragomanError(
             f"`{request.path[:200]}` takes {' and '.join(allowed)} only.",
             code=ErrorCode.METHOD_NOT_ALLOWED,
         )
+    way = way_out(asked, request.method, request.path).rstrip(".")
     raise DragomanError(
-        f"There is no `{request.method} {request.path[:200]}`; see /api/v1/openapi.json.",
+        f"There is no `{request.method} {request.path[:SHOWN]}`. {way}; "
+        "/api/v1/openapi.json describes all.",
         code=ErrorCode.NOT_FOUND,
-    )
-
-
-def _fits(endpoint: Endpoint, path: str) -> bool:
-    ours, theirs = f"/api/v1{endpoint.path}".split("/"), path.split("/")
-    if len(ours) != len(theirs):
-        return False
-    return all(
-        part == asked or (part.startswith("{") and asked)
-        for part, asked in zip(ours, theirs, strict=True)
     )
 
 
@@ -1488,4 +1482,5 @@ def add_routes(app: web.Application) -> None:
         path = f"/api/v1{endpoint.path}"
         app.router.add_route(endpoint.method, path, guarded(endpoint.handler))
     app.router.add_route("GET", "/api/v1/openapi.json", guarded(document))
-    app.router.add_route("*", "/api/{tail:.*}", guarded(unknown))
+    for path in ("/api", "/api/{tail:.*}"):
+        app.router.add_route("*", path, guarded(unknown))

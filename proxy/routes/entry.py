@@ -10,7 +10,7 @@ from aiohttp import web
 from adapters.base import Response
 from adapters.errors import DragomanError, ErrorCode
 from adapters.faces import Size
-from proxy.auth import Action, Principal, authenticate, authorize
+from proxy.auth import Action, Principal, authenticate, authorize, no_route, routes_of
 from proxy.errors import SessionNotFound
 from proxy.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
 from proxy.malformed import check
@@ -31,6 +31,7 @@ __all__ = [
     "read_pieces",
     "read_submission",
     "route_of",
+    "routes_shown",
     "takes",
     "to_web",
 ]
@@ -76,12 +77,21 @@ def open_route(request: web.Request) -> None:
     """
     settings, route = request.app[SETTINGS], route_of(request)
     if settings.route(route) is None:
-        raise DragomanError(f"There is no route `{route}`.", code=ErrorCode.NOT_FOUND)
+        raise no_route(route, routes_shown(request))
     try:
         principal = authenticate(request.headers, request.app[KEYS])
     except DragomanError:
         return
     authorize(principal, None, Action.READ, route, settings)
+
+
+def routes_shown(request: web.Request) -> list[str]:
+    """Return the names of the routes that who asks may use; strangers learn of none."""
+    try:
+        principal = authenticate(request.headers, request.app[KEYS])
+    except DragomanError:
+        return []
+    return routes_of(principal, request.app[SETTINGS])
 
 
 def takes(size: Size | int) -> Callable[[Handler], Handler]:
@@ -190,10 +200,17 @@ async def owned(
         SessionNotFound: there is none, or not for this key and route.
     """
     route = route_of(request)
-    session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
+    # The same words, whether it is another key's, another route's or nobody's.
+    missing = SessionNotFound(
+        f"There is no {what} `{name[:80]}` on the route `{route[:80]}`, or not for this key."
+    )
+    try:
+        session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
+    except SessionNotFound:
+        raise missing from None
     authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
     if session.row.route != route or session.state.ended == "deleted":
-        raise SessionNotFound(f"There is no {what} `{name[:80]}`.")
+        raise missing
     return session
 
 

@@ -75,7 +75,8 @@ def verdict_of(call: Any, *arguments: Any) -> Verdict:
 
 NO_MESSAGE = refused("Missing or empty 'message' field.")
 EMPTY = refused("Expected 'message' to be non-empty when provided.")
-INVALID = refused("Invalid JSON body.")
+INVALID = refused("Invalid JSON body. Send a JSON object, in UTF-8.")
+NEW = "Start a new one with `POST /eve/v1/session`."
 NO_OBJECT = refused("Expected a JSON object.")
 BY_ID = refused("Session-ID routes do not accept 'continuationToken'.")
 NO_TOKEN = refused("Missing or empty 'continuationToken' field.")
@@ -91,7 +92,10 @@ PRINCIPAL = refused("operationId requires an authenticated principal.")
 FORWARDED = refused("This deployment does not accept a forwarded principal.", 403)
 NO_ANSWERS = refused("'inputResponses' is only accepted for an existing session.")
 ANSWER_LIST = refused("Expected 'inputResponses' to be a non-empty array.")
-ANSWER_SHAPE = refused("Expected every 'inputResponses' entry to match the HITL response schema.")
+ANSWER_SHAPE = refused(
+    "Expected every 'inputResponses' entry to match the HITL response schema: 'requestId', and "
+    "'optionId' or 'text', all strings."
+)
 
 FORWARDED_BODY = {"message": "x", "forwardedPrincipal": {"current": {}}}
 PRIVATE = "10.0.0.1"
@@ -614,7 +618,7 @@ def test_in_form_newest_the_route_of_a_control_by_token_is_a_session_of_that_nam
     body = body_of({"continuationToken": TOKEN})
     assert verdict_of(parse_control, "reset", body, Face("newest")) == BY_ID
     assert verdict_of(parse_control, "reset", body_of({"message": "x"}), Face("newest")) == refused(
-        "The session is no longer active.", 409, code="session_not_active"
+        f"The session is no longer active. {NEW}", 409, code="session_not_active"
     )
 
 
@@ -799,8 +803,8 @@ def test_a_cancel_without_effect_is_told_in_three_ways() -> None:
 
 
 def test_an_unknown_path_gets_the_answer_of_the_framework() -> None:
-    answer = route_not_found("GET", "http://127.0.0.1:4102/eve/v1/nope")
-    message = "Cannot find any route matching [GET] http://127.0.0.1:4102/eve/v1/nope"
+    answer = route_not_found("GET", "http://127.0.0.1:4102/eve/v1/nope", "Do so.")
+    message = "Cannot find any route matching [GET] http://127.0.0.1:4102/eve/v1/nope. Do so."
     assert shown(answer) == (404, {"error": True, "status": 404, "message": message})
 
 
@@ -822,9 +826,10 @@ def answered(
 
 
 def test_missing_credentials_get_the_recorded_answer_with_a_challenge_for_each_scheme() -> None:
-    answer = refusal(DragomanError("x", code=ErrorCode.UNAUTHORIZED), form="all", route="info")
+    error = DragomanError("Send one.", code=ErrorCode.UNAUTHORIZED)
+    answer = refusal(error, form="all", route="info")
     assert shown(answer) == refused(
-        "Authorization is required for this route.", 401, code="unauthorized"
+        "Authorization is required for this route. Send one.", 401, code="unauthorized"
     )
     challenges = answer.headers.getall("www-authenticate")
     assert challenges == ['Bearer realm="eve"', 'Basic realm="eve", charset="UTF-8"']
@@ -832,9 +837,9 @@ def test_missing_credentials_get_the_recorded_answer_with_a_challenge_for_each_s
 
 
 NOT_RESUMABLE = refused(
-    "Session is not active and cannot be resumed.", 404, code="SESSION_NOT_RESUMABLE"
+    f"Session is not active and cannot be resumed. {NEW}", 404, code="SESSION_NOT_RESUMABLE"
 )
-NOT_ACTIVE = refused("The session is no longer active.", 409, code="session_not_active")
+NOT_ACTIVE = refused(f"The session is no longer active. {NEW}", 409, code="session_not_active")
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_FOUND, ErrorCode.NOT_ACTIVE])
@@ -844,13 +849,13 @@ def test_an_unknown_or_ended_session_is_told_as_the_request_addressed_it(code: E
     assert answered(code, "all") == NOT_ACTIVE
     assert answered(code, "newest", token_style=True) == NOT_ACTIVE
     for form in ALL:
-        assert answered(code, form, route="stream") == refused("Session not found.", 404)
+        assert answered(code, form, route="stream") == refused(f"Session not found. {NEW}", 404)
         assert answered(code, form, route="control") == (200, NO_SESSION)
 
 
 def test_a_cancel_of_an_unknown_session_is_no_accepted_one() -> None:
     code = ErrorCode.NOT_FOUND
-    assert answered(code, "all", route="cancel") == refused("Session not found.", 404)
+    assert answered(code, "all", route="cancel") == refused(f"Session not found. {NEW}", 404)
     assert answered(code, "newest", route="cancel") == (
         200,
         {"ok": True, "status": "no_active_turn"},

@@ -405,6 +405,8 @@ def test_what_is_not_served_says_why() -> None:
     response = requests.not_served("POST", "/v1/agents", "agents are configured elsewhere")
     assert response.status == 501
     assert "elsewhere" in body(response)["error"]["message"]
-    older = requests.no_route("POST", "/v1/deployments/x/messages")
+    older = requests.no_route("POST", "/v1/deployments/x/messages", "Write another.")
     assert older.status == 404
     assert "older generation" in body(older)["error"]["message"]
+    other = requests.no_route("POST", "/v1/x", "Write another.")
+    assert body(other)["error"]["message"] == "There is no `POST /v1/x`. Write another."

@@ -201,7 +201,7 @@ async def test_a_backend_that_left_the_configuration_is_named_and_the_rest_holds
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "`backends`: Field required"),
+        ({}, "`backends`: is missing"),
         ({"backends": {}}, "`backends`: "),
         ({"backends": []}, "`backends`: needs a backend whose weight is not 0"),
         ({"backends": [{"name": "blue", "weight": 0}]}, "`backends`: needs a backend"),

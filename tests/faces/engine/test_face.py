@@ -590,7 +590,7 @@ async def test_keys_come_before_everything_but_health(serve: Serve) -> None:
 async def test_other_paths_and_methods_get_the_standard_body(serve: Serve) -> None:
     face = await serve()
     client = face.client()
-    for path in ("/skills", "/memory/soul", "/openapi.json", "/"):
+    for path in ("/skills", "/memory/soul", "/openapi.json", "/v1"):
         with pytest.raises(Refused) as refused:
             await client.get(path)
         assert (refused.value.status, refused.value.code) == (404, "NOT_FOUND")

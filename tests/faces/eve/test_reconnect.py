@@ -180,7 +180,7 @@ async def test_the_stream_of_an_unknown_session_is_not_found(run: Run) -> None:
         await anext(running.eve().attach("wrun_nobody").stream())
     assert (refused.value.status, refused.value.body) == (
         404,
-        {"ok": False, "error": "Session not found."},
+        {"ok": False, "error": "Session not found. Start a new one with `POST /eve/v1/session`."},
     )
 
 

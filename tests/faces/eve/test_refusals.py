@@ -26,7 +26,11 @@ NOT_EMPTY = "Expected 'message' to be non-empty when provided."
 NO_MESSAGE = "Expected a non-empty 'message' or a non-empty 'inputResponses' array."
 NO_TOKEN = "Missing or empty 'continuationToken' field."
 NO_DATA = "File parts require a 'data' string (base64, data URL, or URL)."
-NO_ENTRY = "Expected every 'inputResponses' entry to match the HITL response schema."
+NO_ENTRY = (
+    "Expected every 'inputResponses' entry to match the HITL response schema: 'requestId', and "
+    "'optionId' or 'text', all strings."
+)
+NO_JSON = "Invalid JSON body. Send a JSON object, in UTF-8."
 NOT_ALONE = (
     "Creating a session without a message does not accept 'clientContext', 'callback', or"
     " 'outputSchema'."
@@ -43,11 +47,11 @@ def file(**members: Any) -> Any:
 
 # Sections 4.1 and 4.2: body, status, text.
 CREATES: list[tuple[Any, int, str]] = [
-    (b"{", 400, "Invalid JSON body."),
-    (b"\xff\xfe", 400, "Invalid JSON body."),
-    (b'{"message":"a"} x', 400, "Invalid JSON body."),
-    (b'{"message":NaN}', 400, "Invalid JSON body."),
-    (b"[" * 10_000, 400, "Invalid JSON body."),
+    (b"{", 400, NO_JSON),
+    (b"\xff\xfe", 400, NO_JSON),
+    (b'{"message":"a"} x', 400, NO_JSON),
+    (b'{"message":NaN}', 400, NO_JSON),
+    (b"[" * 10_000, 400, NO_JSON),
     ([], 400, "Expected a JSON object."),
     ("hello", 400, "Expected a JSON object."),
     (None, 400, "Expected a JSON object."),
@@ -126,8 +130,8 @@ CREATES: list[tuple[Any, int, str]] = [
 
 # Section 5, by id; then by token, where its rules differ.
 FOLLOW_UPS: list[tuple[Any, int, str]] = [
-    (b"", 400, "Invalid JSON body."),
-    (b"{", 400, "Invalid JSON body."),
+    (b"", 400, NO_JSON),
+    (b"{", 400, NO_JSON),
     ([], 400, "Expected a JSON object."),
     ({}, 400, NO_MESSAGE),
     (say(""), 400, NO_MESSAGE),
@@ -165,9 +169,9 @@ CONTROLS: list[tuple[str, Any, int, str]] = [
     ("cancel", {"turnId": ""}, 400, "Expected 'turnId' to be a non-empty string."),
     ("cancel", {"turnId": 7}, 400, "Expected 'turnId' to be a non-empty string."),
     ("cancel", [], 400, "Expected a JSON object."),
-    ("cancel", b"{", 400, "Invalid JSON body."),
+    ("cancel", b"{", 400, NO_JSON),
     ("reset", {"reason": ""}, 400, "Expected 'reason' to be a non-empty string."),
-    ("reset", b"nope", 400, "Invalid JSON body."),
+    ("reset", b"nope", 400, NO_JSON),
     (
         "clear",
         {"continuationToken": "x"},
