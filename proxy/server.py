@@ -167,6 +167,8 @@ async def serve(
                 if ready is not None:
                     ready(address._replace(port=port).url)
                 await stop.wait()
+                seconds = settings.server.shutdown_seconds
+                _log.info("stopping; what is on its way has %g seconds", seconds)
             finally:
                 unwatch()
         finally:
@@ -205,7 +207,6 @@ async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: f
     """Stop within `seconds`, less the time for tasks and journal: streams end first, so that their
     clients reconnect; while commands get their answers new work is still taken, to be refused as
     its dialect does; then all is closed."""
-    _log.info("stopping; what is on its way has %g seconds", seconds)
     closing = min(CLOSING_SECONDS, seconds / 2)
     end = asyncio.get_running_loop().time() + seconds - closing / 2
     if not await sessions.drain(seconds - closing):

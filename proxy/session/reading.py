@@ -20,7 +20,7 @@ from proxy.rows import LegRow
 from proxy.sealed import REDACTED
 from proxy.session.frames import source_of, too_full
 from proxy.session.record import Record
-from proxy.session.telling import given_up, judge, judge_head, no_stream
+from proxy.session.telling import given_up, judge, judge_head, no_stream, nothing_new
 from proxy.session.watch import UNREAD_MOST, Watch, is_unread
 from proxy.session.watcher import Watcher
 from proxy.session.work import Upward, Work
@@ -278,12 +278,7 @@ class Reading:
             if self._wanted(thread_id) is None:
                 return
             now = record.time()
-            if error is not None:
-                because = error
-            elif because is not None:
-                # The newest reason counts: it is back, and has forgotten what it was asked for.
-                text = "The backend answers again, but tells nothing new of the turn."
-                because = UpstreamUnavailable(text, sent=True)
+            because = error or because
             # A lease that ended is not a fault: the dialect expects its reader back soon. Nor is a
             # stream that was broken to ask the backend.
             leased = error is None and now - opened_at >= LEASE_MS
@@ -298,10 +293,7 @@ class Reading:
                 if error is None and doubt_since is not None:
                     backoff.since = doubt_since
                 if backoff.exhausted(now, self._patience or codec.patience):
-                    nothing_new = UpstreamUnavailable(
-                        "The backend's stream ends without anything new.", sent=True
-                    )
-                    self.give_up(because or nothing_new, thread_id)
+                    self.give_up(error or nothing_new(because), thread_id)
                     return
             await self._clock.sleep(backoff.next_wait(now) / 1000)
 

@@ -17,7 +17,7 @@ from proxy.rows import LegRow
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
 
-__all__ = ["Observer", "given_up", "judge", "judge_head", "no_stream"]
+__all__ = ["Observer", "given_up", "judge", "judge_head", "no_stream", "nothing_new"]
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +80,15 @@ def no_stream(codec: ClientCodec, answer: Response) -> UpstreamError:
     if codec.refuses_credential(answer):
         return UpstreamRejected(refusal_of(answer), status=answer.status)
     text = f"The backend answered {answer.status} where a stream was asked for."
+    return UpstreamUnavailable(text, sent=True)
+
+
+def nothing_new(because: UpstreamError | None) -> UpstreamError:
+    """Return why a stream is given up that opens and tells nothing new; `because` is what broke it
+    before, which is not the newest reason: the backend has forgotten what it was asked for."""
+    text = "The backend's stream ends without anything new."
+    if because is not None:
+        text = f"The backend answers again, but tells nothing new. Before that: {because.message}"
     return UpstreamUnavailable(text, sent=True)
 
 

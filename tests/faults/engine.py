@@ -72,7 +72,7 @@ def differing(place: int) -> Differing:
 
 
 REFUSED: list[tuple[Fault, str]] = [
-    (Status(401), "INVALID_KEY"),
+    (Status(401), "backend_refused"),
     (Status(403), "PERMISSION_DENIED"),
     (Status(404), "TASK_NOT_FOUND"),
     (Status(409), "HITL_REQUIRED"),
@@ -131,7 +131,6 @@ FAULTS = Faulty(
     },
     differing={place: differing(place) for place in (14, 15, 16, 17, 18)},
     broken=Garbage().data,
-    wrong_key="INVALID_KEY",
     refused=REFUSED,
     sent=SENT,
     at_once=True,

@@ -71,7 +71,8 @@ def differing(place: int) -> Differing:
 UNCERTAIN = "no_evidence"
 
 SENT = [
-    *(Becomes(Status(status), f"http_{status}") for status in (401, 404, 409, 410, 425, 429)),
+    Becomes(Status(401), "backend_refused"),
+    *(Becomes(Status(status), f"http_{status}") for status in (404, 409, 410, 425, 429)),
     Becomes(Redirect(), "http_302"),
     # Whether a server took what it failed on only its stream can tell.
     *(Becomes(Status(status), UNCERTAIN) for status in (500, 502, 503, 504)),
@@ -107,9 +108,9 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in range(11, 19)},
     broken=BROKEN,
-    wrong_key="unauthorized",
     refused=[
-        *((Status(status), f"http_{status}") for status in (401, 404, 409, 410, 425, 429)),
+        (Status(401), "backend_refused"),
+        *((Status(status), f"http_{status}") for status in (404, 409, 410, 425, 429)),
         (Status(500, body=b"\xff\x00<html>"), "http_500"),
         (Status(503), "http_503"),
         (Redirect(), "http_302"),

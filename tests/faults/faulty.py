@@ -71,7 +71,6 @@ class Faulty:
         split: plans that split characters, by name; each request of a plan is sent once.
         differing: by place.
         broken: a frame of a known kind whose JSON and UTF-8 are broken.
-        wrong_key: the code of a turn whose backend refuses our credential.
         refused: faults of the first request, with the code that its turn fails with.
         sent: what becomes of a message.
         at_once: whether a first message goes where a follow-up does.
@@ -91,7 +90,6 @@ class Faulty:
     split: Mapping[str, Plan]
     differing: Mapping[int, Differing]
     broken: bytes
-    wrong_key: str
     refused: Sequence[tuple[Fault, str]]
     sent: Sequence[Becomes]
     at_once: bool

@@ -72,7 +72,7 @@ def differing(place: int) -> Differing:
 
 
 SENT = [
-    Becomes(Status(401), "unauthorized"),
+    Becomes(Status(401), "backend_refused"),
     Becomes(Status(403), "forbidden"),
     Becomes(Status(404), "not_found"),
     Becomes(Status(410), "server_error"),
@@ -119,9 +119,8 @@ FAULTS = Faulty(
     split={"stream": {("stream", 1): SplitCharacters()}},
     differing={place: differing(place) for place in (0, *range(2, 13))},
     broken=BROKEN,
-    wrong_key="unauthorized",
     refused=[
-        (Status(401), "unauthorized"),
+        (Status(401), "backend_refused"),
         (Status(403), "forbidden"),
         (Status(404), "not_found"),
         (Status(409), "deployment_not_ready"),

@@ -190,7 +190,10 @@ class Tries:
     ("came", "reason"),
     [
         (["takes no connection", "was silent"], "was silent"),
-        (["takes no connection", None], "answers again, but tells nothing new of the turn"),
+        (
+            ["takes no connection", None],
+            "answers again, but tells nothing new. Before that: The backend takes no",
+        ),
         ([None], "ends without anything new"),
     ],
 )
