@@ -15,6 +15,7 @@ from adapters.errors import ErrorCode
 from proxy import logs
 from proxy.errors import UpstreamRejected
 from proxy.malformed import NO_HTTP
+from proxy.sealed import REDACTED
 
 
 @pytest.fixture
@@ -36,7 +37,9 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 def test_a_record_is_one_json_line_with_its_extras(stream: io.StringIO) -> None:
     log = logging.getLogger("proxy.test")
     log.info(
-        "session `%s`\nis open", "s-1", extra={"session": "s-1", "count": 3, "serves": ["a\nb", 1]}
+        "session `%s`\nis open",
+        "s-1",
+        extra={"session": "s-1", "count": 3, "serves": ["a\nb", 1, "tok-1"]},
     )
     log.debug("not shown")
     [line] = lines(stream)
@@ -48,7 +51,7 @@ def test_a_record_is_one_json_line_with_its_extras(stream: io.StringIO) -> None:
         "message": "session `s-1`\nis open",
         "session": "s-1",
         "count": 3,
-        "serves": ["a\nb", 1],
+        "serves": ["a\nb", 1, REDACTED],
     }
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.clock import SeededIds
-from proxy.upstream.reconnect import FIRST_MS, MOST_MS, Backoff
+from proxy.upstream.reconnect import FIRST_MS, MOST_MS, Attempts, Backoff
 
 NOW = 1_767_225_600_000
 
@@ -74,3 +74,22 @@ def test_patience_counts_from_the_first_wait(later: int, exhausted: bool) -> Non
 def test_a_backoff_of_other_bounds_keeps_to_them() -> None:
     backoff = Backoff(lambda: 0.0, first=10, most=35)
     assert [backoff.next_wait(NOW) for _ in range(4)] == [5, 10, 17, 17]
+
+
+def test_a_session_reconnects_since_its_first_stream_was_lost_that_is_not_open() -> None:
+    attempts, opened = Attempts(), {"main"}
+
+    def since() -> int | None:
+        return attempts.since(opened.__contains__)
+
+    with attempts.at("main", Backoff(lambda: 0.0)) as main:
+        assert since() is None
+        main.next_wait(NOW)
+        with attempts.at("child", Backoff(lambda: 0.0)) as child:
+            child.next_wait(NOW + 5)
+            assert since() == NOW + 5
+            opened.clear()
+            assert since() == NOW
+            main.reset()
+            assert since() == NOW + 5
+    assert since() is None

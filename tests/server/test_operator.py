@@ -21,6 +21,7 @@ from adapters.errors import SESSION_LOST
 from adapters.registry import faces
 from proxy import __version__
 from proxy.scripted import BACKENDS, Options
+from proxy.scripted.faults import Faults, Garbage, Stall
 from proxy.server import serve
 from proxy.settings import Settings
 from tests.support.dragoman import BACKEND_KEY, backend_settings
@@ -232,6 +233,50 @@ async def test_a_backend_that_is_killed_in_the_middle_of_a_stream_is_told_and_it
             assert kinds(caplog)[:3] == ["stream_lost", "connection", "back"]
             assert warnings(caplog)[2].getMessage() == f"backend `{dialect}` is back again"
             await until(lambda: number("dragoman_backend_up", backend=dialect) == 1)
+
+
+async def test_a_frame_that_cannot_be_read_is_told_without_what_is_in_it(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    garbage = b'event: text_delta\ndata: {"secret words\n\n'
+    running = await run(engine={"faults": Faults({("execute", 1): Garbage(3, garbage)})})
+    client = await running.eve().create("hello")
+    await client.read_turn()
+    assert kinds(caplog) == ["frame_skipped"]
+    [line] = [one.getMessage() for one in warnings(caplog)]
+    assert line.startswith(f"session `{client.session_id}`: a frame of backend `engine` is skipped")
+    assert "secret words" not in line
+
+
+async def test_a_page_in_the_place_of_a_stream_is_another_dialect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def page(_: web.Request) -> web.Response:
+        return web.Response(text="<title>Log in</title>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", page)
+    async with (
+        served(app) as url,
+        proxied(backends=[backend_settings("page", "engine", url)]) as dragoman,
+    ):
+        await dragoman.say("hello", route="page")
+        await until(lambda: "dialect" in kinds(caplog))
+    said = "it answers `execute` with `text/html`, not with a stream"
+    assert warnings(caplog)[0].getMessage().endswith(said)
+
+
+async def test_a_stream_that_is_broken_to_ask_the_backend_is_not_lost(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    stall = Faults({("execute", 1): Stall(after_event=4)})
+    running = await run(engine={"faults": stall})
+    client = await running.eve().create("hello")
+    await client.read_turn()
+    assert any("so its backend is asked" in one.getMessage() for one in caplog.records)
+    assert "stream_lost" not in kinds(caplog)
 
 
 async def test_a_turn_that_is_given_up_is_told_once_with_its_reason(

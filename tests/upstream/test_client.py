@@ -90,6 +90,7 @@ async def test_what_a_library_quotes_of_a_backend_is_one_short_line(
         await upstream.call(post())
     assert caught.value.message.isprintable()
     assert len(caught.value.message) < WHY_LIMIT + 100
+    assert origin.url not in caught.value.message
 
 
 SECRET = "hunter2-hunter2"
@@ -440,6 +441,9 @@ async def test_a_request_that_cannot_be_written_was_surely_not_sent(
     error = await failure(upstream)
     assert isinstance(error, UpstreamUnavailable)
     assert not error.sent
+    # Its text quotes the header.
+    assert error.__cause__ is None
+    assert error.__suppress_context__
     assert origin.asked == []
 
 

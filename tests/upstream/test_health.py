@@ -38,9 +38,10 @@ def told(caplog: pytest.LogCaptureFixture) -> list[Any]:
 
 
 def test_each_kind_of_trouble_is_told_once_until_the_backend_is_back(
-    health: Health, caplog: pytest.LogCaptureFixture
+    health: Health, clock: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
+        clock.now += AGAIN_SECONDS
         health.failed(Trouble.CONNECTION, "refused")
         health.failed(Trouble.TIMEOUT, "no answer")
     assert told(caplog) == ["connection", "timeout"]
