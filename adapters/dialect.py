@@ -9,6 +9,7 @@ from typing import Any, Literal
 from adapters.base import ClientCodec, Encoder
 from adapters.capture.dialect import Captured
 from adapters.faces import Face
+from adapters.probing import Probe
 
 Only = Literal["frontends", "backends"]
 
@@ -21,7 +22,8 @@ class Dialect:
     stored sessions may still need, by `Encoder.version`. `client` drives backends, and takes the
     settings of one. `only` says that a protocol has one side by nature: `frontends` that nobody is
     a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
-    `only` is still to come. `captured` says what is known of its captures.
+    `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
+    is asked by `dragoman check`.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Dialect:
     face: Face | None = None
     only: Only | None = None
     captured: Captured | None = None
+    probe: Probe | None = None
 
     def __post_init__(self) -> None:
         """Check that what is built agrees.

@@ -6,23 +6,35 @@ from adapters.dialect import Dialect
 from adapters.engine import routes as engine
 from adapters.engine.captured import CAPTURED as ENGINE
 from adapters.engine.client import EngineClient
+from adapters.engine.probe import PROBE as PROBE_ENGINE
 from adapters.engine.server import EngineEncoder
 from adapters.eve import routes as eve
 from adapters.eve.captured import CAPTURED as EVE
 from adapters.eve.client import EveClient
+from adapters.eve.probe import PROBE as PROBE_EVE
 from adapters.eve.server import EveEncoder
 from adapters.faces import Face
 from adapters.herm import routes as herm
 from adapters.herm.captured import CAPTURED as HERM
 from adapters.herm.client import HermClient
+from adapters.herm.probe import PROBE as PROBE_HERM
 from adapters.herm.server import HermEncoder
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
-        Dialect("herm", HermEncoder, client=HermClient, face=herm.FACE, captured=HERM),
-        Dialect("eve", EveEncoder, client=EveClient, face=eve.FACE, captured=EVE),
-        Dialect("engine", EngineEncoder, client=EngineClient, face=engine.FACE, captured=ENGINE),
+        Dialect(
+            "herm", HermEncoder, client=HermClient, face=herm.FACE, captured=HERM, probe=PROBE_HERM
+        ),
+        Dialect("eve", EveEncoder, client=EveClient, face=eve.FACE, captured=EVE, probe=PROBE_EVE),
+        Dialect(
+            "engine",
+            EngineEncoder,
+            client=EngineClient,
+            face=engine.FACE,
+            captured=ENGINE,
+            probe=PROBE_ENGINE,
+        ),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),
     )

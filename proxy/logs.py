@@ -38,6 +38,15 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in range(0x7F, 0xA0)} | {
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text with each of `secrets` replaced wherever it occurs."""
+    # The longest first: one secret may be a part of another.
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, REDACTED)
+    return text
+
+
 class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object.
 
@@ -47,9 +56,7 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Replace each of `secrets` wherever it occurs in a text."""
         super().__init__()
-        # The longest first: one secret may be a part of another.
-        kept = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
-        self._secrets = sorted(kept, key=len, reverse=True)
+        self._secrets = tuple(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its line feed."""
@@ -74,9 +81,7 @@ class JsonFormatter(logging.Formatter):
         return self._clean(str(value))
 
     def _clean(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, REDACTED)
-        text = sealed.scrub(text)
+        text = sealed.scrub(without_secrets(text, self._secrets))
         if len(text) > MOST_TEXT:
             text = f"{text[:MOST_TEXT]}… ({len(text)} characters)"
         # A lone surrogate cannot be encoded.

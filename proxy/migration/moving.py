@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 from adapters import commands as cmd
 from adapters import events as ev
-from adapters.base import Call, Request, Support
+from adapters.base import Support
 from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.migration import Carried, Continuing, Historian, History
 from proxy.backends import ENGINE
+from proxy.checking import REACH
 from proxy.errors import UpstreamError, reading_back
 from proxy.hub import entries_by_steps
 from proxy.rows import LegRow
@@ -284,7 +285,7 @@ async def _reach(backend: BackendSettings, upstream: Upstream) -> None:
         DragomanError: it does not.
     """
     try:
-        await upstream.call(Call("reach", Request("GET", "/health")))
+        await upstream.call(REACH)
     except UpstreamError as error:
         text = f"Backend `{backend.name}` does not answer, so nothing has moved: {error.message}"
         raise DragomanError(text, code=error.code) from None

@@ -320,6 +320,17 @@ class Upstream:
             with contextlib.closing(response):
                 return await self._whole(response, taken)
 
+    async def head(self, call: Call) -> Response:
+        """Do a call and return the head of its answer; nothing of the body is read.
+
+        Raises:
+            UpstreamError: there is no answer.
+        """
+        with self._taking() as taken:
+            response = await self._open(call, no_files, taken)
+            response.close()
+            return Response(response.status, CIMultiDict(response.headers))
+
     async def _whole(self, response: aiohttp.ClientResponse, taken: Exchange | None) -> Response:
         body = bytearray()
         try:
@@ -367,7 +378,7 @@ class Upstream:
             response = await self._open(call, load, taken)
             with contextlib.closing(response):
                 head = self._response(response)
-                if 200 <= response.status < 300 and _type_of(head) == STREAM_TYPES[framing]:
+                if 200 <= response.status < 300 and type_of(head) == STREAM_TYPES[framing]:
                     parser: SseParser | NdjsonParser
                     if framing == "sse":
                         parser = SseParser(max_frame_bytes=self._frame_bytes)
@@ -378,13 +389,13 @@ class Upstream:
                     yield Stream(head, response, parser, self._silence, taken, self._health)
                 else:
                     if head.status < 300:
-                        named = quoted(_type_of(head), 80)
+                        named = quoted(type_of(head), 80)
                         why = f"it answers `{call.name}` with `{named}`, not with a stream"
                         self.trouble(Trouble.DIALECT, why)
                     yield await self._whole(response, taken)
 
 
-def _type_of(head: Response) -> str:
+def type_of(head: Response) -> str:
     """Return the media type of an answer, without its parameters: aiohttp reads these too, for
     which it takes half a second where a backend makes it hard."""
     return head.headers.get("Content-Type", "").partition(";")[0].strip().lower()

@@ -1,0 +1,469 @@
+"""What is found of backends that are well, and of those that are not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from proxy.checking import Checked, check_backends
+from proxy.findings import Finding, Kind
+from proxy.scripted import BACKENDS, Options
+from proxy.scripted.backend import Backend
+from proxy.scripted.eve import Variant as EveVariant
+from proxy.scripted.eve import create_eve_app
+from proxy.scripted.eve_turns import Generation
+from proxy.scripted.faults import Fault, Faults, Redirect, Silence, Status, WrongContentType
+from proxy.scripted.herm import HERM, create_herm_app
+from proxy.settings import (
+    BackendSettings,
+    Settings,
+    load_settings,
+)
+from tests.support.alone import Alone
+from tests.support.ports import free_port
+from tests.support.serving import HOST, served
+from tests.support.waiting import SOON_S
+
+KEY = "the-key-of-the-backend"
+
+NEVER_S = 0.2
+"""How long an answer that never comes is waited for."""
+
+EVENTS = "text/event-stream"
+
+HEADERS = {"engine": "X-Engine-Key", "eve": "Authorization", "herm": "Authorization"}
+
+CERTIFICATE = """-----BEGIN CERTIFICATE-----
+MIIBkTCCATagAwIBAgIUc09tv/dZ5xZgP5i4GnHqKSJ/gjgwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJMTI3LjAuMC4xMCAXDTI2MTEyNjEyNTIyNFoYDzIxMjYxMTAy
+MTI1MjI0WjAUMRIwEAYDVQQDDAkxMjcuMC4wLjEwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASHX1dPM+AsHQNIaHZ4ITrR6tNoTiKPRxfOzu2PtdEvx6HGyCXPGf43
+E2rZKyMJ+15stQIzFZz04jt21yWyl8Kko2QwYjAdBgNVHQ4EFgQUV2WAyq6vK3As
+mIAIa76lPeXwRVEwHwYDVR0jBBgwFoAUV2WAyq6vK3AsmIAIa76lPeXwRVEwDwYD
+VR0TAQH/BAUwAwEB/zAPBgNVHREECDAGhwR/AAABMAoGCCqGSM49BAMCA0kAMEYC
+IQDtf1N6pfFHtvdibf7z89QgzSmWVFeB7H8fBEdkQbSN3gIhAN1s9yS6nQYP2wP1
+KNhORyWUT0GOEUyGbyVbN5okuL8b
+-----END CERTIFICATE-----
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgxvNlccD1KzjQm/nA
+GkKsskCLnqXRJnwTSUG583Rr9WehRANCAASHX1dPM+AsHQNIaHZ4ITrR6tNoTiKP
+RxfOzu2PtdEvx6HGyCXPGf43E2rZKyMJ+15stQIzFZz04jt21yWyl8Kk
+-----END PRIVATE KEY-----
+"""
+"""Self-signed for 127.0.0.1 until the year 2126, and its key, which protects nothing."""
+
+
+def one(dialect: str, url: str, key: str | None = None, header: str = "") -> BackendSettings:
+    """A backend of a configuration, with a credential where its dialect reads it."""
+    found = BackendSettings.model_validate({"name": "mine", "dialect": dialect, "url": url})
+    if key is None:
+        return found
+    header = header or HEADERS[dialect]
+    return found.with_credential(header, key, scheme="Bearer " if header == "Authorization" else "")
+
+
+async def checked(backend: BackendSettings, seconds: float = SOON_S) -> Checked:
+    [found] = await check_backends(Settings(backends=(backend,)), seconds=seconds)
+    return found
+
+
+DIALECTS = ("engine", "eve", "herm")
+
+STREAMS = {"engine": "ok", "eve": "not asked", "herm": "not asked"}
+"""What is found of the streams of a backend that is new."""
+
+
+def states(found: Checked) -> dict[str, str]:
+    return {name: finding.state for name, finding in found.findings.items()}
+
+
+def scripted(dialect: str, *, key: str | None = None, **plan: Fault) -> web.Application:
+    """A scripted backend; in `plan` stands how the first request of a route breaks."""
+    faults = Faults({(route, 1): fault for route, fault in plan.items()})
+    return BACKENDS[dialect](Options(key=key, pace=0, faults=faults))
+
+
+def page(text: str = "<!doctype html><title>Log in</title>", status: int = 200) -> web.Application:
+    """A server that answers everything with a page for people."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=text, status=status, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def listening(says: bytes | None, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+    """A server that answers whatever it is sent with some bytes and leaves, or never."""
+    leave = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read(1)
+            if says is None:
+                await leave.wait()
+            else:
+                writer.write(says)
+                await writer.drain()
+        writer.close()
+
+    listener = await asyncio.start_server(talk, HOST, 0, ssl=tls)
+    try:
+        yield f"http://{HOST}:{listener.sockets[0].getsockname()[1]}"
+    finally:
+        leave.set()
+        listener.close()
+        await listener.wait_closed()
+
+
+def self_signed(folder: Path) -> ssl.SSLContext:
+    (folder / "both.pem").write_text(CERTIFICATE)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "both.pem")
+    return context
+
+
+UNREACHED = {
+    "reachable": "failed",
+    "credential": "not asked",
+    "dialect": "not asked",
+    "streaming": "not asked",
+}
+
+
+def fails(found: Checked, what: str, kind: Kind) -> str:
+    """The sentence of the one thing that fails."""
+    assert [name for name, one in found.findings.items() if one.state == "failed"] == [what]
+    finding = found.findings[what]
+    assert finding.kind is kind
+    if what == "reachable":
+        assert states(found) == UNREACHED
+    return finding.text
+
+
+# Backends that are well.
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_healthy_backend_is_well_and_hears_only_questions(
+    dialect: str, key: str | None
+) -> None:
+    app = scripted(dialect, key=key)
+    async with served(app) as url:
+        found = await checked(one(dialect, url, key))
+    assert found.failed is None
+    assert (found.reachable.state, found.credential.state, found.speaks.state) == ("ok",) * 3
+    assert found.credential.text == ("none is needed" if key is None else "")
+    assert found.streaming.state == STREAMS[dialect]
+    assert found.streaming.text
+    [backend] = [value for value in app.values() if isinstance(value, Backend)]
+    routes = {
+        "engine": ["health", "pending", "replay"],
+        "eve": ["health", "info"],
+        "herm": ["sessions"],
+    }
+    assert [one.route for one in backend.received] == routes[dialect]
+    assert not any(one.body for one in backend.received)
+    assert not backend.talks
+    assert not backend.refusals
+
+
+async def test_a_stream_of_a_herm_is_opened_where_it_has_a_session() -> None:
+    app = create_herm_app(pace=0)
+    app[HERM].create("agent_1", {})
+    async with served(app) as url:
+        found = await checked(one("herm", url))
+    assert found.streaming == Finding("ok", "`text/event-stream`")
+    assert [one.route for one in app[HERM].received] == ["sessions", "stream"]
+
+
+@pytest.mark.parametrize(("generation", "version"), [("T", 1), ("S1", 4), ("S2", 5)])
+async def test_the_generation_of_an_eve_is_told(generation: Generation, version: int) -> None:
+    async with served(create_eve_app(variant=EveVariant(generation))) as url:
+        found = await checked(one("eve", url))
+    assert found.failed is None
+    assert f"(its info is of version {version})" in found.speaks.text
+
+
+async def test_an_eve_whose_streams_are_not_read_fails() -> None:
+    async with served(create_eve_app(variant=EveVariant("S2", facts=True))) as url:
+        found = await checked(one("eve", url))
+    text = fails(found, "dialect", Kind.GENERATION)
+    assert "stream version 27" in text
+    assert "16 to 26 are read" in text
+    assert found.streaming.state == "not asked"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_face_of_ours_is_a_healthy_backend(dialect: str) -> None:
+    async with Alone("memory:", dialect="eve") as dragoman:
+        url = f"http://{HOST}:{dragoman.port}/as/{dialect}/to/eve"
+        found = await checked(one(dialect, url, KEY))
+    assert found.failed is None
+    assert states(found) == {**dict.fromkeys(found.findings, "ok"), "streaming": STREAMS[dialect]}
+
+
+# Backends that cannot be reached.
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_nobody_listens(dialect: str) -> None:
+    port = free_port()
+    found = await checked(one(dialect, f"http://{HOST}:{port}", KEY))
+    text = fails(found, "reachable", Kind.REFUSED)
+    assert text == (
+        f"nothing listens on port {port} of `{HOST}`: start the backend, or correct `url`"
+    )
+
+
+async def test_a_name_that_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    found = await checked(one("herm", "https://agents.example", KEY))
+    text = fails(found, "reachable", Kind.DNS)
+    assert text == (
+        "the name `agents.example` cannot be looked up (Name or service not known): "
+        "correct `url`, or the DNS"
+    )
+
+
+async def test_a_certificate_that_is_not_trusted(tmp_path: Path) -> None:
+    async with listening(b"", self_signed(tmp_path)) as url:
+        found = await checked(one("herm", url.replace("http:", "https:"), KEY))
+    text = fails(found, "reachable", Kind.TLS)
+    assert text.startswith("its certificate is not trusted (self-signed certificate): ")
+
+
+async def test_https_where_no_tls_is_spoken() -> None:
+    async with served(scripted("eve")) as url:
+        found = await checked(one("eve", url.replace("http:", "https:")))
+    assert "write http:// in `url`" in fails(found, "reachable", Kind.TLS)
+
+
+async def test_http_where_tls_is_spoken(tmp_path: Path) -> None:
+    async with listening(b"", self_signed(tmp_path)) as url:
+        found = await checked(one("eve", url))
+    assert "write https://" in fails(found, "reachable", Kind.NOT_HTTP)
+
+
+@pytest.mark.parametrize("says", [b"SSH-2.0-OpenSSH_9.2\r\n", b""])
+async def test_what_does_not_speak_http(says: bytes) -> None:
+    async with listening(says) as url:
+        found = await checked(one("engine", url))
+    assert "does not answer with HTTP" in fails(found, "reachable", Kind.NOT_HTTP)
+
+
+async def test_a_backend_that_accepts_and_never_answers() -> None:
+    async with listening(None) as url:
+        found = await checked(one("engine", url, KEY), NEVER_S)
+    text = fails(found, "reachable", Kind.TIMEOUT)
+    assert text.startswith("no answer within 0.2 s: look into the log")
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "told"),
+    [
+        (
+            Redirect("https://login.example/in?next=secret"),
+            Kind.REDIRECT,
+            "/health is redirected (302, to https://login.example/in), and no redirect",
+        ),
+        (Redirect("/in?next=secret"), Kind.REDIRECT, "(302, to /in), and no redirect"),
+        (Status(429, retry_after=8), Kind.RATE_LIMITED, "it takes no more requests now (429, `L"),
+        (Status(500), Kind.SERVER_ERROR, "/health is answered with an error (500): look into"),
+        (Status(503), Kind.SERVER_ERROR, "(503, `MIGRATION_REQUIRED`): it is starting or"),
+    ],
+)
+async def test_a_backend_that_answers_nothing_of_use(fault: Fault, kind: Kind, told: str) -> None:
+    async with served(scripted("engine", health=fault)) as url:
+        found = await checked(one("engine", url))
+    text = fails(found, "reachable", kind)
+    assert told in text
+    assert "secret" not in text
+
+
+# Something else answers.
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_web_site_is_not_a_backend(dialect: str) -> None:
+    async with served(page()) as url:
+        found = await checked(one(dialect, url, KEY))
+    assert "a page of HTML (200)" in fails(found, "dialect", Kind.HTML)
+    assert found.credential.state == "not asked"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"), [("hello", Kind.NOT_JSON), ('{"status": "ok"}', Kind.UNEXPECTED)]
+)
+async def test_another_server_is_not_a_backend(said: str, kind: Kind) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=said)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with served(app) as url:
+        for dialect in DIALECTS:
+            fails(await checked(one(dialect, url)), "dialect", kind)
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+@pytest.mark.parametrize("real", DIALECTS)
+@pytest.mark.parametrize("said", DIALECTS)
+async def test_a_backend_of_another_dialect_is_named(said: str, real: str, key: str | None) -> None:
+    if said == real:
+        return
+    async with served(scripted(real, key=key)) as url:
+        found = await checked(one(said, url, "another key"))
+    text = fails(found, "dialect", Kind.OTHER_DIALECT)
+    assert text == (
+        f'what answers is of the dialect `{real}`: write `dialect = "{real}"`, or the `url` of '
+        f"a backend of the dialect `{said}`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dialect", "below", "told"),
+    [
+        ("engine", "/v2", "/health is not found there (404): correct `url`, the paths of the"),
+        ("eve", "/eve/v1", "correct `url`, leave `/eve/v1` out at its end"),
+        ("eve", "/eve/v1/", "correct `url`, leave `/eve/v1` out at its end"),
+        ("herm", "/v1", "correct `url`, leave `/v1` out at its end"),
+    ],
+)
+async def test_a_wrong_base_path(dialect: str, below: str, told: str) -> None:
+    async with served(scripted(dialect, key=KEY)) as url:
+        found = await checked(one(dialect, url + below, KEY))
+    assert told in fails(found, "dialect", Kind.NOT_FOUND)
+
+
+# The credential.
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_credential_that_is_refused(dialect: str) -> None:
+    code = {"engine": "INVALID_KEY"}.get(dialect, "unauthorized")
+    async with served(scripted(dialect, key=KEY)) as url:
+        found = await checked(one(dialect, url, "a wrong key"))
+    text = fails(found, "credential", Kind.CREDENTIAL_REFUSED)
+    assert text.startswith(f"it refuses our credential (401, `{code}`): correct the credential")
+    assert found.speaks.state == "ok"
+    assert found.streaming.state == "not asked"
+
+
+async def test_the_variable_of_a_refused_credential_is_named(tmp_path: Path) -> None:
+    async with served(scripted("herm", key=KEY)) as url:
+        file = tmp_path / "dragoman.toml"
+        file.write_text(
+            f'[[backends]]\nname = "mine"\ndialect = "herm"\nurl = "{url}"\n'
+            'auth = { bearer_env = "MINE" }\n'
+        )
+        settings = load_settings(file, {"MINE": "a wrong key"})
+        [found] = await check_backends(settings, seconds=SOON_S)
+    text = fails(found, "credential", Kind.CREDENTIAL_REFUSED)
+    assert "correct the environment variable `MINE`, then start again" in text
+
+
+@pytest.mark.parametrize(
+    ("dialect", "form"),
+    [
+        ("engine", '{ header = "X-Engine-Key", env = "VARIABLE" }'),
+        ("eve", '{ bearer_env = "VARIABLE" }'),
+        ("herm", '{ bearer_env = "VARIABLE" }'),
+    ],
+)
+async def test_a_credential_that_is_missing(dialect: str, form: str) -> None:
+    async with served(scripted(dialect, key=KEY)) as url:
+        found = await checked(one(dialect, url))
+    text = fails(found, "credential", Kind.CREDENTIAL_MISSING)
+    assert text == f"it wants a credential (401): add `auth = {form}`"
+
+
+async def test_a_credential_in_a_header_that_is_not_read() -> None:
+    async with served(scripted("engine", key=KEY)) as url:
+        found = await checked(one("engine", url, KEY, header="Authorization"))
+    text = fails(found, "credential", Kind.CREDENTIAL_REFUSED)
+    assert "reads the header `X-Engine-Key`, and `auth` puts it into `Authorization`" in text
+
+
+async def test_a_credential_without_rights() -> None:
+    async with served(scripted("herm", sessions=Status(403))) as url:
+        found = await checked(one("herm", url, KEY))
+    text = fails(found, "credential", Kind.CREDENTIAL_REFUSED)
+    assert "(403, `forbidden`): give it the rights" in text
+
+
+async def test_a_gateway_that_wants_a_credential_itself() -> None:
+    async with served(page(status=401)) as url:
+        found = await checked(one("engine", url, KEY))
+    assert fails(found, "credential", Kind.CREDENTIAL_REFUSED).startswith("it refuses")
+    assert found.speaks.state == "unknown"
+
+
+@pytest.mark.parametrize(
+    "fault", [Status(404), Status(500), WrongContentType("text/html"), Status(200, body=b"<p>")]
+)
+async def test_a_credential_of_which_nothing_is_learned_is_never_well(fault: Fault) -> None:
+    async with served(scripted("engine", key=KEY, pending=fault)) as url:
+        found = await checked(one("engine", url, KEY))
+    known = isinstance(fault, WrongContentType)
+    assert found.credential.state == ("ok" if known else "unknown")
+    assert found.credential.text or known
+    assert found.speaks.state == "ok"
+
+
+async def test_no_finding_has_a_secret() -> None:
+    async with served(scripted("herm", sessions=Redirect(f"/login/{KEY}"))) as url:
+        found = await checked(one("herm", url, KEY))
+    assert "/login/[redacted]" in fails(found, "reachable", Kind.REDIRECT)
+
+
+# Streams.
+
+
+async def test_a_stream_of_a_wrong_content_type() -> None:
+    fault = WrongContentType("text/plain; charset=utf-8")
+    async with served(scripted("engine", replay=fault)) as url:
+        found = await checked(one("engine", url))
+    text = fails(found, "streaming", Kind.CONTENT_TYPE)
+    assert "answered with `text/plain` and not with `text/event-stream`" in text
+
+
+async def test_a_stream_that_never_begins_is_not_known() -> None:
+    async with served(scripted("engine", replay=Silence(done=False))) as url:
+        found = await checked(one("engine", url), NEVER_S)
+    assert found.failed is None
+    assert (found.streaming.state, found.streaming.kind) == ("unknown", Kind.BUFFERED)
+
+
+async def test_a_stream_that_is_collected_to_its_end() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path == "/execute/replay":
+            return web.Response(text="event: heartbeat\ndata: {}\n\n", content_type=EVENTS)
+        body = {"pending": [], "status": "ok", "subsystems": {}}
+        return web.json_response(body)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with served(app) as url:
+        found = await checked(one("engine", url))
+    assert "comes with a length" in fails(found, "streaming", Kind.BUFFERED)
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_a_stream_that_is_refused_is_not_known(status: int) -> None:
+    async with served(scripted("engine", replay=Status(status))) as url:
+        found = await checked(one("engine", url))
+    assert found.streaming.state == "unknown"
