@@ -208,7 +208,7 @@ async def run_demo(
             journal=JournalSettings(url=f"sqlite:///{Path(folder) / 'demo.db'}"),
             backends=tuple(backends),
         )
-        await serve(settings, ready=ready, stop=stop)
+        await serve(settings, ready=ready, stop=stop, checked=False)
 
 
 @contextlib.asynccontextmanager

@@ -15,6 +15,7 @@ from adapters.registry import faces
 from proxy import __version__, process
 from proxy.app import create_app, create_listener
 from proxy.backends import Backends
+from proxy.checking import warn
 from proxy.clock import Clock, Ids
 from proxy.connections import runner_of
 from proxy.errors import CannotListen
@@ -138,8 +139,10 @@ async def serve(
     *,
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
+    checked: bool = True,
 ) -> None:
-    """Serve until `stop` is set; `ready` hears the URL once requests are taken.
+    """Serve until `stop` is set; `ready` hears the URL once requests are taken. Unless the backends
+    are not to be `checked`, the log warns of those that cannot be used, as soon as that is known.
 
     Raises:
         CannotListen: an address cannot be listened on.
@@ -150,6 +153,7 @@ async def serve(
     process.set_up()
     async with opened_sessions(settings) as sessions:
         runners: list[web.AppRunner] = []
+        checks = Tasks("checks")
         try:
             address = settings.server.address
             runner, port = await listen(create_app(settings, sessions), address)
@@ -166,12 +170,15 @@ async def serve(
             try:
                 if ready is not None:
                     ready(address._replace(port=port).url)
+                if checked:
+                    checks.start(warn(settings), "backends")
                 await stop.wait()
                 seconds = settings.server.shutdown_seconds
                 _log.info("stopping; what is on its way has %g seconds", seconds)
             finally:
                 unwatch()
         finally:
+            await checks.aclose()
             await _stop(sessions, runners, settings.server.shutdown_seconds)
     _log.info("stopped")
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import json
+import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.checking import Checked, check_backends
+from proxy import logs, server
+from proxy.checking import Checked, check_backends, warn
 from proxy.findings import Finding, Kind
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.backend import Backend
@@ -23,13 +29,15 @@ from proxy.scripted.faults import Fault, Faults, Redirect, Silence, Status, Wron
 from proxy.scripted.herm import HERM, create_herm_app
 from proxy.settings import (
     BackendSettings,
+    JournalSettings,
+    ServerSettings,
     Settings,
     load_settings,
 )
 from tests.support.alone import Alone
 from tests.support.ports import free_port
 from tests.support.serving import HOST, served
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, until
 
 KEY = "the-key-of-the-backend"
 
@@ -467,3 +475,101 @@ async def test_a_stream_that_is_refused_is_not_known(status: int) -> None:
     async with served(scripted("engine", replay=Status(status))) as url:
         found = await checked(one("engine", url))
     assert found.streaming.state == "unknown"
+
+
+# The start of a server.
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before, level, raising = root.handlers[:], root.level, logging.raiseExceptions
+    stream = io.StringIO()
+    logs.configure(level="warning", stream=stream)
+    yield stream
+    root.handlers[:] = before
+    root.setLevel(level)
+    logging.raiseExceptions = raising
+
+
+async def test_each_backend_that_fails_is_a_line(logged: io.StringIO) -> None:
+    port = free_port()
+    async with served(scripted("herm")) as url:
+        settings = Settings(
+            backends=(
+                one("herm", url).model_copy(update={"name": "well"}),
+                one("eve", url).model_copy(update={"name": "other"}),
+                one("engine", f"http://{HOST}:{port}").model_copy(update={"name": "down"}),
+            )
+        )
+        await warn(settings)
+    other, down = lines(logged.getvalue())
+    assert (other["level"], other["backend"], other["check"], other["kind"]) == (
+        *("warning", "other", "dialect", "other_dialect"),
+    )
+    assert other["message"].startswith(f"backend `other` of dialect `eve` at {url}: what answers ")
+    assert (down["backend"], down["check"], down["kind"]) == (
+        *("down", "reachable", "connection_refused"),
+    )
+
+
+@contextlib.asynccontextmanager
+async def started(**given: Any) -> AsyncIterator[str]:
+    """A server of which one backend is down."""
+    stop, url = asyncio.Event(), asyncio.get_running_loop().create_future()
+    settings = Settings(
+        server=ServerSettings(listen=f"{HOST}:0"),
+        journal=JournalSettings(url="memory:"),
+        backends=(one("engine", f"http://{HOST}:{free_port()}"),),
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(server.serve(settings, ready=url.set_result, stop=stop, **given))
+        yield await url
+        stop.set()
+
+
+async def test_a_start_warns_once_it_serves(logged: io.StringIO) -> None:
+    async with started():
+        await until(lambda: "nothing listens on port" in logged.getvalue())
+    [line] = lines(logged.getvalue())
+    assert (line["level"], line["backend"]) == ("warning", "mine")
+
+
+async def test_a_check_that_hangs_or_fails_holds_up_no_start_and_no_stop(
+    logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(_: Settings) -> None:
+        logging.getLogger("tests").warning("hangs")
+        await asyncio.Event().wait()
+
+    async def fails_(_: Settings) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(server, "warn", hangs)
+    async with started():
+        await until(lambda: "hangs" in logged.getvalue())
+    monkeypatch.setattr(server, "warn", fails_)
+    async with started() as url, aiohttp.ClientSession() as http:
+        await until(lambda: "failed" in logged.getvalue())
+        async with http.get(f"{url}/readyz") as answer:
+            assert answer.status == 200
+    _, line = lines(logged.getvalue())
+    assert (line["level"], line["message"]) == ("error", "task `checks: backends` failed")
+
+
+async def test_a_server_that_is_not_to_check_asks_nothing(
+    logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def told(_: Settings) -> None:
+        asked.append(1)
+
+    monkeypatch.setattr(server, "warn", told)
+    async with started(checked=False):
+        await asyncio.sleep(0)
+    assert (asked, logged.getvalue()) == ([], "")

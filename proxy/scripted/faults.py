@@ -350,7 +350,8 @@ class Faults:
         return fault
 
     def _seeded(self, route: str, talk: str) -> Fault | None:
-        place = self._talks.setdefault(talk, self._first + len(self._talks))
+        # What is about no conversation, a question of a check, must not move the places of others.
+        place = self._talks.setdefault(talk, self._first + len(self._talks)) if talk else 0
         self._streams[place, route] += 1
         number = self._streams[place, route]
         fault = self._drawn(random.Random(f"{self._seed}:{place}:{route}:{number}"))
