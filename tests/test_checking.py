@@ -16,9 +16,11 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from click.testing import CliRunner, Result
 
 from proxy import logs, server
 from proxy.checking import Checked, check_backends, warn
+from proxy.cli import main, printing
 from proxy.findings import Finding, Kind
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.backend import Backend
@@ -573,3 +575,70 @@ async def test_a_server_that_is_not_to_check_asks_nothing(
     async with started(checked=False):
         await asyncio.sleep(0)
     assert (asked, logged.getvalue()) == ([], "")
+
+
+# The command.
+
+
+async def dragoman(*words: str, **environ: str) -> Result:
+    names = {"DRAGOMAN_CONFIG": None, **environ}
+    return await asyncio.to_thread(CliRunner().invoke, main, words, env=names)
+
+
+def written(folder: Path, *backends: tuple[str, str, str]) -> str:
+    """A configuration of backends, by their names, dialects and addresses."""
+    file = folder / "dragoman.toml"
+    file.write_text(
+        "".join(
+            f'[[backends]]\nname = "{name}"\ndialect = "{dialect}"\nurl = "{url}"\n'
+            'auth = { bearer_env = "MINE" }\n'
+            for name, dialect, url in backends
+        )
+    )
+    return str(file)
+
+
+async def test_the_command_prints_a_table_and_exits_with_1_where_one_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(printing, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    port = free_port()
+    async with served(scripted("herm", key=KEY)) as url:
+        well, down = ("well", "herm", url), ("down", "eve", f"http://{HOST}:{port}")
+        done = await dragoman("check", "--config", written(tmp_path, well), MINE=KEY)
+        failed = await dragoman("check", "--config", written(tmp_path, well, down), MINE=KEY)
+    assert done.exit_code == 0, done.output
+    assert failed.exit_code == 1
+    head, *lines = failed.stdout.splitlines()
+    assert head.split()[:3] == ["backend", "check", "state"]
+    assert max(map(len, lines)) <= 80
+    text = " ".join(failed.stdout.split())
+    assert f"well reachable ok {url} well credential ok well dialect ok herm, none" in text
+    assert f"down reachable failed nothing listens on port {port} of `{HOST}`:" in text
+    assert "down streaming not asked the backend does not answer" in text
+    assert KEY not in failed.output
+
+
+async def test_the_command_prints_json(tmp_path: Path) -> None:
+    async with served(scripted("eve", key=KEY)) as url:
+        file = written(tmp_path, ("mine", "eve", url))
+        done = await dragoman("check", "--json", "--config", file, MINE="a wrong key")
+    assert done.exit_code == 1
+    answer = json.loads(done.stdout)
+    assert (answer["version"], answer["ok"]) == (1, False)
+    [found] = answer["backends"]
+    assert (found["name"], found["url"], found["configured_dialect"]) == ("mine", url, "eve")
+    assert found["reachable"] == {"state": "ok", "text": url, "kind": None}
+    assert found["credential"]["kind"] == "credential_refused"
+    assert found["streaming"]["state"] == "not_asked"
+
+
+async def test_the_command_says_what_is_wrong_with_the_configuration(tmp_path: Path) -> None:
+    file = written(tmp_path, ("mine", "eve", "http://127.0.0.1:1"))
+    unset = await dragoman("check", "--config", file)
+    assert unset.exit_code == 2
+    assert "the environment variable `MINE` is not set" in unset.stderr
+    empty = await dragoman("check", "--config", written(tmp_path))
+    assert empty.exit_code == 1
+    assert empty.stderr == "dragoman: no backend is configured: add a table [[backends]].\n"

@@ -19,6 +19,7 @@ from proxy import __version__
 _COMMANDS = {
     "answer": ("interactions", "answer", "Answer what an agent waits for."),
     "backup": ("backup", "backup", "Copy a journal to FILE, also while a server writes it."),
+    "check": ("check", "check", "Check whether the backends of a configuration can be used."),
     "demo": ("demo", "demo", "Serve scripted backends without any configuration."),
     "diff": ("diff", "diff", "Compare two sessions by meaning."),
     "health": ("serving", "health", "Ask the server of a configuration whether it lives."),

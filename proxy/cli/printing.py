@@ -24,6 +24,8 @@ _COLOURS = {
     "ended": "dim",
     "deleted": "red",
     "expired": "dim",
+    "ok": "green",
+    "failed": "red",
 }
 """The colours of states on a terminal."""
 
