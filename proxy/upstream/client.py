@@ -329,7 +329,7 @@ class Upstream:
         with self._taking() as taken:
             response = await self._open(call, no_files, taken)
             response.close()
-            return Response(response.status, CIMultiDict(response.headers))
+            return self._response(response)
 
     async def _whole(self, response: aiohttp.ClientResponse, taken: Exchange | None) -> Response:
         body = bytearray()
