@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from proxy.errors import UpstreamError, UpstreamTimeout
 from proxy.findings import Finding, Kind, json_of, status_of, unreached, unusable
 from proxy.settings import BackendSettings, Settings
 from proxy.upstream.client import STREAM_TYPES, Upstream, type_of
+from proxy.upstream.health import Health, Trouble
 
 __all__ = ["REACH", "SECONDS", "Checked", "check_backends", "warn"]
 
@@ -29,8 +29,6 @@ SECONDS = 10.0
 
 REACH = Call("reach", Request("GET", "/health"))
 """What any backend is asked where it counts only that it answers."""
-
-_log = logging.getLogger(__name__)
 
 
 _NOT_REACHED = Finding("not asked", "the backend does not answer")
@@ -86,17 +84,30 @@ async def check_backends(settings: Settings, *, seconds: float = SECONDS) -> lis
     return [one.cleaned(secrets) for one in found]
 
 
-async def warn(settings: Settings) -> None:
-    """Check all backends, and log a warning for each that fails."""
+_TROUBLE = {
+    Kind.DNS: Trouble.DNS,
+    Kind.REFUSED: Trouble.CONNECTION,
+    Kind.CONNECTION: Trouble.CONNECTION,
+    Kind.TLS: Trouble.TLS,
+    Kind.TIMEOUT: Trouble.TIMEOUT,
+    Kind.NOT_HTTP: Trouble.BROKEN,
+    Kind.RATE_LIMITED: Trouble.ERROR,
+    Kind.SERVER_ERROR: Trouble.ERROR,
+    Kind.CREDENTIAL_REFUSED: Trouble.CREDENTIAL,
+    Kind.CREDENTIAL_MISSING: Trouble.CREDENTIAL,
+}
+"""What a finding is in the log; any other is a backend that does not speak its dialect."""
+
+
+async def warn(settings: Settings, health: Mapping[str, Health]) -> None:
+    """Check all backends, and tell of each that fails; `health` has them by name."""
     for one in await check_backends(settings):
-        if (failed := one.failed) is None:
-            continue
-        what, finding = failed
-        _log.warning(
-            "backend `%s` of dialect `%s` at %s: %s",
-            *(one.name, one.dialect, one.url, finding.text),
-            extra={"backend": one.name, "check": what, "kind": finding.kind},
-        )
+        if (failed := one.failed) is not None:
+            _, finding = failed
+            kind = Trouble.DIALECT
+            if finding.kind is not None:
+                kind = _TROUBLE.get(finding.kind, kind)
+            health[one.name].trouble(kind, finding.text)
 
 
 class _Check:

@@ -171,7 +171,7 @@ async def serve(
                 if ready is not None:
                     ready(address._replace(port=port).url)
                 if checked:
-                    checks.start(warn(settings), "backends")
+                    checks.start(warn(settings, sessions.backends.health), "backends")
                 await stop.wait()
                 seconds = settings.server.shutdown_seconds
                 _log.info("stopping; what is on its way has %g seconds", seconds)

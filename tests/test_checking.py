@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from proxy import logs, server
+from proxy import checking, logs, server
 from proxy.checking import Checked, check_backends, warn
 from proxy.cli import main, printing
 from proxy.errors import UpstreamTimeout
@@ -38,9 +38,11 @@ from proxy.settings import (
     load_settings,
 )
 from proxy.upstream.client import Upstream
+from proxy.upstream.health import Health, Trouble
 from tests.support.alone import Alone
 from tests.support.ports import free_port
 from tests.support.serving import HOST, served
+from tests.support.tls import self_signed
 from tests.support.waiting import SOON_S, until
 
 KEY = "the-key-of-the-backend"
@@ -51,25 +53,6 @@ NEVER_S = 0.2
 EVENTS = "text/event-stream"
 
 HEADERS = {"engine": "X-Engine-Key", "eve": "Authorization", "herm": "Authorization"}
-
-CERTIFICATE = """-----BEGIN CERTIFICATE-----
-MIIBkTCCATagAwIBAgIUc09tv/dZ5xZgP5i4GnHqKSJ/gjgwCgYIKoZIzj0EAwIw
-FDESMBAGA1UEAwwJMTI3LjAuMC4xMCAXDTI2MTEyNjEyNTIyNFoYDzIxMjYxMTAy
-MTI1MjI0WjAUMRIwEAYDVQQDDAkxMjcuMC4wLjEwWTATBgcqhkjOPQIBBggqhkjO
-PQMBBwNCAASHX1dPM+AsHQNIaHZ4ITrR6tNoTiKPRxfOzu2PtdEvx6HGyCXPGf43
-E2rZKyMJ+15stQIzFZz04jt21yWyl8Kko2QwYjAdBgNVHQ4EFgQUV2WAyq6vK3As
-mIAIa76lPeXwRVEwHwYDVR0jBBgwFoAUV2WAyq6vK3AsmIAIa76lPeXwRVEwDwYD
-VR0TAQH/BAUwAwEB/zAPBgNVHREECDAGhwR/AAABMAoGCCqGSM49BAMCA0kAMEYC
-IQDtf1N6pfFHtvdibf7z89QgzSmWVFeB7H8fBEdkQbSN3gIhAN1s9yS6nQYP2wP1
-KNhORyWUT0GOEUyGbyVbN5okuL8b
------END CERTIFICATE-----
------BEGIN PRIVATE KEY-----
-MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgxvNlccD1KzjQm/nA
-GkKsskCLnqXRJnwTSUG583Rr9WehRANCAASHX1dPM+AsHQNIaHZ4ITrR6tNoTiKP
-RxfOzu2PtdEvx6HGyCXPGf43E2rZKyMJ+15stQIzFZz04jt21yWyl8Kk
------END PRIVATE KEY-----
-"""
-"""Self-signed for 127.0.0.1 until the year 2126, and its key, which protects nothing."""
 
 
 def one(dialect: str, url: str, key: str | None = None, header: str = "") -> BackendSettings:
@@ -135,13 +118,6 @@ async def listening(says: bytes | None, tls: ssl.SSLContext | None = None) -> As
         leave.set()
         listener.close()
         await listener.wait_closed()
-
-
-def self_signed(folder: Path) -> ssl.SSLContext:
-    (folder / "both.pem").write_text(CERTIFICATE)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "both.pem")
-    return context
 
 
 UNREACHED = {
@@ -515,15 +491,23 @@ async def test_each_backend_that_fails_is_a_line(logged: io.StringIO) -> None:
                 one("engine", f"http://{HOST}:{port}").model_copy(update={"name": "down"}),
             )
         )
-        await warn(settings)
+        health = {one.name: Health(one.name, one.url) for one in settings.backends}
+        await warn(settings, health)
     other, down = lines(logged.getvalue())
-    assert (other["level"], other["backend"], other["check"], other["kind"]) == (
-        *("warning", "other", "dialect", "other_dialect"),
-    )
-    assert other["message"].startswith(f"backend `other` of dialect `eve` at {url}: what answers ")
-    assert (down["backend"], down["check"], down["kind"]) == (
-        *("down", "reachable", "connection_refused"),
-    )
+    assert (other["level"], other["backend"], other["kind"]) == ("warning", "other", "dialect")
+    assert "what answers is of the dialect `herm`" in other["message"]
+    assert (down["backend"], down["kind"]) == ("down", "connection")
+    # A request that finds the same says nothing new.
+    health["down"].failed(Trouble.CONNECTION, "refused")
+    assert len(lines(logged.getvalue())) == 2
+
+
+def test_each_thing_that_fails_has_a_kind_in_the_log() -> None:
+    of_the_dialect = {kind for kind in Kind if kind not in checking._TROUBLE}
+    assert of_the_dialect == {
+        *(Kind.REDIRECT, Kind.HTML, Kind.NOT_JSON, Kind.UNEXPECTED, Kind.OTHER_DIALECT),
+        *(Kind.GENERATION, Kind.NOT_FOUND, Kind.CONTENT_TYPE, Kind.BUFFERED),
+    }
 
 
 @contextlib.asynccontextmanager
@@ -544,18 +528,18 @@ async def started(**given: Any) -> AsyncIterator[str]:
 async def test_a_start_warns_once_it_serves(logged: io.StringIO) -> None:
     async with started():
         await until(lambda: "nothing listens on port" in logged.getvalue())
-    [line] = lines(logged.getvalue())
+    [line] = [one for one in lines(logged.getvalue()) if "backend" in one]
     assert (line["level"], line["backend"]) == ("warning", "mine")
 
 
 async def test_a_check_that_hangs_or_fails_holds_up_no_start_and_no_stop(
     logged: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def hangs(_: Settings) -> None:
+    async def hangs(*_: object) -> None:
         logging.getLogger("tests").warning("hangs")
         await asyncio.Event().wait()
 
-    async def fails_(_: Settings) -> None:
+    async def fails_(*_: object) -> None:
         raise RuntimeError
 
     monkeypatch.setattr(server, "warn", hangs)
@@ -566,8 +550,8 @@ async def test_a_check_that_hangs_or_fails_holds_up_no_start_and_no_stop(
         await until(lambda: "failed" in logged.getvalue())
         async with http.get(f"{url}/readyz") as answer:
             assert answer.status == 200
-    _, line = lines(logged.getvalue())
-    assert (line["level"], line["message"]) == ("error", "task `checks: backends` failed")
+    [line] = [one for one in lines(logged.getvalue()) if one["level"] == "error"]
+    assert line["message"] == "task `checks: backends` failed"
 
 
 async def test_a_server_that_is_not_to_check_asks_nothing(
@@ -575,13 +559,13 @@ async def test_a_server_that_is_not_to_check_asks_nothing(
 ) -> None:
     asked = []
 
-    async def told(_: Settings) -> None:
+    async def told(*_: object) -> None:
         asked.append(1)
 
     monkeypatch.setattr(server, "warn", told)
     async with started(checked=False):
         await asyncio.sleep(0)
-    assert (asked, logged.getvalue()) == ([], "")
+    assert asked == []
 
 
 # The command.

@@ -36,6 +36,7 @@ class Trouble(enum.StrEnum):
     STREAM = "stream_lost"
     CREDENTIAL = "credential"
     DIALECT = "dialect"
+    ERROR = "error"
 
 
 _SAID = {
@@ -47,6 +48,7 @@ _SAID = {
     Trouble.STREAM: "lost a stream",
     Trouble.CREDENTIAL: "refuses the proxy's credential",
     Trouble.DIALECT: "does not speak its dialect, or another version of it",
+    Trouble.ERROR: "answers with an error",
 }
 """What each is in words, after the name of the backend."""
 
@@ -90,7 +92,9 @@ class Health:
     def answered(self, status: int) -> None:
         """Take note of an answer."""
         self.counts.answered(status)
-        if self._open:
+        if status >= 500:
+            self.trouble(Trouble.ERROR, f"it answers {status}")
+        elif self._open:
             keep = _OVER_BY_A_STREAM if status < 300 else {*_OVER_BY_A_STREAM, Trouble.CREDENTIAL}
             self._over(self._open - keep)
 

@@ -20,6 +20,8 @@ from adapters import events as ev
 from adapters.errors import SESSION_LOST
 from adapters.registry import faces
 from proxy import __version__
+from proxy.checking import check_backends
+from proxy.findings import Kind
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.faults import Faults, Garbage, Stall
 from proxy.server import serve
@@ -45,11 +47,13 @@ DIALECTS = ("herm", "eve", "engine")
 
 class Told(NamedTuple):
     """What is told of a backend: the kind of its line in the log and the words there, what the
-    frontend hears, whether its metric says that it answers."""
+    frontend hears, the row of `dragoman check` and what kind it has, whether its metric says that
+    it answers."""
 
     kind: str
     line: str
     heard: str
+    check: tuple[str, Kind]
     up: bool
 
 
@@ -58,30 +62,35 @@ TOLD = {
         "connection",
         "backend `gone` takes no connection: Connect call failed",
         "Backend `gone` takes no connection.",
+        ("reachable", Kind.REFUSED),
         up=False,
     ),
     "nameless": Told(
         "dns",
         "backend `nameless` cannot be found by its host name: ",
         "Backend `nameless` cannot be found: its host name is not known.",
+        ("reachable", Kind.DNS),
         up=False,
     ),
     "untrusted": Told(
         "tls",
         "backend `untrusted` has no TLS that can be trusted: ",
         "Backend `untrusted` has a certificate that is not trusted.",
+        ("reachable", Kind.TLS),
         up=False,
     ),
     "foreign": Told(
         "dialect",
         "backend `foreign` does not speak its dialect, or another version of it: it answers ",
         "answered 404",
+        ("dialect", Kind.NOT_FOUND),
         up=True,
     ),
     "locked": Told(
         "credential",
         "backend `locked` refuses the proxy's credential: it answers ",
         "Backend `locked` refused the proxy's credential.",
+        ("credential", Kind.CREDENTIAL_REFUSED),
         up=True,
     ),
 }
@@ -161,6 +170,7 @@ async def test_a_backend_that_cannot_be_used_is_told_to_the_operator_and_the_fro
         # A second one says the same, and the log does not.
         texts += await heard(dragoman, await dragoman.say("hello again", route=name))
         down = (await dragoman.request("GET", "/readyz?backends=1"))[0]
+        [found] = await check_backends(dragoman.sessions.settings)
     assert all(told.heard in text for text in texts), texts
     address = url.partition("://")[2]
     for text in texts:
@@ -171,6 +181,9 @@ async def test_a_backend_that_cannot_be_used_is_told_to_the_operator_and_the_fro
     assert [one.kind for one in lines] == [told.kind]  # type: ignore[attr-defined]
     assert lines[0].getMessage().startswith(told.line)
     assert lines[0].url == url  # type: ignore[attr-defined]
+    assert found.failed is not None
+    what, finding = found.failed
+    assert (what, finding.kind) == told.check
     assert number("dragoman_backend_up", backend=name) == told.up
     assert down == (200 if told.up else 503)
 
@@ -224,6 +237,8 @@ async def test_a_backend_that_is_killed_in_the_middle_of_a_stream_is_told_and_it
         since = (await shown(dragoman, session))["reconnecting_since"]
         assert before <= since <= dragoman.sessions.clock.now()
         assert number("dragoman_backend_up", backend=dialect) == 0
+        [found] = await check_backends(dragoman.sessions.settings)
+        assert found.reachable.kind is Kind.REFUSED
         assert kinds(caplog) == ["stream_lost", "connection"]
         lost, refused = [one.getMessage() for one in warnings(caplog)]
         assert lost.startswith(f"backend `{dialect}` lost a stream: The stream broke: ")

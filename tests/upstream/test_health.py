@@ -96,6 +96,18 @@ def test_a_refused_credential_is_over_when_something_is_done_with_it(
     assert told(caplog) == ["credential", "back"]
 
 
+def test_errors_are_told_until_an_answer_is_none(
+    health: Health, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.answered(503)
+    health.answered(500)
+    health.answered(404)
+    assert told(caplog) == ["error", "back"]
+    assert caplog.records[0].getMessage() == (
+        "backend `quarry` answers with an error: it answers 503"
+    )
+
+
 def test_many_skipped_frames_are_counted_in_few_lines(
     health: Health, clock: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
