@@ -11,6 +11,7 @@ A command's module is imported when it is run: `--help`, `--version` and complet
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
 
@@ -50,12 +51,46 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember the words that can be options, also where they mean nothing."""
+        ctx.meta[__name__] = args[: args.index("--")] if "--" in args else [*args]
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run what was asked for; where that means nothing, say so as JSON to who asked for it."""
+        words: list[str] = ctx.meta[__name__]
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if "--json" in words and _has_json(error.ctx):
+                raise _JsonUsageError(error) from None
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name of the command that `args` begin with, itself, and the rest of them."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, None if name is None or command is None else self.loaded(name), rest
+
+
+class _JsonUsageError(click.ClickException):
+    """A command line that means nothing, told to a program."""
+
+    exit_code = click.UsageError.exit_code
+
+    def __init__(self, error: click.UsageError) -> None:
+        super().__init__(error.format_message())
+
+    def show(self, file: Any = None) -> None:
+        """Print it as other errors are."""
+        from proxy.cli.printing import print_error
+
+        print_error(self.message, "usage")
+
+
+def _has_json(ctx: click.Context | None) -> bool:
+    return ctx is not None and any(param.name == "as_json" for param in ctx.command.params)
 
 
 @click.group(

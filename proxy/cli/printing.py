@@ -30,10 +30,21 @@ _COLOURS = {
 """The colours of states on a terminal."""
 
 
-def fail(message: str, *, status: int = 1) -> NoReturn:
-    """Say what is wrong and what to do, and exit."""
-    click.echo(f"dragoman: {message}", err=True)
+def fail(message: str, *, status: int = 1, code: str | None = None) -> NoReturn:
+    """Say what is wrong and what to do, and exit. With `--json` it is an error in the form of the
+    control API, with its `code`; what has none there is `failed`, or `usage` with status 2."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("as_json"):
+        print_error(message, code or ("usage" if status == 2 else "failed"))
+    else:
+        click.echo(f"dragoman: {message}", err=True)
     sys.exit(status)
+
+
+def print_error(message: str, code: str) -> None:
+    """Print an error that a program reads."""
+    error = {"version": 1, "error": {"code": code, "message": message}}
+    click.echo(orjson.dumps(error), err=True)
 
 
 def clean(text: str) -> str:

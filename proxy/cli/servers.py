@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar
@@ -27,6 +27,14 @@ DEFAULT_URL = "http://127.0.0.1:8787"
 
 REQUEST_SECONDS = 30.0
 """How long a client command waits for the server, which answers from its journal at once."""
+
+
+_PASSING = frozenset({429, 502, 503, 504})
+"""Statuses of a server that starts, stops or has too much to do, or of what stands before it."""
+
+
+class Away(Exception):
+    """A server does not answer now."""
 
 
 class _Sink(Protocol):
@@ -123,13 +131,58 @@ class Server:
         if last:
             self._fail("the export broke off in the middle; try again.")
 
-    def _unreachable(self, error: Exception) -> NoReturn:
-        why = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+    async def lines(
+        self, path: str, query: Mapping[str, str | Sequence[str]]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of an answer as they come, an empty one first, when it begins.
+
+        Raises:
+            Away: the server is gone, or cannot answer now; it may be back soon.
+        """
+        headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=REQUEST_SECONDS, connect=10)
+        url = self._url(path).update_query(query)
+        last = b""
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout, headers=headers) as session,
+                session.get(url, allow_redirects=False) as response,
+            ):
+                if response.status != 200 or response.content_type != "application/x-ndjson":
+                    data = await response.read()
+                    if response.status in _PASSING:
+                        raise Away(f"it answers with status {response.status}")
+                    yield orjson.dumps(self.read(response.status, data))
+                    return
+                yield b""
+                async for data in response.content.iter_any():
+                    *lines, last = (last + data).split(b"\n")
+                    for line in lines:
+                        if line.startswith(b'{"version":'):
+                            # No entry begins so: the server says why it breaks off.
+                            self._broke_off(line)
+                        yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Away(self._why(error)) from error
+
+    def _broke_off(self, line: bytes) -> NoReturn:
+        with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
+            error = orjson.loads(line)["error"]
+            if error["code"] in {"stopping", "overloaded", "journal_unavailable"}:
+                raise Away(clean(str(error["message"])))
+        self.read(500, line)
+        raise Away("it breaks off")
+
+    def _why(self, error: Exception) -> str:
         if isinstance(error, aiohttp.ClientConnectorError):
-            why = "nobody listens there"
+            return "nobody listens there"
+        return clean("it does not answer" if isinstance(error, TimeoutError) else str(error))
+
+    def _unreachable(self, error: Exception) -> NoReturn:
         self._fail(
-            f"no server can be reached at {self.url}: {clean(why)}. "
-            f"Start one with `dragoman serve`, or name the one that runs {self.named}."
+            f"no server can be reached at {self.url}: {self._why(error)}. "
+            f"Start one with `dragoman serve`, or name the one that runs {self.named}.",
+            code="unreachable",
         )
 
     def send(
@@ -157,8 +210,8 @@ class Server:
             self._unreachable(error)
         return self.read(status, data)
 
-    def _fail(self, message: str) -> NoReturn:
-        self.fail(message, status=self.status)
+    def _fail(self, message: str, *, code: str | None = None) -> NoReturn:
+        self.fail(message, status=self.status, code=code)
 
     def _url(self, path: str) -> URL:
         with contextlib.suppress(ValueError):
@@ -183,12 +236,13 @@ class Server:
             return answer
         error = answer.get("error")
         message = error.get("message") if isinstance(error, dict) else None
+        code = str(error["code"]) if isinstance(error, dict) and "code" in error else None
         if status == 401:
             message = f"{message or 'this needs a key.'} Give it with --key or DRAGOMAN_KEY."
         message = message or f"the server refuses with status {status}"
         if status == 404:
             message += self.missing
-        self._fail(clean(str(message)))
+        self._fail(clean(str(message)), code=code)
 
 
 def of_a_server(command: Callable[..., None]) -> Callable[..., None]:
@@ -238,17 +292,18 @@ class JournalFile:
         try:
             return asyncio.run(run())
         except ConfigError as error:
-            fail(error.message, status=2)
+            fail(error.message, status=2, code=error.code)
         except JournalUnavailable as error:
             hint = "" if read_only else " Without --journal the running server is asked."
-            self.fail(clean(error.message) + "." + hint, status=self.status)
+            message = clean(error.message) + "." + hint
+            self.fail(message, status=self.status, code=error.code)
         except SessionNotFound as error:
             message = clean(error.message)
             if self.missing:
                 message = f"{message.rstrip('.')}.{self.missing}"
-            self.fail(message, status=self.status)
+            self.fail(message, status=self.status, code=error.code)
         except DragomanError as error:
-            self.fail(clean(error.message), status=self.status)
+            self.fail(clean(error.message), status=self.status, code=error.code)
 
 
 def of_sessions(command: Callable[..., None]) -> Callable[..., None]:
