@@ -24,6 +24,7 @@ from tests.test_cli import dragoman
         (("sessions", "list", "--journal", "sqlite://"), 2, "config"),
         (("sessions", "delete", "s"), 2, "usage"),
         (("answer", "--allow", "--deny"), 2, "usage"),
+        (("answer", "--allow"), 1, "unreachable"),
         (("diff", "/nowhere/a", "/nowhere/b"), 2, "usage"),
         (("matrix", "more"), 2, "usage"),
         (("backup", "/nowhere/b.db", "--journal", "/nowhere/a.db"), 1, "failed"),

@@ -8,8 +8,16 @@ import click
 
 from adapters.paths import path_of
 from proxy.cli import archives, printing
+from proxy.cli.asked import blocks
 from proxy.cli.printing import JsonObject, cell, fail, print_json, print_rows, time_cell
-from proxy.cli.servers import JournalFile, Server, of_a_server, of_sessions, session_path
+from proxy.cli.servers import (
+    DEFAULT_URL,
+    JournalFile,
+    Server,
+    of_a_server,
+    of_sessions,
+    session_path,
+)
 from proxy.cli.units import AGE, SIZE
 
 
@@ -92,6 +100,7 @@ def sessions_show(source: Server | JournalFile, session: str) -> None:
         "legs": "backend",
         "aliases": "also called",
     }
+    asked = answer.pop("open_interactions", []) if printing.on_terminal() else []
     rows: list[list[object]] = []
     for name, value in answer.items():
         if name in lists:
@@ -101,6 +110,9 @@ def sessions_show(source: Server | JournalFile, session: str) -> None:
         elif name != "version" and value is not None:
             rows.append([name, value])
     print_rows(("what", "value"), rows)
+    if asked:
+        url = source.url if isinstance(source, Server) else DEFAULT_URL
+        click.echo("\nIt waits for:\n\n" + blocks(asked, url))
 
 
 def _agreed(question: str, *, yes: bool) -> None:
