@@ -22,6 +22,7 @@ from tests.test_cli import dragoman
         (("sessions", "show"), 2, "usage"),
         (("sessions", "show", "s", "--journal", "/nowhere/own.db"), 1, "journal_unavailable"),
         (("sessions", "list", "--journal", "sqlite://"), 2, "config"),
+        (("sessions", "watch"), 1, "unreachable"),
         (("sessions", "delete", "s"), 2, "usage"),
         (("answer", "--allow", "--deny"), 2, "usage"),
         (("answer", "--allow"), 1, "unreachable"),

@@ -7,7 +7,7 @@ import sys
 import click
 
 from adapters.paths import path_of
-from proxy.cli import archives, printing
+from proxy.cli import archives, printing, watch
 from proxy.cli.asked import blocks
 from proxy.cli.printing import JsonObject, cell, fail, print_json, print_rows, time_cell
 from proxy.cli.servers import (
@@ -28,6 +28,7 @@ def sessions() -> None:
 
 sessions.add_command(archives.sessions_export)
 sessions.add_command(archives.sessions_import)
+sessions.add_command(watch.sessions_watch)
 
 
 @sessions.command("list", short_help="List your sessions, newest first.")
