@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from proxy.cli import printing
 from proxy.cli.asked import block
@@ -256,3 +258,42 @@ async def test_ctrl_c_ends_the_wait_and_leaves_the_answer(tmp_path: Path) -> Non
             child.send_signal(signal.SIGINT)
             status, _, err = await output(child)
         assert (status, err) == (130, "dragoman: no longer waiting; the answer stays.\n")
+
+
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        (
+            {"type": "input.settled", "command_id": "c", "outcome": "unknown", "reason": "no line"},
+            "nobody knows whether the backend took the answer: no line",
+        ),
+        (
+            {"type": "interaction.resolved", "request_id": "r", "outcome": "expired"},
+            "the request is no longer open: expired",
+        ),
+        (
+            {"type": "session.ended", "outcome": "terminated"},
+            "the session ended before the answer was taken",
+        ),
+    ],
+)
+async def test_an_answer_that_does_not_count_is_status_1(event: dict[str, Any], says: str) -> None:
+    before = {"id": "s", "state": "paused", "last_seq": 4, "open_interactions": []}
+    base = {"seq": 5, "at": 0, "session_id": "s", "thread_id": "main"}
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "POST":
+            return web.json_response({"command_id": "c", "status": "accepted"}, status=202)
+        if not request.path.endswith("/events"):
+            return web.json_response(before)
+        assert request.query["after"] == "4"
+        body = json.dumps({**base, **event}).encode() + b"\n"
+        return web.Response(body=body, content_type="application/x-ndjson")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server:
+        words = ("answer", "s", "r", "--allow", "--wait")
+        done = await dragoman(*words, url=str(server.make_url("/")))
+    assert done.exit_code == 1
+    assert done.stderr == f"dragoman: {says}\n"
