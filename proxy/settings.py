@@ -1,9 +1,10 @@
 """The configuration: one TOML file, overridden by the environment, checked before anything starts.
 
 The models are what the file says and can be built in code as well: nothing here reads the
-environment or a file but `load_settings`. It merges file and environment, turns each complaint into
-one line that names where the value came from, the key and the nearest known name, and resolves the
-backends' credentials, so that a missing one stops the start and not the first request.
+environment or a file but `load_settings`. It merges file, environment and options, turns each
+complaint into one line that names where the value came from, the key and the nearest known name,
+and resolves the backends' credentials, so that a missing one stops the start and not the first
+request.
 
 Why one room: it is the catalogue of all settings, with their checks.
 """
@@ -727,11 +728,48 @@ def _twice(found: Iterable[tuple[Place, str]], why: str) -> Iterator[tuple[Place
         first.setdefault(value, place)
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a command line says: `listen` overrides all else, `backends` (entries of
+    `[[backends]]`, each with the option that gave it) are added.
+    """
+
+    listen: str | None = None
+    backends: Sequence[tuple[str, Mapping[str, Any]]] = ()
+
+    def added_to(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return file and environment with what is said here."""
+        added = dict(data)
+        if self.listen is not None:
+            added = _merged(added, {"server": {"listen": self.listen}})
+        configured = data.get("backends", [])
+        # What is not a list is complained of as it is.
+        if self.backends and isinstance(configured, list):
+            added["backends"] = [*configured, *(dict(entry) for _, entry in self.backends)]
+        return added
+
+    def of(self, place: Place, data: Mapping[str, Any]) -> str:
+        """Return the option that gave the value at `place`, or an empty string; `data` is what
+        this was added to."""
+        if place == ("server", "listen") and self.listen is not None:
+            return "--listen"
+        configured = data.get("backends", [])
+        if place[:1] == ("backends",) and len(place) > 1 and isinstance(configured, list):
+            at = place[1]
+            if isinstance(at, int) and at >= len(configured):
+                return self.backends[at - len(configured)][0]
+        return ""
+
+
 def load_settings(
-    path: Path | None, environ: Mapping[str, str], *, resolved: bool = True
+    path: Path | None,
+    environ: Mapping[str, str],
+    *,
+    resolved: bool = True,
+    options: Options | None = None,
 ) -> Settings:
-    """Return the settings of the file at `path`, overridden by `environ`, with credentials if
-    they are to be `resolved`: what asks no backend needs none.
+    """Return the settings of the file at `path`, overridden by `environ`, then by `options`, with
+    credentials if they are to be `resolved`: what asks no backend needs none.
 
     Without a path they are the defaults and `environ`.
 
@@ -739,13 +777,17 @@ def load_settings(
         ConfigError: something is wrong with them; the text has a line for each complaint.
     """
     from_file = {} if path is None else _read(path)
+    options = options or Options()
     # A credential's variable may be called like a table of ours.
-    credentials = _credential_variables(from_file)
+    credentials = _credential_variables(options.added_to(from_file))
     variables = _Variables({name: environ[name] for name in environ if name not in credentials})
-    data = _merged(from_file, variables.values)
+    configured = _merged(from_file, variables.values)
+    data = options.added_to(configured)
     source = "the environment" if path is None else str(path)
 
     def where(place: Place) -> str:
+        if option := options.of(place, configured):
+            return f"`{option}`:"
         variable = variables.of(place)
         if variable:
             return f"{variable}:"

@@ -273,7 +273,8 @@ def test_an_empty_configuration_says_what_to_add(tmp_path: Path) -> None:
             assert done.exit_code == 1
             told = (
                 "no backend is configured, so no frontend can be served: add a table [[backends]] "
-                f"with `name`, `dialect` and `url` to {file}, or try `dragoman demo`"
+                f"with `name`, `dialect` and `url` to {file}, give --backend, or try "
+                "`dragoman demo`"
             )
             assert (told in done.stderr) is said
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "demo": ("demo", "demo", "Serve scripted backends without any configuration."),
     "diff": ("diff", "diff", "Compare two sessions by meaning."),
     "health": ("serving", "health", "Ask the server of a configuration whether it lives."),
+    "init": ("init", "init", "Write a configuration with comments, to begin with."),
     "interactions": ("interactions", "interactions", "Look at what agents wait for."),
     "matrix": ("matrix", "matrix", "Print how faithfully each pair of dialects crosses."),
     "migrate": ("migrate", "migrate", "Move sessions from one backend to another."),

@@ -17,7 +17,7 @@ import click
 from adapters.errors import DragomanError
 from proxy.cli.printing import fail
 from proxy.errors import ConfigError
-from proxy.settings import Settings, load_settings
+from proxy.settings import Options, Settings, load_settings
 
 T = TypeVar("T")
 
@@ -108,10 +108,12 @@ def found_config(config: Path | None) -> Path | None:
     return DEFAULT_CONFIG if config is None and DEFAULT_CONFIG.exists() else config
 
 
-def read_settings(config: Path | None, *, resolved: bool = True) -> Settings:
+def read_settings(
+    config: Path | None, *, resolved: bool = True, options: Options | None = None
+) -> Settings:
     """Read the configuration, or say what is wrong with it and exit."""
     try:
-        return load_settings(found_config(config), os.environ, resolved=resolved)
+        return load_settings(found_config(config), os.environ, resolved=resolved, options=options)
     except ConfigError as error:
         _wrong_configuration(error)
 

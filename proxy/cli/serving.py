@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import click
 
+from adapters.registry import DIALECTS
 from proxy import logs
+from proxy.cli import printing
+from proxy.cli.backends import Given, backend_option
 from proxy.cli.printing import clean, fail
 from proxy.cli.running import (
     DEFAULT_CONFIG,
@@ -23,27 +26,52 @@ from proxy.cli.running import (
     run_server,
 )
 from proxy.errors import ConfigError
-from proxy.settings import Address, Settings, load_address
+from proxy.settings import Address, Options, Settings, load_address, parse_listen
 
 _log = logging.getLogger(__name__)
+
+MOST_ROUTES = 8
+"""How many routes are named on a terminal at the start."""
 
 HEALTH_SECONDS = 3.0
 """How long `health` waits: a server that does not say in this time that it lives holds up all."""
 
 
+def _listen(context: click.Context, parameter: click.Parameter, listen: str | None) -> str | None:
+    try:
+        if listen is not None:
+            parse_listen(listen)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+    return listen
+
+
 @click.command()
 @OF_A_CONFIGURATION
-def serve(config: Path | None) -> None:
+@click.option(
+    "--listen",
+    callback=_listen,
+    metavar="HOST:PORT",
+    help="Where to listen, port 0 for any free one. It overrides the configuration.",
+)
+@backend_option(
+    "A backend, besides those of the configuration; repeatable. It is named by its dialect, or "
+    "NAME. Its credential, if it wants one, is in the environment variable NAME_KEY, like "
+    "ENGINE_KEY."
+)
+def serve(config: Path | None, listen: str | None, backends: Sequence[Given]) -> None:
     """Serve until SIGINT or SIGTERM.
 
-    Prints `listening on http://HOST:PORT` when it answers requests. Logs are JSON lines on stderr.
+    Prints `listening on http://HOST:PORT` when it answers requests, and on a terminal the base URLs
+    for frontends. Logs are JSON lines on stderr.
     """
-    settings = read_settings(config)
+    given = [(backend.option, backend.entry(os.environ)) for backend in backends]
+    settings = read_settings(config, options=Options(listen, given))
     logs.configure(level=settings.log.level, secrets=settings.secrets())
     if not settings.backends:
         _log.warning(
             "no backend is configured, so no frontend can be served: add a table [[backends]] with "
-            "`name`, `dialect` and `url` to %s, or try `dragoman demo`",
+            "`name`, `dialect` and `url` to %s, give --backend, or try `dragoman demo`",
             found_config(config) or DEFAULT_CONFIG,
         )
     run_server(lambda stop: _serve_settings(settings, stop), settings.server.shutdown_seconds)
@@ -53,7 +81,26 @@ def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, A
     # Imported here: `health` needs no server, and starts sooner without it.
     from proxy import server
 
-    return server.serve(settings, ready=announce, stop=stop)
+    def ready(url: str) -> None:
+        announce(url)
+        if printing.on_terminal():
+            for line in base_urls(url, settings.route_names):
+                click.echo(line)
+
+    return server.serve(settings, ready=ready, stop=stop)
+
+
+def base_urls(url: str, routes: Sequence[str]) -> list[str]:
+    """Return lines with the base URLs that frontends of each dialect are given."""
+    if not routes:
+        return []
+    route = routes[0] if len(routes) == 1 else "ROUTE"
+    faces = [name for name, known in DIALECTS.items() if known.face is not None]
+    lines = [f"  {name:<7} frontends: {url}/as/{name}/to/{route}" for name in faces]
+    if len(routes) > 1:
+        more = f" and {len(routes) - MOST_ROUTES} more" if len(routes) > MOST_ROUTES else ""
+        lines.append(f"  ROUTE is one of {', '.join(routes[:MOST_ROUTES])}{more}")
+    return lines
 
 
 @click.command()

@@ -77,6 +77,10 @@ def _run(
     ours, its = pty.openpty()
     try:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+        # ^C would throw away what is written and not read yet.
+        modes = termios.tcgetattr(its)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(its, termios.TCSANOW, modes)
         with subprocess.Popen(
             [sys.executable, "-I", "-c", _START, *arguments],
             stdin=its,
