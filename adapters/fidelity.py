@@ -20,11 +20,14 @@ from typing import Any
 from adapters import events as ev
 from adapters.base import Fidelity
 from adapters.jsonvalue import format_json
-from adapters.mapping import EventRow, Mapping
+from adapters.mapping import MASKED, EventRow, Mapping
 from adapters.state import REPAIRED
 
 ORDER = (Fidelity.EXACT, Fidelity.APPROXIMATED, Fidelity.SYNTHESIZED, Fidelity.DROPPED)
 """From the most faithful to the least."""
+
+LOSSES = (Fidelity.APPROXIMATED, Fidelity.DROPPED)
+"""What is less than was there."""
 
 CANONICAL = "canonical"
 """The name of our own log where a dialect is named: it loses nothing."""
@@ -51,6 +54,17 @@ class Side:
     mapping: Mapping | None
 
 
+@dataclasses.dataclass(slots=True)
+class Loss:
+    """A field that does not cross whole: how often, and why in the words of the mapping tables."""
+
+    event: str
+    path: str
+    fidelity: Fidelity
+    why: str
+    times: int = 0
+
+
 class Ledger:
     """Counts what each event of a session keeps on its way from `source` to `target`."""
 
@@ -67,6 +81,8 @@ class Ledger:
                     self._native.setdefault(name, []).append(row)
         self._same = source.dialect == target.dialect
         self._in: dict[tuple[str, str | None], tuple[Fidelity, Fidelity | None]] = {}
+        self._why_in: dict[tuple[str, str | None], str] = {}
+        self._losses: dict[tuple[str, Fidelity], Loss] = {}
         self._out: dict[str, Fidelity] = {}
 
     def add(self, event: ev.Event) -> dict[str, Fidelity]:
@@ -78,10 +94,54 @@ class Ledger:
                 fields[name] = fidelity
         self.events += 1
         counts = self.by_type.setdefault(event.TYPE, collections.Counter())
-        for fidelity in fields.values():
+        for name, fidelity in fields.items():
             counts[fidelity] += 1
             self.totals[fidelity] += 1
+            if fidelity in LOSSES:
+                self._lose(event, name, fidelity)
         return fields
+
+    def losses(self, worst: Fidelity = Fidelity.APPROXIMATED) -> list[Loss]:
+        """Return what was dropped, with `APPROXIMATED` also what was approximated, in the order of
+        the session; of an event not each field that is lost with it.
+        """
+        found = [
+            loss
+            for loss in self._losses.values()
+            if loss.fidelity is Fidelity.DROPPED or worst is Fidelity.APPROXIMATED
+        ]
+        whole = {loss.path: loss for loss in found}
+        return [loss for loss in found if not _goes_with(loss, whole.get(loss.event))]
+
+    def _lose(self, event: ev.Event, name: str, fidelity: Fidelity) -> None:
+        path = event.TYPE if name == "type" else f"{event.TYPE}.{name}"
+        loss = self._losses.get((path, fidelity))
+        if loss is None:
+            loss = Loss(event.TYPE, path, fidelity, self._why(event, name, path))
+            self._losses[path, fidelity] = loss
+        loss.times += 1
+
+    def _why(self, event: ev.Event, name: str, path: str) -> str:
+        """Return why a field does not cross whole."""
+        source, target = self.source.dialect, self.target.dialect
+        if isinstance(event, ev.Native):
+            return f"only `{event.dialect}` has it"
+        if name.startswith("extra."):
+            return f"only `{source}` has it"
+        taken, back = self._taken(event, name)
+        native = event.native.type if event.native is not None else None
+        why = self._why_in.get((path, native), "")
+        shown = self._shown(event.TYPE, name)
+        if not (self._same and back is not None) and _RANK[shown] >= _RANK[taken]:
+            rows = {} if self.target.mapping is None else self.target.mapping.shown
+            row = rows.get(path, rows.get(event.TYPE))
+            otherwise = why if shown is taken else ""
+            why = "" if row is None else row.why
+            why = why or otherwise
+        why = why.removeprefix(MASKED).strip()
+        return (
+            why or f"`{target}` cannot say it{' in full' if shown is not Fidelity.DROPPED else ''}"
+        )
 
     def _field(self, event: ev.Event, name: str) -> Fidelity | None:
         """Return how a field crosses, or None for what was never said and is not shown."""
@@ -119,6 +179,7 @@ class Ledger:
             else:
                 back = "dropped" if first.fidelity_out == "-" else first.fidelity_out
                 known = (Fidelity(first.fidelity_in), Fidelity(back))
+                self._why_in[path, native] = first.why
             self._in[path, native] = known
         return known
 
@@ -138,6 +199,15 @@ class Ledger:
                 known = Fidelity(row.fidelity)
             self._out[path] = known
         return known
+
+
+def _goes_with(loss: Loss, event: Loss | None) -> bool:
+    """Tell whether a field is lost because its event is, or for the same reason."""
+    if event is None or event is loss:
+        return False
+    if event.fidelity is Fidelity.DROPPED:
+        return True
+    return (loss.fidelity, loss.why) == (event.fidelity, event.why)
 
 
 def _is_of(row: str, native: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -109,3 +111,60 @@ def test_a_command_that_is_not_there_is_told_with_one_like_it() -> None:
     assert done.exit_code == 2
     assert "No such command 'session'" in done.stderr
     assert "'sessions'" in done.stderr
+
+
+SHELLS = {
+    "bash": "complete -o nosort -F _dragoman_completion dragoman",
+    "zsh": "compdef _dragoman_completion dragoman",
+    "fish": "complete --no-files --command dragoman",
+}
+PAGE = (REPOSITORY / "docs" / "cli.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_completion_of_a_shell_is_printed_as_the_documentation_says(shell: str) -> None:
+    assert f"{shell}_source" in PAGE
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        cwd=REPOSITORY,
+        env={**os.environ, "_DRAGOMAN_COMPLETE": f"{shell}_source"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert SHELLS[shell] in done.stdout
+    assert HEAVY & set(done.stderr.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["se"], ["serve", "sessions"]),
+        (["init", "--f"], ["--force"]),
+        (["translate", "--fail-on", ""], ["dropped", "approximated"]),
+    ],
+)
+def test_bash_completes_after_the_line_of_the_documentation(
+    tmp_path: Path, words: list[str], found: list[str]
+) -> None:
+    (line,) = re.findall(r'`(eval "\$\(_DRAGOMAN_COMPLETE=bash_source dragoman\)")`', PAGE)
+    program = tmp_path / "dragoman"
+    program.write_text(
+        f"#!{sys.executable}\nfrom dragoman.__main__ import main\nmain(prog_name='dragoman')\n"
+    )
+    program.chmod(0o755)
+    given = " ".join(f"'{word}'" for word in ["dragoman", *words])
+    typed = f"COMP_WORDS=({given}); COMP_CWORD={len(words)}; _dragoman_completion dragoman"
+    environ = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    done = subprocess.run(
+        ["bash", "-c", f'{line}\n{typed}\nprintf "%s\\n" "${{COMPREPLY[@]}}"'],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == found, done.stderr

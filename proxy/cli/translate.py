@@ -12,12 +12,14 @@ from typing import BinaryIO, NoReturn
 import click
 
 from adapters import translate as translation
+from adapters.base import Fidelity
 from adapters.commands import AnyCommand
 from adapters.errors import NotSupported
 from adapters.events import Entry
 from adapters.fidelity import CANONICAL, Ledger, Report
 from adapters.recorded_inputs import BadInput, read_inputs
 from adapters.registry import DIALECTS
+from proxy.cli.crossings import lost_fields, print_report
 from proxy.cli.files import named
 from proxy.cli.printing import clean, fail, reader_left
 from proxy.matrix import side_of
@@ -50,9 +52,15 @@ _BUILT = [*(name for name, one in DIALECTS.items() if one.client or one.encoder)
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, allow_dash=True),
     metavar="FILE",
-    help="Write here, as JSON, how faithfully every field crossed.",
+    help="Write here, as JSON, how faithfully every field crossed; with `-` print a table of it on "
+    "stderr.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice([Fidelity.DROPPED.value, Fidelity.APPROXIMATED.value]),
+    help="Exit with 1 if a field was dropped, or also if one was approximated, and say which.",
 )
 @click.option("--strict", is_flag=True, help="Stop with an error at a frame that makes no sense.")
 def translate(
@@ -63,6 +71,7 @@ def translate(
     session_id: str | None,
     eve_form: str,
     report: Path | None,
+    fail_on: str | None,
     strict: bool,
 ) -> None:
     """Print a recorded response body as the same session in another dialect.
@@ -71,6 +80,7 @@ def translate(
     The same input always gives the same output. Frames that make no sense are reported in the log,
     as in a live session, and counted on stderr.
     """
+    on_stderr = report == Path("-")
     try:
         inputs = [] if requests is None else _read_requests(requests)
         options = translation.Options(
@@ -81,9 +91,10 @@ def translate(
         with contextlib.ExitStack() as stack:
             chunks = stack.enter_context(_opened(file))
             noted: BinaryIO | None = None
-            if report is not None:
+            if report is not None and not on_stderr:
                 noted = stack.enter_context(report.open("wb"))
-            told = None if noted is None else Report(Ledger(side_of(source), side_of(target)))
+            counted = report is not None or fail_on is not None
+            told = Report(Ledger(side_of(source), side_of(target))) if counted else None
             fault = _translate(reader, chunks, sink, told, noted)
             if told is not None and noted is not None:
                 rest = {
@@ -106,6 +117,9 @@ def translate(
         frames = "1 frame was" if count == 1 else f"{count} frames were"
         where = f"line {first.line}: byte {first.byte}: {first.reason}"
         click.echo(clean(f"{named(file)}: {frames} skipped, the first at {where}"), err=True)
+    if told is not None and on_stderr:
+        print_report(told.ledger)
+    lost = told is not None and fail_on is not None and lost_fields(told.ledger, fail_on)
     if fault is not None:
         if reader.looks is not None and not strict:
             reason = f"{fault.reason}: {reader.looks}"
@@ -113,6 +127,8 @@ def translate(
         _bad_input(file, fault)
     if reader.looks is not None:
         click.echo(clean(f"{named(file)}: no event of `{source}`: {reader.looks}"), err=True)
+        sys.exit(1)
+    if lost:
         sys.exit(1)
 
 
@@ -154,8 +170,10 @@ def _translate(
         # `map` is lazy: the reader is closed after its last chunk.
         for entry in itertools.chain(fed, _closing(reader)):
             out.write(sink(entry))
-            if told is not None and noted is not None:
-                noted.write(told.add(entry))
+            if told is not None:
+                piece = told.add(entry)
+                if noted is not None:
+                    noted.write(piece)
     except BadInput as error:
         return error
     finally:
