@@ -156,7 +156,6 @@ def test_it_can_be_printed_and_named(tmp_path: Path) -> None:
         assert why in done.stderr
     done = run("init", "--force", str(tmp_path))
     assert (done.exit_code, "is a folder" in done.stderr) == (1, True)
-    file.chmod(0o400)
     done = run("init", "--force", "/proc/version")
     assert (done.exit_code, "cannot be written" in done.stderr) == (1, True)
 
@@ -191,6 +190,7 @@ def test_it_can_be_printed_and_named(tmp_path: Path) -> None:
             ["--backend", "a b:engine=http://x.example"],
             "'--backend': `a b` cannot be a name: it stands in",
         ),
+        (["--backend", "dragoman:eve=http://x.example"], "another name: `DRAGOMAN_KEY` holds"),
         (["--backend", ":engine=http://x.example"], "'--backend': `` cannot be a name"),
         (
             ["--backend", "engine=http://x.example", "--backend", "engine=http://y.example"],

@@ -128,6 +128,16 @@ def test_a_report_in_a_pipe_is_lines_with_tabs(
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_lost_fields_are_broken_between_words_on_a_terminal() -> None:
+    words = ("translate", "--fail-on", "approximated", "--from", "eve", "--to", "herm", str(BODY))
+    shown = await run_in_terminal(words)
+    assert shown.status == 1
+    at = shown.lines.index("dragoman: 33 fields were dropped or approximated:")
+    assert max(map(len, shown.lines[at:])) <= COLUMNS
+    told = " ".join(line.strip() for line in shown.lines[at:])
+    assert "become a text marker with name, type and size" in told
+
+
 async def test_a_report_on_a_terminal_is_two_tables_that_fit() -> None:
     words = ("translate", "--report", "-", "--from", "eve", "--to", "herm", str(BODY))
     shown = await run_in_terminal(words)

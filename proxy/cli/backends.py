@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from adapters.registry import DIALECTS
 from proxy.complaints import complaints
-from proxy.settings import BackendSettings
+from proxy.settings import CLIENT_VARIABLES, BackendSettings
 
 _FORM = re.compile(r"(?:([^:=]*):)?([^:=]*)=(.*)")
 _HEADERS = {"engine": "X-Engine-Key"}
@@ -84,6 +84,9 @@ class Backend(click.ParamType[Given]):
             found = complaints(error.errors(include_url=False), BackendSettings)
             told = "; ".join(_told(str(place[-1]), why) for place, why in found)
             self.fail(told.replace("use `auth`", f"put it into `{given.variable}`"), param, ctx)
+        if given.variable in CLIENT_VARIABLES:
+            why = "holds the key of this command line, which no backend may get"
+            self.fail(f"choose another name: `{given.variable}` {why}.", param, ctx)
         return given
 
     def shell_complete(

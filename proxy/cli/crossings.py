@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 
 import click
@@ -68,10 +70,18 @@ def lost_fields(ledger: Ledger, worst: str) -> bool:
     fields = "1 field was" if number == 1 else f"{number} fields were"
     click.echo(f"dragoman: {fields} {' or '.join(counted)}:", err=True)
     for loss in losses[:MOST_LOSSES]:
-        click.echo(clean(f"  {_line(loss)}"), err=True)
+        click.echo(_wrapped(clean(_line(loss))), err=True)
     if len(losses) > MOST_LOSSES:
         click.echo(f"  and {len(losses) - MOST_LOSSES} more; --report says which", err=True)
     return True
+
+
+def _wrapped(line: str) -> str:
+    """Return a line indented, and on a terminal broken between words."""
+    if not sys.stderr.isatty():
+        return f"  {line}"
+    width = shutil.get_terminal_size().columns
+    return click.wrap_text(line, width, initial_indent="  ", subsequent_indent="    ")
 
 
 def _line(loss: Loss) -> str:
