@@ -33,7 +33,7 @@ from proxy.routes.control import (
     pruned_out,
     row_out,
 )
-from proxy.settings import Settings
+from proxy.settings import SHADOWS, Settings
 from proxy.shadows import GONE, shadow_of
 
 LIVING: tuple[Literal["idle", "running", "paused", "ended"], ...] = (
@@ -92,6 +92,13 @@ async def listed(
         sessions=[row_out(row) for row in rows], next=rows[-1].key if len(rows) == limit else None
     )
     return out.model_dump(mode="json")
+
+
+async def named(journal: Journal, name: str) -> JsonObject:
+    """Return the sessions that people call so."""
+    rows = await journal.sessions(states=LIVING, named=name)
+    found = [row_out(row) for row in rows if row.owner != SHADOWS]
+    return SessionsOut(sessions=found, next=None).model_dump(mode="json")
 
 
 async def shown(journal: Journal, name: str) -> JsonObject:

@@ -25,6 +25,9 @@ from proxy.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.journal._frames import unpack_frames
 from proxy.journal._tail import Tail, recover_tails
 from proxy.journal.base import (
+    MINTED,
+    NAMES,
+    SHORTEST,
     BackendRow,
     Chunk,
     CodecRow,
@@ -66,6 +69,12 @@ _TYPES = frozenset(
 _AT_WORK = frozenset({"running", "paused"})
 """The states whose sessions the index `sessions_at_work` has."""
 
+_NAMED = f"""(
+    id >= ? AND id < ? OR id = ? OR title = ? OR key IN (
+        SELECT session FROM aliases WHERE name = ? AND kind IN ({", ".join("?" * len(NAMES))})
+    )
+)"""
+
 _BACKEND = "(SELECT backend FROM legs WHERE session = key ORDER BY number DESC LIMIT 1)"
 
 
@@ -105,6 +114,7 @@ def read_sessions(
     backend: str | None,
     states: Sequence[str] | None,
     before: int | None,
+    named: str | None,
     limit: int,
 ) -> list[SessionRow]:
     """Return sessions that fit all the conditions, newest first."""
@@ -119,6 +129,12 @@ def read_sessions(
         if value is not None:
             conditions.append(condition)
             values.append(value)
+    if named is not None:
+        # The beginning of an id, up to what sorts after all that follows it.
+        begin = named if named.startswith(MINTED) else MINTED + named
+        ends = f"{begin}\x7f" if len(begin) >= len(MINTED) + SHORTEST else begin
+        conditions.append(_NAMED)
+        values += [begin, ends, named, named, named, *NAMES]
     if states is not None:
         conditions.append(f"state IN ({', '.join('?' * len(states))})")
         values += states

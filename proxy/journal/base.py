@@ -55,6 +55,15 @@ OF_WORDS = (AliasKind.REQUEST, AliasKind.LOST, AliasKind.REPEATED)
 """The kinds of alias that tell something of what was said, a hash of it, and go with a session.
 Names that somebody gave it stay, so that nobody finds them free."""
 
+NAMES = (AliasKind.TASK, AliasKind.THREAD, AliasKind.OPERATION)
+"""The kinds of alias that people know a session by."""
+
+MINTED = "dgs_"
+"""What the ids of sessions begin with."""
+
+SHORTEST = 4
+"""Fewer characters of an id, without what all begin with, name no session."""
+
 OF_THE_NEWEST = (AliasKind.REQUEST, AliasKind.THREAD)
 """The kinds of alias that the newest session takes: one that arrives leaves them where they are."""
 
@@ -244,10 +253,13 @@ class Journal(abc.ABC):
         backend: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
+        named: str | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions, newest first: those of an owner, a route, those that a backend has now,
-        some states; `before` is a key to page on from.
+        some states, those that people call so; `before` is a key to page on from.
+
+        People call a session by its id or the beginning of it, by its title, or by one of `NAMES`.
         """
 
     @abc.abstractmethod

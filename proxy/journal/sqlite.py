@@ -317,6 +317,7 @@ class SqliteJournal(Journal):
         backend: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
+        named: str | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions that fit, newest first; `before` is a key to page on from."""
@@ -329,6 +330,7 @@ class SqliteJournal(Journal):
                 backend=backend,
                 states=states,
                 before=before,
+                named=named,
                 limit=limit,
             )
         )

@@ -58,7 +58,7 @@ from proxy.bodies import RETRY_SECONDS
 from proxy.complaints import member
 from proxy.errors import SessionExpired, SessionNotFound
 from proxy.hub import entries_in
-from proxy.journal.base import CommandRow, Journal, LegRow, SessionRow
+from proxy.journal.base import NAMES, CommandRow, Journal, LegRow, SessionRow
 from proxy.keys import KEYS, SESSIONS, SETTINGS
 from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
@@ -66,7 +66,6 @@ from proxy.migration.reporting import ShadowReportOut, report
 from proxy.repeats import Submission
 from proxy.retention import Doomed, Limits
 from proxy.routes.entry import admitted, read, read_pieces, read_submission, takes
-from proxy.rows import AliasKind
 from proxy.session import Session
 from proxy.settings import SHADOWS, Settings, Share
 from proxy.streams import write
@@ -605,8 +604,8 @@ def _invalid(message: str) -> ClientProtocolError:
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
-    """List the key's sessions, newest first; `state`, `route`, `limit` and `before` narrow and
-    page. An administrator gets those of every owner; `all` refuses everybody else."""
+    """List the key's sessions, newest first; `state`, `route`, `name`, `limit` and `before` narrow
+    and page. An administrator gets those of every owner; `all` refuses everybody else."""
     principal, settings = _principal(request), request.app[SETTINGS]
     every = _yes(request, "all", default=administers(principal, settings))
     if every:
@@ -622,6 +621,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         route=request.query.get("route"),
         states=states or ("idle", "running", "paused", "ended"),
         before=_integer(request, "before", None),
+        named=request.query.get("name"),
         limit=limit,
     )
     visible = [
@@ -678,7 +678,7 @@ def detail_out(
         legs=[
             LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
         ],
-        aliases=[name for kind, name in names if kind not in _INTERNAL],
+        aliases=[name for kind, name in names if kind in NAMES],
         repairs={str(rule): count for rule, count in repairs.items()},
     )
 
@@ -695,20 +695,6 @@ def _queued(row: CommandRow) -> QueuedOut:
         ],
         accepted_at=row.at,
     )
-
-
-_INTERNAL = frozenset(
-    {
-        AliasKind.HANDLE,
-        AliasKind.REQUEST,
-        AliasKind.IDEMPOTENT,
-        AliasKind.LOST,
-        AliasKind.REPEATED,
-        AliasKind.SHADOW,
-        AliasKind.SHADOWED,
-    }
-)
-"""Kinds of alias that are not names for anybody."""
 
 
 def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
@@ -1286,6 +1272,7 @@ ENDPOINTS = (
                 "items": {"enum": list(get_args(SessionOut.model_fields["state"].annotation))},
             },
             "route": {"type": "string"},
+            "name": {"type": "string"},
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
             "before": _COUNT,
             "all": _YES,

@@ -158,6 +158,9 @@ async def test_sessions_are_narrowed_by_state_and_route() -> None:
         assert await ids("state=idle&route=two") == []
         assert await ids("state=deleted") == []
         assert await ids("route=three") == []
+        assert await ids(f"name={idle[:8]}") == await ids(f"name={idle[4:]}") == [idle]
+        assert await ids(f"name={idle[:7]}") == await ids("name=") == []
+        assert await ids(f"name={idle}&state=paused") == []
         assert await ids("limit=0") == [paused]
 
 
