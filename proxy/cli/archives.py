@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from proxy.archives.files import Part
     from proxy.archives.unpacking import Wishes
 from proxy.cli import printing
+from proxy.cli.naming import ids_of
 from proxy.cli.printing import (
     JsonObject,
     clean,
@@ -89,9 +90,11 @@ def sessions_export(
             if output is not None:
                 out = stack.enter_context(output.open("wb"))
             if isinstance(source, JournalFile):
-                source.ask(lambda journal: write_log(journal, session, out, frames=frames))
+                source.ask_of(
+                    session, lambda journal, id: write_log(journal, id, out, frames=frames)
+                )
             else:
-                source.copy(f"{session_path(session)}/events", out)
+                source.copy_of(session, "events", out)
             out.flush()
         except BrokenPipeError:
             reader_left()
@@ -111,7 +114,7 @@ def _refuse(message: str, **_: Any) -> NoReturn:
 def _archive(source: Server | JournalFile, names: Sequence[str], file: Path) -> None:
     from proxy.archives.files import new_file
 
-    names = names or _all_of(source)
+    names = ids_of(source, names, told=False) or _all_of(source)
     if not names:
         fail("there are no sessions.")
     one_by_one = dataclasses.replace(source, fail=_refuse)
@@ -262,7 +265,8 @@ def sessions_import(
         print_json({"dry_run": dry_run, "sessions": done, "refused": refused})
     else:
         columns = ("id", "status", "owner", "route", "backend", "entries", "bytes")
-        print_rows(columns, [[one.get(name) for name in columns] for one in done])
+        rows = [[one.get(name) for name in columns] for one in done]
+        print_rows(columns, rows, spare=("bytes", "entries", "route", "owner"))
     if refused:
         sys.exit(1)
 

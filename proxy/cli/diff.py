@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote
 
 import click
 from rich.console import Console
@@ -29,7 +30,7 @@ from proxy.cli.servers import DEFAULT_URL, JournalFile, Server, journal_url, wri
 WIDE = 100
 """Columns of a terminal on which two dialects have room side by side."""
 
-_SESSION_URL = re.compile(r"(https?://[^?#]+?)/api/v1(/sessions/[^/?#]+)(?:/events)?/?")
+_SESSION_URL = re.compile(r"(https?://[^?#]+?)/api/v1/sessions/([^/?#]+)(?:/events)?/?")
 
 
 @click.command()
@@ -188,7 +189,7 @@ def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
         hint = f" `dragoman sessions list --url {match[1]}` prints those that are there."
         server = Server(match[1], key, as_json=False, status=2, named="in its place", missing=hint)
         log = io.BytesIO()
-        server.copy(f"{match[2]}/events", log)
+        server.copy_of(unquote(match[2]), "events", log)
         log.seek(0)
         return log
     file, mark, session = name.rpartition("#")
@@ -196,7 +197,7 @@ def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
         hint = f" `dragoman sessions list --journal {file}` prints those that are there."
         journal = JournalFile(journal_url(file), as_json=False, status=2, missing=hint)
         log = io.BytesIO()
-        journal.ask(lambda opened: write_log(opened, session, log, frames=False))
+        journal.ask_of(session, lambda opened, id: write_log(opened, id, log, frames=False))
         log.seek(0)
         return log
     stream = stack.enter_context(readable(name))

@@ -15,6 +15,7 @@ from yarl import URL
 
 from adapters.paths import path_of
 from proxy.cli import printing
+from proxy.cli.naming import ids_of
 from proxy.cli.printing import (
     JsonObject,
     clean,
@@ -134,7 +135,7 @@ def migrate_move(
     What was said goes over with the next message. Frontends notice nothing. Exit status 1: some did
     not move; give the command again.
     """
-    found = names if names else _movable(server, source_name, everything=everything)
+    found = ids_of(server, names) or _movable(server, source_name, everything=everything)
     body = {"from": source_name, "to": target_name, "dry_run": dry_run}
     _move(server, found, "move", body, wait=wait)
 
@@ -157,7 +158,7 @@ def migrate_rollback(
     there. What was said since goes over with the next message."""
     if everything and source_name is None:
         raise click.UsageError("--all needs --from BACKEND, where the sessions are now")
-    found = names if names else _movable(server, source_name or "", everything=everything)
+    found = ids_of(server, names) or _movable(server, source_name or "", everything=everything)
     _move(server, found, "rollback", {"dry_run": dry_run}, wait=wait)
 
 

@@ -11,10 +11,13 @@ from typing import Any, NoReturn
 
 import click
 import orjson
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
+
+from proxy.clock import Clock
 
 JsonObject = dict[str, Any]
 
@@ -28,6 +31,22 @@ _COLOURS = {
     "failed": "red",
 }
 """The colours of states on a terminal."""
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+"""The units of times, and their seconds."""
+
+PROSE = 20
+"""How narrow a column of prose may become."""
+
+_FREE = frozenset({"title", "prompt", "details"})
+_PROSE = _FREE | {
+    *("consequence", "examples", "goes over", "how or why", "status", "what", "why"),
+}
+"""The columns whose words may be broken, and all whose cells may have several lines."""
+
+_GAP = 2
+"""Blanks between columns."""
 
 
 def fail(message: str, *, status: int = 1, code: str | None = None) -> NoReturn:
@@ -69,31 +88,133 @@ def cell(value: object) -> str:
 
 
 def time_cell(value: object) -> str:
-    """Return Unix milliseconds as a time that people read."""
+    """Return Unix milliseconds as a time that people read: on a terminal how long ago it is."""
     if not isinstance(value, int):
         return ""
+    if on_terminal():
+        return relative(value, now())
     return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
 
 
-def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on a terminal, else a line for each row with tabs between its cells."""
+def now() -> int:
+    """Return the time, in Unix milliseconds."""
+    return Clock().now()
+
+
+def relative(at: int, now: int) -> str:
+    """Return how long ago a time is, or in how long it comes; both are Unix milliseconds."""
+    seconds = abs(now - at) // 1000
+    if seconds == 0:
+        return "now"
+    size, unit = next(one for one in _UNITS if seconds >= one[0])
+    return f"in {seconds // size} {unit}" if at > now else f"{seconds // size} {unit} ago"
+
+
+def print_rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    spare: Sequence[str] = (),
+    empty: str = "",
+    heading: bool = True,
+) -> None:
+    """Print a table on a terminal, else a line for each row with tabs between its cells.
+
+    Args:
+        columns: their names, for a terminal.
+        rows: the cells of each row.
+        spare: the columns that a narrow terminal goes without, the first to go first.
+        empty: what is said to a person where there are no rows.
+        heading: whether the names stand above a table.
+    """
+    if not rows and empty:
+        click.echo(empty, err=True)
     cells = [[cell(value) for value in row] for row in rows]
     if not on_terminal():
         for row in cells:
             click.echo("\t".join(row))
+    elif rows:
+        _print_table(list(columns), cells, list(spare), heading=heading)
+
+
+def _print_table(
+    columns: list[str], cells: list[list[str]], spare: list[str], *, heading: bool
+) -> None:
+    """Print a table as wide as the terminal; where its words do not fit, each row as a block."""
+    console = Console()
+    while (widths := _widths(columns, cells, console.width)) is None and spare:
+        at = columns.index(spare.pop(0))
+        columns, cells = _without(columns, at), [_without(row, at) for row in cells]
+    if widths is None:
+        for number, row in enumerate(cells):
+            if number:
+                console.print()
+            _print_block(console, columns, row)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=heading)
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, overflow="fold", width=width)
     for row in cells:
-        # As text: rich would take square brackets for its markup.
-        table.add_row(
-            *(
-                Text(cell, style=_COLOURS.get(cell, "") if column in {"state", "status"} else "")
-                for column, cell in zip(columns, row, strict=True)
-            )
-        )
-    Console().print(table)
+        table.add_row(*map(_styled, columns, row))
+    console.print(table)
+
+
+def _without(values: list[str], at: int) -> list[str]:
+    return values[:at] + values[at + 1 :]
+
+
+def _widths(columns: list[str], cells: list[list[str]], room: int) -> list[int] | None:
+    """Return how wide each column is, or None: then there is no room.
+
+    Only prose has several lines. Words are whole, since they may be ids, but for those of titles
+    and the like.
+    """
+    least, most = [], []
+    for column, *values in zip(columns, *cells, strict=True):
+        whole = max(map(cell_len, (column, *values)))
+        words = max((cell_len(word) for value in values for word in value.split()), default=0)
+        fewest = PROSE if column in _FREE else max(words, PROSE)
+        least.append(min(whole, fewest) if column in _PROSE else whole)
+        most.append(whole)
+    free = room - sum(least) - _GAP * (len(columns) - 1)
+    if free < 0:
+        return None
+    for at, (given, wanted) in enumerate(zip(least, most, strict=True)):
+        more = min(free, wanted - given)
+        least[at] += more
+        free -= more
+    return least
+
+
+def print_pairs(pairs: Sequence[tuple[str, object]]) -> None:
+    """Print names and values, on a terminal without those that are empty."""
+    if on_terminal():
+        names, values = [name for name, _ in pairs], [cell(value) for _, value in pairs]
+        _print_block(Console(), names, values)
+    else:
+        print_rows((), pairs)
+
+
+def _print_block(console: Console, names: list[str], values: list[str]) -> None:
+    """Print names and values below each other."""
+    width = max(map(cell_len, names)) + _GAP
+    for name, value in zip(names, values, strict=True):
+        if not value:
+            continue
+        if max(map(cell_len, value.split()), default=0) > console.width - width:
+            # A word is longer than a line. The terminal breaks it, and it is copied as one piece.
+            console.print(Text(f"{name:<{width}}{value}"), soft_wrap=True)
+            continue
+        line = Table(box=None, pad_edge=False, show_header=False)
+        line.add_column(width=width - _GAP, style="bold")
+        line.add_column(overflow="fold", max_width=console.width - width)
+        line.add_row(name, _styled(name, value))
+        console.print(line)
+
+
+def _styled(column: str, value: str) -> Text:
+    """Return a cell as text: rich would take square brackets for its markup."""
+    return Text(value, style=_COLOURS.get(value, "") if column in {"state", "status"} else "")
 
 
 def print_json(answer: JsonObject) -> None:

@@ -85,4 +85,6 @@ def _print_routes(found: Sequence[JsonObject]) -> None:
             ]
             for share in route["backends"]
         ]
-    print_rows(("route", "backend", "dialect", "weight", "percent", "source"), rows)
+    columns = ("route", "backend", "dialect", "weight", "percent", "source")
+    spare = ("source", "percent", "dialect")
+    print_rows(columns, rows, spare=spare, empty="no routes: the server has no backend")

@@ -17,6 +17,7 @@ from yarl import URL
 
 from adapters.errors import DragomanError
 from adapters.paths import path_of
+from proxy.cli.naming import begins, chosen
 from proxy.cli.printing import JsonObject, clean, fail
 from proxy.errors import ConfigError, JournalUnavailable, SessionNotFound
 from proxy.journal.base import Journal
@@ -28,6 +29,9 @@ DEFAULT_URL = "http://127.0.0.1:8787"
 REQUEST_SECONDS = 30.0
 """How long a client command waits for the server, which answers from its journal at once."""
 
+
+_UNKNOWN = (400, 404)
+"""The statuses of a server that has no session of a name, or none that could have it."""
 
 _PASSING = frozenset({429, 502, 503, 504})
 """Statuses of a server that starts, stops or has too much to do, or of what stands before it."""
@@ -69,6 +73,43 @@ class Server:
         status, data = asyncio.run(self._ask(method, path, query or {}, body))
         return self.read(status, data)
 
+    def ask_of(
+        self,
+        method: str,
+        session: str,
+        *parts: str,
+        query: Mapping[str, str] | None = None,
+        body: JsonObject | None = None,
+    ) -> JsonObject:
+        """Return what the control API answers of a session, which is called as people call it."""
+
+        def asked(id: str) -> tuple[int, bytes]:
+            path = path_of(session_path(id), *parts)
+            return asyncio.run(self._ask(method, path, query or {}, body))
+
+        status, data = asked(session)
+        if status in _UNKNOWN and (id := self._other_id(session)) is not None:
+            status, data = asked(id)
+        return self.read(status, data)
+
+    def meant(self, name: str) -> JsonObject | None:
+        """Return the session that people call so; exits where there are several."""
+        if not name.isprintable():
+            return None
+        status, data = asyncio.run(self._ask("GET", "/sessions", {"name": name}, None))
+        found = [] if status >= 400 else self.read(status, data)["sessions"]
+        # A server of an earlier release lists whatever there is.
+        return chosen(name, [one for one in found if self._is_called(one, name)], self._fail)
+
+    def _is_called(self, session: JsonObject, name: str) -> bool:
+        if session.get("title") == name or begins(session, name):
+            return True
+        return name in self.ask("GET", session_path(session["id"]))["aliases"]
+
+    def _other_id(self, name: str) -> str | None:
+        session = self.meant(name)
+        return None if session is None or session["id"] == name else str(session["id"])
+
     def attempt(self, method: str, path: str, *, body: JsonObject) -> tuple[int, JsonObject]:
         """Return the status and what the control API answers, also where it refuses."""
         status, data = asyncio.run(self._ask(method, path, {}, body))
@@ -103,9 +144,23 @@ class Server:
 
     def copy(self, path: str, out: _Sink) -> None:
         """Write the body of an answer, as it comes; a body that breaks off ends the program."""
-        asyncio.run(self._copy(path, out))
+        if (refused := asyncio.run(self._copy(path, out))) is not None:
+            self._refused(*refused)
 
-    async def _copy(self, path: str, out: _Sink) -> None:
+    def copy_of(self, session: str, part: str, out: _Sink) -> None:
+        """Write a part of a session, which is called as people call it, as `copy` does."""
+        refused = asyncio.run(self._copy(path_of(session_path(session), part), out))
+        if refused is None:
+            return
+        if refused[0] not in _UNKNOWN or (id := self._other_id(session)) is None:
+            self._refused(*refused)
+        self.copy(path_of(session_path(id), part), out)
+
+    def _refused(self, status: int, data: bytes) -> NoReturn:
+        self.read(status, data)
+        self._fail(f"what answers at {self.url} is not a Dragoman. Name another {self.named}.")
+
+    async def _copy(self, path: str, out: _Sink) -> tuple[int, bytes] | None:
         headers = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         last = b""
         timeout = aiohttp.ClientTimeout(total=None, sock_read=REQUEST_SECONDS)
@@ -115,10 +170,7 @@ class Server:
                 session.get(self._url(path), allow_redirects=False) as response,
             ):
                 if response.status != 200 or response.content_type != "application/x-ndjson":
-                    self.read(response.status, await response.read())
-                    self._fail(
-                        f"what answers at {self.url} is not a Dragoman. Name another {self.named}."
-                    )
+                    return response.status, await response.read()
                 async for data in response.content.iter_any():
                     *lines, last = (last + data).split(b"\n")
                     for line in lines:
@@ -130,6 +182,7 @@ class Server:
             self._unreachable(error)
         if last:
             self._fail("the export broke off in the middle; try again.")
+        return None
 
     async def lines(
         self, path: str, query: Mapping[str, str | Sequence[str]]
@@ -304,6 +357,36 @@ class JournalFile:
             self.fail(message, status=self.status, code=error.code)
         except DragomanError as error:
             self.fail(clean(error.message), status=self.status, code=error.code)
+
+    def ask_of(
+        self,
+        session: str,
+        work: Callable[[Journal, str], Coroutine[Any, Any, T]],
+        *,
+        read_only: bool = True,
+    ) -> T:
+        """Return what `work` gives for a session, which is called as people call it."""
+
+        async def run(journal: Journal) -> T:
+            try:
+                return await work(journal, session)
+            except SessionNotFound:
+                found = await self._meant(journal, session)
+                if found is None or found["id"] == session:
+                    raise
+            return await work(journal, str(found["id"]))
+
+        return self.ask(run, read_only=read_only)
+
+    def meant(self, name: str) -> JsonObject | None:
+        """Return the session that people call so; exits where there are several."""
+        return self.ask(lambda journal: self._meant(journal, name))
+
+    async def _meant(self, journal: Journal, name: str) -> JsonObject | None:
+        from proxy import offline
+
+        found = (await offline.named(journal, name))["sessions"]
+        return chosen(name, found, functools.partial(self.fail, status=self.status))
 
 
 def of_sessions(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 
-from adapters.paths import path_of
 from proxy.cli import archives, printing, watch
 from proxy.cli.asked import blocks
-from proxy.cli.printing import JsonObject, cell, fail, print_json, print_rows, time_cell
-from proxy.cli.servers import (
-    DEFAULT_URL,
-    JournalFile,
-    Server,
-    of_a_server,
-    of_sessions,
-    session_path,
+from proxy.cli.naming import ids_of, named
+from proxy.cli.printing import (
+    JsonObject,
+    cell,
+    fail,
+    print_json,
+    print_pairs,
+    print_rows,
+    time_cell,
 )
+from proxy.cli.servers import DEFAULT_URL, JournalFile, Server, of_a_server, of_sessions
 from proxy.cli.units import AGE, SIZE
 
 
@@ -76,8 +78,13 @@ def sessions_list(
         ]
         for entry in answer["sessions"]
     ]
-    print_rows(columns, rows)
-    if answer.get("next") is not None:
+    more = answer.get("next") is not None
+    none = "no sessions yet" if state is None else f"no sessions in state `{state}`"
+    if before is not None:
+        none = f"no sessions before {before}"
+    spare = ("dialect", "owner", "route")
+    print_rows(columns, rows, spare=spare, empty="" if more else none)
+    if more:
         click.echo(f"There are more: add --before {cell(answer['next'])}", err=True)
 
 
@@ -89,9 +96,9 @@ def sessions_show(source: Server | JournalFile, session: str) -> None:
     if isinstance(source, JournalFile):
         from proxy import offline
 
-        answer = source.ask(lambda journal: offline.shown(journal, session))
+        answer = source.ask_of(session, offline.shown)
     else:
-        answer = source.ask("GET", session_path(session))
+        answer = source.ask_of("GET", session)
     if source.as_json:
         print_json(answer)
         return
@@ -102,28 +109,61 @@ def sessions_show(source: Server | JournalFile, session: str) -> None:
         "aliases": "also called",
     }
     asked = answer.pop("open_interactions", []) if printing.on_terminal() else []
-    rows: list[list[object]] = []
+    pairs: list[tuple[str, object]] = []
     for name, value in answer.items():
         if name in lists:
-            rows += [[lists[name], entry] for entry in value]
+            pairs += [(lists[name], _entry(name, entry)) for entry in value]
         elif name in {"created_at", "updated_at"}:
-            rows.append([name.removesuffix("_at"), time_cell(value)])
+            pairs.append((name.removesuffix("_at"), time_cell(value)))
+        elif name == "reconnecting_since" and value is not None:
+            pairs.append(("reconnecting since", time_cell(value)))
+        elif name == "repairs" and printing.on_terminal():
+            pairs.append((name, ", ".join(f"{rule}: {count}" for rule, count in value.items())))
         elif name != "version" and value is not None:
-            rows.append([name, value])
-    print_rows(("what", "value"), rows)
+            pairs.append((name, value))
+    print_pairs(pairs)
     if asked:
         url = source.url if isinstance(source, Server) else DEFAULT_URL
         click.echo("\nIt waits for:\n\n" + blocks(asked, url))
 
 
-def _agreed(question: str, *, yes: bool) -> None:
-    """Ask on a terminal; elsewhere nobody could answer, and `--yes` must have said it."""
-    if yes:
-        return
-    if not (sys.stdin.isatty() and printing.on_terminal()):
+def _entry(name: str, entry: object) -> object:
+    """Return an entry of a list of a session: on a terminal what people want of it."""
+    if not printing.on_terminal() or not isinstance(entry, dict):
+        return entry
+    match name:
+        case "queue":
+            words = " ".join(str(block.get("text") or block["type"]) for block in entry["content"])
+            return f"{entry['command_id']}  {words}"
+        case _:
+            return f"{entry['backend']}  {entry['native_id'] or ''}"
+
+
+def _check_askable(*, yes: bool) -> None:
+    """Refuse to ask where nobody could answer: `--yes` must have said it."""
+    if not (yes or (sys.stdin.isatty() and printing.on_terminal())):
         raise click.UsageError("nothing is erased without a question: add --yes")
-    if not click.confirm(question, err=True):
+
+
+def _agreed(question: str, *, yes: bool) -> None:
+    """Ask on a terminal."""
+    if not yes and not click.confirm(question, err=True):
         fail("nothing was erased.")
+
+
+def _which(source: Server | JournalFile, names: Sequence[str], *, yes: bool) -> list[str]:
+    """Return the ids of the sessions to erase, once it was agreed to that."""
+    if yes:
+        return ids_of(source, names)
+    found = {str(one["id"]): one for one in (source.meant(name) or {"id": name} for name in names)}
+    if len(found) == 1:
+        (session,) = found.values()
+        _agreed(f"Erase {named(session)} for ever?", yes=False)
+    else:
+        for session in found.values():
+            click.echo(named(session), err=True)
+        _agreed(f"Erase these {len(found)} sessions for ever?", yes=False)
+    return list(found)
 
 
 @sessions.command("delete", short_help="Delete sessions and all that is stored of them.")
@@ -140,9 +180,9 @@ def sessions_delete(
 
     In a journal's file their backends are not asked.
     """
-    _agreed(f"Erase {len(names)} session(s) for ever?", yes=yes)
+    _check_askable(yes=yes)
     answers: list[JsonObject] = []
-    for name in names:
+    for name in _which(source, names, yes=yes):
         if isinstance(source, JournalFile):
             from proxy import offline
 
@@ -152,10 +192,11 @@ def sessions_delete(
             )
         else:
             query = {"local": "1"} if local else {}
-            given = source.ask("DELETE", session_path(name), query=query)
-        answers.append(given)
+            given = source.ask_of("DELETE", name, query=query)
         if not source.as_json:
-            print_rows(("session", "status"), [[given.get("id"), given.get("status")]])
+            row = [given.get("id"), given.get("status")]
+            print_rows(("session", "status"), [row], heading=not answers)
+        answers.append(given)
     if source.as_json:
         print_json({"deleted": [given.get("id") for given in answers]})
 
@@ -166,10 +207,12 @@ def sessions_delete(
 @of_a_server
 def sessions_withdraw(server: Server, session: str, inputs: tuple[str, ...]) -> None:
     """Withdraw messages that wait for their turn, as `sessions show` prints them."""
+    (id,) = ids_of(server, [session])
     for name in inputs:
-        given = server.ask("DELETE", path_of(session_path(session), "inputs", name))
+        given = server.ask_of("DELETE", id, "inputs", name)
         if not server.as_json:
-            print_rows(("input", "status"), [[given.get("command_id"), given.get("status")]])
+            row = [given.get("command_id"), given.get("status")]
+            print_rows(("input", "status"), [row], heading=name == inputs[0])
     if server.as_json:
         print_json({"withdrawn": list(inputs)})
 
@@ -184,12 +227,12 @@ def sessions_settle(server: Server, names: tuple[str, ...]) -> None:
     a turn that still runs there.
     """
     answers: list[JsonObject] = []
-    for name in names:
-        given = server.ask("POST", path_of(session_path(name), "settle"))
-        answers.append(given)
+    for name in ids_of(server, names):
+        given = server.ask_of("POST", name, "settle")
         if not server.as_json:
             status = "settled" if given.get("settled") else "at rest already"
-            print_rows(("session", "status"), [[given.get("id"), status]])
+            print_rows(("session", "status"), [[given.get("id"), status]], heading=not answers)
+        answers.append(given)
     if server.as_json:
         print_json({"settled": [a.get("id") for a in answers if a.get("settled")]})
 
@@ -222,6 +265,7 @@ def sessions_prune(
             "say what is kept: --older-than, --max-bytes or --max-bytes-per-backend"
         )
     if not dry_run:
+        _check_askable(yes=yes)
         _agreed("Erase the sessions that these limits do not keep for ever?", yes=yes)
     if isinstance(source, JournalFile):
         from proxy import offline
@@ -256,7 +300,8 @@ def sessions_prune(
         ]
         for entry in answer["sessions"]
     ]
-    print_rows(columns, rows)
+    spare = ("route", "bytes", "backend")
+    print_rows(columns, rows, spare=spare, empty="no session is beyond these limits")
 
 
 def _whole(size: float | None) -> int | None:
