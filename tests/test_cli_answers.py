@@ -177,6 +177,17 @@ async def test_where_several_are_open_they_are_shown_and_none_is_answered(
     assert len(listed.stdout.splitlines()) == 2
 
 
+@pytest.mark.parametrize("given", ["all", "request", "wait"])
+async def test_the_session_may_be_shortened_too(running: Proxied, given: str) -> None:
+    session, request = await asking(running)
+    more = {"all": [request], "request": [], "wait": [request, "--wait"]}[given]
+    done = await dragoman("answer", session[:10], *more, "--allow", url=running.url)
+    assert done.exit_code == 0, done.stderr
+    await running.until_idle(session)
+    nobody = await dragoman("answer", "dgs_zzzz", *more, "--allow", url=running.url)
+    assert (nobody.exit_code, nobody.stdout) == (1, "")
+
+
 async def test_a_request_may_be_shortened(running: Proxied) -> None:
     session, request = await asking(running)
     wrong = await dragoman("answer", session, "x" + request, "--allow", url=running.url)

@@ -56,7 +56,7 @@ async def stopped(child: asyncio.subprocess.Process) -> str:
 async def test_a_session_is_told_in_words(running: Proxied, tmp_path: Path) -> None:
     session = await running.say("script: approve")
     request = (await running.asked(session)).request_id
-    words = ("sessions", "watch", session, "--url", running.url)
+    words = ("sessions", "watch", session[:12], "--url", running.url)
     async with process(*words, "--after", "0", cwd=tmp_path) as child:
         before = await lines_until(child, "--deny")
         answered = await dragoman("answer", "--allow", url=running.url)

@@ -117,7 +117,9 @@ def answer(
     assert session is not None
     if sealed:
         body["sealed"] = _sealed_value()
-    before = server.ask("GET", session_path(session)) if wait else None
+    before = server.ask_of("GET", session) if wait else None
+    if before is not None:
+        session = str(before["id"])
     request, given = _submit(server, session, request, body)
     if before is not None:
         _wait(server, before, request, given)
@@ -132,7 +134,7 @@ def _open(server: Server, session: str | None) -> list[JsonObject]:
     if session is None:
         found = server.ask("GET", "/interactions")["interactions"]
     else:
-        found = server.ask("GET", session_path(session))["open_interactions"]
+        found = server.ask_of("GET", session)["open_interactions"]
     return [one for one in found if not one.get("claimed")]
 
 
@@ -159,11 +161,20 @@ def _ambiguous(server: Server, found: list[JsonObject], message: str) -> NoRetur
 
 
 def _submit(server: Server, session: str, request: str, body: JsonObject) -> tuple[str, JsonObject]:
-    """Answer a request; one that is not known by this name is looked for among the open ones."""
-    path = path_of(session_path(session), "interactions", request)
-    status, given = server.attempt("POST", path, body=body)
-    error = given.get("error") or {}
-    if status == 404 and error.get("code") == "unknown_interaction":
+    """Answer a request, and return its id; names that the server does not know are looked up: the
+    session among all, the request among the open ones."""
+
+    def submit() -> tuple[int, JsonObject]:
+        path = path_of(session_path(session), "interactions", request)
+        return server.attempt("POST", path, body=body)
+
+    status, given = submit()
+    if status == 404 and _code(given) == "not_found":
+        id = server.other_id(session)
+        if id is not None:
+            session = id
+            status, given = submit()
+    if status == 404 and _code(given) == "unknown_interaction":
         found = [
             one for one in _open(server, session) if str(one["request_id"]).startswith(request)
         ]
@@ -171,9 +182,13 @@ def _submit(server: Server, session: str, request: str, body: JsonObject) -> tup
             _ambiguous(server, found, f"`{clean(request)}` is not clear; say which.")
         if found:
             request = str(found[0]["request_id"])
-            path = path_of(session_path(session), "interactions", request)
-            return request, server.ask("POST", path, body=body)
+            status, given = submit()
     return request, server.read(status, orjson.dumps(given))
+
+
+def _code(answer: JsonObject) -> object:
+    error = answer.get("error")
+    return error.get("code") if isinstance(error, dict) else None
 
 
 def _wait(server: Server, before: JsonObject, request: str, given: JsonObject) -> None:

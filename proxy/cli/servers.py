@@ -88,7 +88,7 @@ class Server:
             return asyncio.run(self._ask(method, path, query or {}, body))
 
         status, data = asked(session)
-        if status in _UNKNOWN and (id := self._other_id(session)) is not None:
+        if status in _UNKNOWN and (id := self.other_id(session)) is not None:
             status, data = asked(id)
         return self.read(status, data)
 
@@ -106,7 +106,8 @@ class Server:
             return True
         return name in self.ask("GET", session_path(session["id"]))["aliases"]
 
-    def _other_id(self, name: str) -> str | None:
+    def other_id(self, name: str) -> str | None:
+        """Return the id of a session that is called so and whose id is another."""
         session = self.meant(name)
         return None if session is None or session["id"] == name else str(session["id"])
 
@@ -152,7 +153,7 @@ class Server:
         refused = asyncio.run(self._copy(path_of(session_path(session), part), out))
         if refused is None:
             return
-        if refused[0] not in _UNKNOWN or (id := self._other_id(session)) is None:
+        if refused[0] not in _UNKNOWN or (id := self.other_id(session)) is None:
             self._refused(*refused)
         self.copy(path_of(session_path(id), part), out)
 

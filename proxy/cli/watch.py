@@ -15,7 +15,7 @@ from rich.text import Text
 from proxy.cli import printing
 from proxy.cli.following import Absence, Teller, follow
 from proxy.cli.printing import JsonObject, cell, fail, time_cell
-from proxy.cli.servers import Away, Server, of_a_server, session_path
+from proxy.cli.servers import Away, Server, of_a_server
 
 STATES = ("idle", "running", "paused", "ended", "deleted", "expired")
 GONE = frozenset({"deleted", "expired"})
@@ -51,7 +51,7 @@ def sessions_watch(server: Server, session: str | None, after: int | None) -> No
 
 
 def _watch(server: Server, session: str, after: int | None) -> None:
-    shown = server.ask("GET", session_path(session))
+    shown = server.ask_of("GET", session)
     teller = Teller(server.url)
     if after is None:
         after = int(shown["last_seq"])

@@ -400,7 +400,12 @@ class Session:
         self._reading.settle(error)
         left = [name for name in self.state.inputs if name not in queued]
         stored = record.emit([unknown(name, error.message) for name in left]) or stored
+        reached = record.seq
         await record.until_stored(stored)
+        # What the codec said of it is a write of its own.
+        while self.last_seq < reached and not self.closed:
+            await record.news().wait()
+        self._work.check_usable()
         self._sending.go_on()
         return True
 
