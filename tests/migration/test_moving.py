@@ -494,3 +494,16 @@ async def test_a_session_that_has_ended_stays(start: Start[House]) -> None:
     await until(lambda: live.state.ended is not None)
     with pytest.raises(DragomanError, match="has ended"):
         await move(house.sessions, live.id, to="engine", by="me")
+
+
+async def test_a_turn_that_fails_is_told_of_the_backend_that_it_was_at(
+    start: Start[House], caplog: pytest.LogCaptureFixture
+) -> None:
+    house = await start()
+    session = await house.eve_client("old", style="S").create("hello")
+    await session.read_turn()
+    await move(house.sessions, session.session_id, to="engine", by="me")
+    await session.send("script: failmid")
+    await session.read_turn()
+    told = [one for one in caplog.records if one.__dict__.get("kind") == "turn_failed"]
+    assert [one.__dict__["backend"] for one in told] == ["engine"]
