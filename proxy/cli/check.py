@@ -37,7 +37,7 @@ def check(config: Path | None, as_json: bool) -> None:
             for one in found
             for what, finding in one.findings.items()
         ]
-        print_rows(("backend", "check", "state", "what it is, and what to do"), rows)
+        print_rows(("backend", "check", "state", "found"), rows)
     sys.exit(1 if failed else 0)
 
 

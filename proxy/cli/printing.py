@@ -41,7 +41,7 @@ PROSE = 20
 
 _FREE = frozenset({"title", "prompt", "details"})
 _PROSE = _FREE | {
-    *("consequence", "examples", "goes over", "how or why", "status", "what", "why"),
+    *("consequence", "examples", "found", "goes over", "how or why", "status", "what", "why"),
 }
 """The columns whose words may be broken, and all whose cells may have several lines."""
 

@@ -8,6 +8,7 @@ capture. Logs are compared by `dragoman_snapshot` and `assert_same`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -195,8 +196,11 @@ class _Process:
         return line
 
     def said(self) -> str:
-        """Return what it wrote to stderr up to now."""
-        return self._errors.read_text(encoding="utf-8", errors="replace")
+        """Return what it wrote to stderr up to now; of an error as JSON its message."""
+        text = self._errors.read_text(encoding="utf-8", errors="replace")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return f"dragoman: {json.loads(text)['error']['message']}"
+        return text
 
     def stop(self) -> None:
         """End it."""

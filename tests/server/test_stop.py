@@ -42,7 +42,7 @@ UNTOLD = {("execute", 1): Stall(after_event=9)}
 
 UNCHECKED = """
 import proxy.server
-async def unchecked(_): pass
+async def unchecked(*_): pass
 proxy.server.warn = unchecked
 """
 """Lets the backend be asked by sessions only: what they ask is counted."""

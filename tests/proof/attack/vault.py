@@ -1,8 +1,8 @@
 """A backend that no key may use: whatever arrives there got around the keys.
 
-It writes down requests as they came, byte for byte, and answers 404. What may arrive is what is
-open to everybody at an eve: callbacks, whose token is the credential (eve page, sections 9.4 and
-11)."""
+It writes down requests as they came, byte for byte, and answers 404. What may arrive, besides the
+questions of the check at a start, is what is open to everybody at an eve: callbacks, whose token is
+the credential (eve page, sections 9.4 and 11)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import re
 from collections.abc import AsyncIterator
 from urllib.parse import unquote_to_bytes
 
+from yarl import URL
+
+from adapters.registry import DIALECTS
 from tests.proof.attack.wire import listening
 
 __all__ = ["CREDENTIAL", "Vault", "vault"]
@@ -26,6 +29,15 @@ _CALLBACK = re.compile(
 _ANSWER = b"HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n"
 
 
+_FIRST_QUESTIONS = frozenset(
+    b"GET %b HTTP/1.1" % str(URL(asked.path).with_query(asked.query)).encode()
+    for dialect in DIALECTS.values()
+    if dialect.probe is not None
+    for asked in (dialect.probe.first.call.request,)
+)
+"""How a check begins that does not know what it is answered by."""
+
+
 class Vault:
     """What arrived.
 
@@ -38,11 +50,16 @@ class Vault:
         self.arrived = 0
         self.broken_into: list[str] = []
         self.port = 0
+        # The check at the server's start asks each of these once.
+        self._due = set(_FIRST_QUESTIONS)
 
     def note(self, head: bytes) -> None:
         """Look at the head of a request."""
         self.arrived += 1
         line = head.partition(b"\r\n")[0]
+        if line in self._due:
+            self._due.discard(line)
+            return
         if CREDENTIAL.encode() in head or not self._open(line):
             self.broken_into.append(head[:400].decode("latin-1"))
 
