@@ -63,12 +63,14 @@ class Request:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Response:
     """An HTTP answer as a value; of a stream only the head is known. `backend` is the name of the
-    backend that gave it, for people; nothing where it has none."""
+    backend that gave it, for people; nothing where it has none. `refused` is what the status of a
+    refusal would be that stands inside a stream, whose own is 200."""
 
     status: int
     headers: CIMultiDict[str] = dataclasses.field(default_factory=CIMultiDict)
     body: bytes = b""
     backend: str = ""
+    refused: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from aiohttp import web
 from multidict import MultiMapping
 
+from adapters.commands import AnyCommand
 from adapters.errors import DragomanError, ErrorCode
 from adapters.events import Blob, File
 from adapters.faces import Size
@@ -29,6 +30,9 @@ AT_ONCE = 2**20
 VALUES = 20_000
 """Strings, numbers, arrays and objects in a body. The largest known, a program's state in eve's
 `clientContext` and a schema, have some thousand."""
+
+CONVERSATION_VALUES = 200_000
+"""The same for a whole conversation, names and commas counted: 10,000 messages."""
 
 RETRY_SECONDS = 2
 """When a client may try again after it was told that too much is under way."""
@@ -83,19 +87,34 @@ class Bodies:
         finally:
             self.under_way -= len(body)
 
-    def parsed(self, body: bytes, parse: Callable[[bytes], T]) -> T:
-        """Return what a JSON body says, if it is large by its files only.
+    def parsed(self, body: bytes, parse: Callable[[bytes], T], size: Size | int) -> T:
+        """Return what a JSON body says, if it is large by its files only; of a whole conversation
+        see `check_new`.
 
         Raises:
             DragomanError: it has too many values or too much text, or `parse` refuses it.
         """
-        if not is_light(body, VALUES):
-            text = f"The body has more than {VALUES} values, the most that is taken."
+        values = CONVERSATION_VALUES if size == "conversation" else VALUES
+        if not is_light(body, values):
+            text = f"The body has more than {values} values, the most that is taken."
             raise DragomanError(text, code=ErrorCode.TOO_LARGE)
         said, most = parse(body), self._settings.max_text_bytes
+        if size == "conversation":
+            return said
         if len(body) > most and len(body) - _file_bytes(said) > most:
             raise _too_large(most, "Without its files the body")
         return said
+
+    def check_new(self, commands: Sequence[AnyCommand]) -> None:
+        """Check what is taken of a whole conversation.
+
+        Raises:
+            DragomanError: it is longer than a text may be.
+        """
+        most = self._settings.max_text_bytes
+        # The bytes of files stand beside them.
+        if sum(len(command.model_dump_json()) for command in commands) > most:
+            raise _too_large(most, "What is new in the body")
 
     async def pieces(self, request: web.Request, limit: int) -> AsyncIterator[bytes]:
         """Yield a request's body as it comes.

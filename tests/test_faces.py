@@ -141,7 +141,7 @@ async def test_a_declared_face_authorizes_keeps_keys_apart_and_answers_errors_in
 async def test_a_mistake_of_a_face_is_one_of_ours_and_in_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(_: Incoming, __: Seen[TinyEncoder]) -> Reading:
+    def broken(_: Incoming, __: Seen[TinyEncoder], ___: None) -> Reading:
         raise KeyError("nothing of this is shown")
 
     read = FACE.routes[-1]

@@ -105,7 +105,7 @@ def _message(_: Incoming, seen: _Seen, wanted: Execute) -> Sequence[AnyCommand]:
     return [wanted.message]
 
 
-def _turn_of(seen: _Seen, command_id: str) -> Reading | None:
+def _turn_of(_: Incoming, seen: _Seen, __: Execute, command_id: str) -> Reading | None:
     turn = seen.encoder.turn_of(command_id)
     return None if turn is None else _reading(turn[1], turn=turn[0])
 
@@ -124,12 +124,12 @@ def _reading(position: int, *, turn: str | None = None, stop: int | None = None)
 # GET /execute/replay: what is buffered after a stamp, then the running turn (section 11).
 
 
-def _replayed(incoming: Incoming) -> Target:
+def _replayed(incoming: Incoming, _: None) -> Target:
     task_id = requests.parse_replay(incoming.query).task_id
     return Newest() if task_id is None else Chosen(task_id)
 
 
-def _replay(incoming: Incoming, seen: _Seen) -> Reading:
+def _replay(incoming: Incoming, seen: _Seen, _: None) -> Reading:
     encoder = seen.encoder
     after = max(requests.parse_replay(incoming.query).after, _horizon(seen))
     position = min(after + 1, encoder.next_cursor)

@@ -74,7 +74,7 @@ def shown(incoming: Incoming, seen: EveSeen, said: FollowUp | Control) -> str:
     return seen.id if name is None or (said.token is not None and not seen.also) else name
 
 
-def read_as(incoming: Incoming) -> Target:
+def read_as(incoming: Incoming, _: None = None) -> Target:
     """Return the session, or the thread that is read as a session of its own (section 10)."""
     name = incoming.names["session"]
     targets: list[Named | Child] = [Named(viewed(name)[1]), Child(name)]

@@ -257,7 +257,7 @@ def _control(kind: ControlKind, *, by_token: bool = False) -> Route:
 # GET /eve/v1/session/{session}/stream (section 7).
 
 
-def _stream(incoming: Incoming, seen: EveSeen) -> Reading:
+def _stream(incoming: Incoming, seen: EveSeen, _: None) -> Reading:
     name, face = incoming.names["session"], face_of(incoming)
     wanted = requests.parse_stream_query(incoming.query, face)
     begin = viewed(name)[0]

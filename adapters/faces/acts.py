@@ -15,9 +15,10 @@ from adapters.errors import DragomanError
 from adapters.faces.given import EncoderT, Incoming, Place, Seen
 from adapters.faces.returned import Done, LogReader, Opening, Reading, SessionsPage, Target
 
-Size: TypeAlias = Literal["small", "answer", "text", "files"]
+Size: TypeAlias = Literal["small", "answer", "text", "files", "conversation"]
 """How large a body may be: a control or a title, an answer in words, a message without its files,
-a message with files (`proxy.bodies` has the numbers)."""
+a message with files, a whole conversation of which only what is new is taken (`proxy.bodies` has
+the numbers)."""
 
 SaidT = TypeVar("SaidT")
 """What the body of a request says, as the dialect's own reader returns it."""
@@ -52,23 +53,30 @@ class Tell:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Body(Generic[SaidT]):
-    """How the body of a request is read, and how large it may be."""
+    """How the body of a request is read, and how large it may be. Of a `conversation` it is the
+    commands that may be as long as a text, and not the body: `parse` drops what is not needed."""
 
     parse: Callable[[bytes, Incoming], SaidT]
     takes: Size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TurnBody(Generic[EncoderT]):
+class TurnBody(Generic[SaidT, EncoderT]):
     """In the place of an answer: the frames of the turn that the first command becomes.
 
     Its head is sent as soon as the command is accepted. `begun` returns None as long as the command
     has no turn; `over` says that it gets none any more, and then the body ends.
+
+    `cut` returns what a body ends with whose end does not come: the server stops, or something went
+    wrong after the head. Without it the body just ends there, or breaks off. `stops` says that who
+    leaves before the end wants the turn to be interrupted; not a repeat, which only looks on.
     """
 
     headers: Callable[[], CIMultiDict[str]]
-    begun: Callable[[Seen[EncoderT], str], Reading | None]
+    begun: Callable[[Incoming, Seen[EncoderT], SaidT, str], Reading | None]
     over: Callable[[Seen[EncoderT]], bool]
+    cut: Callable[[Incoming, SaidT], bytes] | None = None
+    stops: Callable[[Incoming], bool] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,9 @@ class Say(Generic[SaidT, EncoderT]):
     5. `admit` refuses what the session does not take now, a repeat as well; what it returns is kept
        with the commands, as `details`.
     6. A repeat of an earlier request is answered with what that gave, unless `repeats` is false:
-       for what is the same done twice.
+       for what is the same done twice. Where `names` returns some, such as the ids of messages, the
+       request is a repeat of the one that gave the same to the session, whatever else is in it, and
+       of no other; but not where `anew` says that it is asked for once more.
     7. `commands` returns what is submitted, or nothing. With `waits` there is one at most, and the
        answer waits until the backend has done it.
     8. `answer` is made, or the frames of a turn follow.
@@ -94,13 +104,15 @@ class Say(Generic[SaidT, EncoderT]):
 
     where: Callable[[Incoming, SaidT], Target]
     commands: Callable[[Incoming, Seen[EncoderT], SaidT], Sequence[AnyCommand]]
-    answer: Callable[[Incoming, Seen[EncoderT], SaidT, Done], Response] | TurnBody[EncoderT]
+    answer: Callable[[Incoming, Seen[EncoderT], SaidT, Done], Response] | TurnBody[SaidT, EncoderT]
     body: Body[SaidT] | None = None
     before: Callable[[Incoming, Place], None] | None = None
     needs: Callable[[Incoming, SaidT], Action] | None = None
     opens: Callable[[Incoming, SaidT, Place], Opening] | None = None
     admit: Callable[[Incoming, Seen[EncoderT], SaidT], Mapping[str, Any] | None] | None = None
     blobs: Callable[[SaidT], Mapping[str, bytes]] | None = None
+    names: Callable[[Incoming, SaidT], Sequence[str]] | None = None
+    anew: Callable[[Incoming, Seen[EncoderT], SaidT], bool] | None = None
     waits: bool = False
     repeats: bool = True
     recalls: bool = False
@@ -110,16 +122,18 @@ class Say(Generic[SaidT, EncoderT]):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Follow(Generic[EncoderT]):
-    """Streams the frames of a session; `reading` may answer instead.
+class Follow(Generic[SaidT, EncoderT]):
+    """Streams the frames of a session; `reading` may answer instead. Where a `body` is read, both
+    functions get what it says.
 
     `missing` returns the head of an empty body, for what is no longer kept and where there is no
     session at all; without it that is an error.
     """
 
-    where: Callable[[Incoming], Target]
-    reading: Callable[[Incoming, Seen[EncoderT]], Reading | Response]
+    where: Callable[[Incoming, SaidT], Target]
+    reading: Callable[[Incoming, Seen[EncoderT], SaidT], Reading | Response]
     missing: Callable[[], CIMultiDict[str]] | None = None
+    body: Body[SaidT] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -173,7 +187,7 @@ class PassOn:
 
 
 Act: TypeAlias = (
-    Tell | Say[Any, Any] | Follow[Any] | ReadLog[Any] | ListSessions | Waiting[Any] | PassOn
+    Tell | Say[Any, Any] | Follow[Any, Any] | ReadLog[Any] | ListSessions | Waiting[Any] | PassOn
 )
 
 
@@ -188,7 +202,8 @@ class Example:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One route: `path` is below the base URL, with names in braces.
+    """One route: `path` is below the base URL, with names in braces; `""` is the base URL itself,
+    also with a slash at its end.
 
     With `head` it takes `HEAD` besides. `errors` is a word of the dialect's own for `Failure`: what
     an error depends on.

@@ -297,7 +297,7 @@ def _events(incoming: Incoming, seen: _Seen) -> LogReader[HermEncoder]:
     return _EventsPage(requests.Page(wanted, newest.next_cursor - 1, newest.inputs_now()))
 
 
-def _stream(incoming: Incoming, seen: _Seen) -> Reading:
+def _stream(incoming: Incoming, seen: _Seen, _: None) -> Reading:
     """Return what a stream reads: live, or everything after a position (section 4.3)."""
     after = requests.parse_stream(incoming.query, incoming.headers, seen.id)
     now = seen.encoder.next_cursor

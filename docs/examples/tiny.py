@@ -189,12 +189,12 @@ def reading(position: int, *, stop: int | None = None, turn: str | None = None) 
     return faces.Reading(position, b"\n", 10, head(), stop=stop, turn=turn)
 
 
-def body_of(seen: Chat, command_id: str) -> faces.Reading | None:
+def body_of(_: faces.Incoming, seen: Chat, __: Said, command_id: str) -> faces.Reading | None:
     first = seen.encoder.state.begun.get(command_id)
     return None if first is None else reading(first, turn=command_id)
 
 
-def after(incoming: faces.Incoming, seen: Chat) -> faces.Reading | Response:
+def after(incoming: faces.Incoming, seen: Chat, _: None) -> faces.Reading | Response:
     try:
         first = int(incoming.query.get("after", "-1")) + 1
     except ValueError:
@@ -240,7 +240,7 @@ FACE = faces.Face(
             method="GET",
             path="/chats/{session}",
             needs=faces.Action.READ,
-            does=faces.Follow(lambda incoming: faces.Chosen(incoming.names["session"]), after),
+            does=faces.Follow(lambda incoming, _: faces.Chosen(incoming.names["session"]), after),
         ),
     ),
 )

@@ -24,7 +24,7 @@ from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.faces.finding import at_work, find
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_by_steps
-from proxy.routes.entry import to_web
+from proxy.routes.entry import read, to_web
 from proxy.streams import StreamPlan, send_head, write, write_stream
 
 LOOKED_SECONDS = 0.5
@@ -51,7 +51,10 @@ async def tell(visit: Visit) -> web.StreamResponse:
 
 async def follow(visit: Visit) -> web.StreamResponse:
     """Stream the frames of a session."""
-    left = FOUND_AGAIN
+    left, body = FOUND_AGAIN, _follow_of(visit).body
+    if body is not None:
+        parse = body.parse
+        visit.said = await read(visit.request, lambda data: parse(data, visit.incoming))
     while True:
         left -= 1
         ready = await _ready(visit)
@@ -75,9 +78,8 @@ async def _ready(
     visit: Visit,
 ) -> tuple[web.StreamResponse, Feed, int, StreamPlan, bytes] | web.StreamResponse:
     """Return what is to be streamed, or the answer where nothing is."""
-    act = visit.route.does
-    assert isinstance(act, Follow)
-    target = act.where(visit.incoming)
+    act = _follow_of(visit)
+    target = act.where(visit.incoming, visit.said)
     try:
         found = await find(visit, target)
     except SessionExpired:
@@ -88,7 +90,7 @@ async def _ready(
         if act.missing is None or not isinstance(target, Newest):
             raise
         return await _empty(visit, act)
-    reading = act.reading(visit.incoming, await visit.see(found, shown=True))
+    reading = act.reading(visit.incoming, await visit.see(found, shown=True), visit.said)
     if isinstance(reading, Response):
         return to_web(reading)
     response = web.StreamResponse(headers=reading.headers)
@@ -96,7 +98,12 @@ async def _ready(
     return response, feed, reading.position, plan, reading.first
 
 
-async def _empty(visit: Visit, act: Follow[Any]) -> web.StreamResponse:
+def _follow_of(visit: Visit) -> Follow[Any, Any]:
+    assert isinstance(visit.route.does, Follow)
+    return visit.route.does
+
+
+async def _empty(visit: Visit, act: Follow[Any, Any]) -> web.StreamResponse:
     """Send the head of a body without frames."""
     assert act.missing is not None
     response = web.StreamResponse(headers=act.missing())

@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from adapters import events as ev
+from adapters.commands import AnyCommand
 from adapters.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
 from proxy.auth import Action, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
@@ -33,8 +34,6 @@ async def say(visit: Visit) -> web.StreamResponse:
     if not isinstance(act.answer, TurnBody):
         return await visit.sessions.keep(_answered(visit, act, submission))
     found, done = await visit.sessions.keep(_taken(visit, act, submission))
-    # The stream is long, and what it began with may be large.
-    visit.said = None
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
@@ -106,6 +105,7 @@ async def _take(
                 ids, recalled=await _inputs(visit, found, ids) if act.recalls else ()
             )
     commands = act.commands(visit.incoming, seen, visit.said)
+    _check_new(visit, act, commands)
     if not commands:
         return found, Done()
     by, face = visit.owner, visit.at.dialect
@@ -120,6 +120,12 @@ async def _take(
         commands, by=by, face=face, details=details, blobs=blobs, submission=submission
     )
     return found, Done(ids, commands)
+
+
+def _check_new(visit: Visit, act: Say[Any, Any], commands: Sequence[AnyCommand]) -> None:
+    """Check that what is taken of a whole conversation is not too long."""
+    if act.body is not None and act.body.takes == "conversation":
+        visit.sessions.bodies.check_new(commands)
 
 
 # Making.
@@ -194,6 +200,7 @@ def _opening(visit: Visit, act: Say[Any, Any]) -> Opening:
         visit.sessions.check(visit.name, opening.checked)
     for command in opening.commands:
         visit.sessions.check(visit.name, command)
+    _check_new(visit, act, opening.commands)
     return opening
 
 
@@ -249,7 +256,7 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
 
 
 async def _turn(
-    visit: Visit, body: TurnBody[Any], found: Found, command_id: str, submission: Submission
+    visit: Visit, body: TurnBody[Any, Any], found: Found, command_id: str, submission: Submission
 ) -> web.StreamResponse:
     """Stream the turn that a command becomes."""
     request = visit.request
@@ -270,13 +277,15 @@ async def _turn(
         return response
     position, plan = reading.position, plan_of(visit, reading)
     del reading
+    # The stream is long, and what it began with may be large.
+    visit.said = None
     feed = visit.feed(found)
     await write_stream(request, response, feed, position, plan, taken=visit.taken)
     return response
 
 
 async def _begun(
-    visit: Visit, body: TurnBody[Any], found: Found, command_id: str
+    visit: Visit, body: TurnBody[Any, Any], found: Found, command_id: str
 ) -> Reading | None:
     """Wait for the turn that a command becomes; None when the session leaves memory before, or for
     a repeat whose turn is long over."""
@@ -284,7 +293,7 @@ async def _begun(
     while not session.closed:
         news, idle = session.news(), session.idle
         seen = await visit.see(found, shown=True)
-        reading = body.begun(seen, command_id)
+        reading = body.begun(visit.incoming, seen, visit.said, command_id)
         if reading is not None:
             return reading
         if body.over(seen) or idle:

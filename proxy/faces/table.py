@@ -132,6 +132,6 @@ def _size(route: Route) -> Size:
     """Return how large the bodies of a route may be; of one that reads none, what may be sent to
     no purpose."""
     act = route.does
-    if isinstance(act, Say) and act.body is not None:
+    if isinstance(act, Say | Follow) and act.body is not None:
         return act.body.takes
     return "answer" if isinstance(act, PassOn) else "small"

@@ -105,10 +105,15 @@ def takes(size: Size | int) -> Callable[[Handler], Handler]:
     return declare
 
 
+def _size(request: web.Request) -> Size | int:
+    size: Size | int = getattr(request.match_info.handler, TAKES, "small")
+    return size
+
+
 def _limit(request: web.Request) -> int:
     """Return the limit of a request's body; of a handler that reads none, what it may send to no
     purpose."""
-    size: Size | int = getattr(request.match_info.handler, TAKES, "small")
+    size = _size(request)
     return size if isinstance(size, int) else request.app[SESSIONS].bodies.limit(size)
 
 
@@ -140,8 +145,8 @@ async def read(request: web.Request, parse: Callable[[bytes], T]) -> T:
     Raises:
         DragomanError: the body is not taken, or `parse` refuses it.
     """
-    bodies = request.app[SESSIONS].bodies
-    return await _taken(request, lambda body: bodies.parsed(body, parse))
+    bodies, size = request.app[SESSIONS].bodies, _size(request)
+    return await _taken(request, lambda body: bodies.parsed(body, parse, size))
 
 
 async def read_bytes(request: web.Request) -> bytes:
@@ -176,7 +181,7 @@ async def read_submission(
 
     # The request will know what asks this: were it known here too, both would stay in memory with
     # their connection until a collection of garbage finds them, 28 objects for each command.
-    connection, bodies = request.protocol, request.app[SESSIONS].bodies
+    connection, bodies, size = request.protocol, request.app[SESSIONS].bodies, _size(request)
 
     def reachable() -> bool:
         transport = connection.transport
@@ -184,7 +189,7 @@ async def read_submission(
 
     def both(body: bytes) -> tuple[T, Submission]:
         submission = Submission(request.method, request.path, request.headers, body, reachable)
-        return bodies.parsed(body, parse), submission
+        return bodies.parsed(body, parse, size), submission
 
     wanted, submission = await _taken(request, both)
     request[SUBMISSION] = submission
