@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from adapters.faces.acts import Route
 
-__all__ = ["Asked", "begin_of", "fitting", "known", "meant", "way_out"]
+__all__ = ["Asked", "at_base", "begin_of", "fitting", "known", "meant", "way_out"]
 
 SHOWN = 200
 """Characters of a path that an answer repeats."""
@@ -26,7 +26,7 @@ _LISTED = 8
 
 
 class Asked(NamedTuple):
-    """What may be asked: a method, and a path with names in braces."""
+    """What may be asked: a method, and a path with names in braces; none at the base URL itself."""
 
     method: str
     path: str
@@ -35,6 +35,11 @@ class Asked(NamedTuple):
 def known(routes: Sequence[Route]) -> list[Asked]:
     """Return what may be asked at a face, without the routes that take everything."""
     return [Asked(route.method, route.path) for route in routes if route.method != "*"]
+
+
+def at_base(asked: Sequence[Asked]) -> list[str]:
+    """Return the methods that the base URL itself takes."""
+    return sorted({one.method for one in asked if not one.path})
 
 
 def fitting(asked: Sequence[Asked], path: str) -> list[str]:
@@ -78,7 +83,7 @@ def _variants(asked: Sequence[Asked], path: str) -> Iterator[str]:
 def begin_of(asked: Sequence[Asked]) -> str:
     """Return what all paths begin with, such as `/eve/v1`."""
     common: list[str] = []
-    for parts in zip(*(one.path.split("/") for one in asked), strict=False):
+    for parts in zip(*(one.path.split("/") for one in asked if one.path), strict=False):
         if len(set(parts)) > 1 or parts[0].startswith("{"):
             break
         common.append(parts[0])
@@ -89,10 +94,12 @@ def way_out(asked: Sequence[Asked], method: str, path: str, *, below: str = "") 
     """Return a sentence about what to write in the place of a path that is not there, or with
     another method. `below` is what the paths stand below."""
     found = path if fitting(asked, path) else meant(asked, path)
+    names = ", ".join(f"`{name}`" for name in _shortest(asked))
+    if found == "" or (found is None and not names):
+        return f"Send {' or '.join(at_base(asked))} to the base URL itself."
     if found is not None:
         where = f" below {below}" if below else ""
         return f"Write {_with(method, fitting(asked, found), found)}{where}."
-    names = ", ".join(f"`{name}`" for name in _shortest(asked))
     where = f"Below {below} there" if below else "There"
     return f"{where} are {names} and what is below these."
 
@@ -106,7 +113,7 @@ def _with(method: str, methods: Sequence[str], path: str) -> str:
 def _shortest(asked: Sequence[Asked]) -> list[str]:
     """Return the paths without names in them that stand below no other one."""
     found: list[str] = []
-    for path in sorted({one.path for one in asked if "{" not in one.path}):
+    for path in sorted({one.path for one in asked if one.path and "{" not in one.path}):
         if not any(path.startswith(f"{other}/") for other in found):
             found.append(path)
     return found[:_LISTED]

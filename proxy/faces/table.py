@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
@@ -53,7 +54,9 @@ def add_face(app: web.Application, dialect: str, prefix: str) -> None:
     at = ServedFace(app, dialect)
     methods: dict[str, list[str]] = {}
     others: list[Route] = []
-    for route in at.face.routes:
+    # The root of a listener has no address without its slash.
+    paths = ("", "/") if prefix else ("/",)
+    for route in _with_base(at.face.routes, paths):
         if route.method == "*":
             others.append(route)
             continue
@@ -63,13 +66,20 @@ def add_face(app: web.Application, dialect: str, prefix: str) -> None:
             app.router.add_get(f"{prefix}{route.path}", handler)
         else:
             app.router.add_route(route.method, f"{prefix}{route.path}", handler)
-    # The root of a listener has no address without its slash.
-    paths = ("", "/") if prefix else ("/",)
     pages, refusals = base_routes(dialect, at.face, keys=bool(app[KEYS]), paths=paths)
     for route in pages:
         app.router.add_get(f"{prefix}{route.path}", _handler(at, route))
     for route in (*refusals, *_wrong_methods(at.face, methods), *others):
         app.router.add_route("*", f"{prefix}{route.path}", _handler(at, route))
+
+
+def _with_base(routes: Sequence[Route], paths: Sequence[str]) -> Iterator[Route]:
+    """Yield routes, those of the base URL at each of its addresses."""
+    for route in routes:
+        if route.path == "":
+            yield from (dataclasses.replace(route, path=path) for path in paths)
+        else:
+            yield route
 
 
 def add_astray(app: web.Application, dialect: str, start: str) -> None:

@@ -17,7 +17,7 @@ from multidict import CIMultiDict
 from adapters.base import Response
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.faces import Action, Face, Incoming, Open, Place, Route, Tell
-from adapters.faces.astray import SHOWN, Asked, begin_of, fitting, known, meant, way_out
+from adapters.faces.astray import SHOWN, Asked, at_base, begin_of, fitting, known, meant, way_out
 from adapters.registry import DIALECTS, faces
 from proxy import __version__
 from proxy.keys import KEYS
@@ -46,7 +46,7 @@ def _page(*lines: str) -> Response:
 def base_routes(
     dialect: str, face: Face, *, keys: bool, paths: Sequence[str]
 ) -> tuple[list[Route], list[Route]]:
-    """Return the routes of a face's base URL itself, which has no meaning in any dialect: what it
+    """Return the routes of a face's base URL for what the dialect does not take there: what it
     says, and the refusal of other methods."""
     tell = functools.partial(_base, dialect, face, keys)
     refuse = functools.partial(_no_method, face)
@@ -67,7 +67,8 @@ def _base(dialect: str, face: Face, keys: bool, _: Incoming, place: Place) -> Re
     with _of_a_host():
         url = place.url.partition("?")[0].rstrip("/")
     asked = known(face.routes)
-    example = next((path for _, path in asked if "{" not in path), begin_of(asked))
+    takes, rest = at_base(asked), [one for one in asked if one.path]
+    example = next((path for _, path in rest if "{" not in path), begin_of(rest))
     lines = [
         f"This is Dragoman {__version__}.",
         "",
@@ -75,7 +76,9 @@ def _base(dialect: str, face: Face, keys: bool, _: Incoming, place: Place) -> Re
         "",
         f"    {url}",
         "",
-        f"They add the rest themselves, such as `{example}`.",
+        f"They ask it with {', '.join(takes)}."
+        if takes
+        else f"They add the rest themselves, such as `{example}`.",
     ]
     return _page(*lines, *([_KEY] if keys else []))
 
@@ -91,8 +94,10 @@ def _of_a_host() -> Iterator[None]:
 
 def _no_method(face: Face, incoming: Incoming, _: Place) -> Response:
     asked = known(face.routes)
-    hint = way_out(asked, incoming.method, "", below="it")
-    text = f"The base URL itself takes GET only. {hint}"
+    takes = " and ".join(sorted({"GET", *at_base(asked)}))
+    text = f"The base URL itself takes {takes} only."
+    if rest := [one for one in asked if one.path]:
+        text += f" {way_out(rest, incoming.method, '', below='it')}"
     raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
 
 
