@@ -19,6 +19,7 @@ from proxy.repeats import Submission
 from proxy.session import Session
 
 __all__ = [
+    "REFUSED",
     "TAKES",
     "Handler",
     "admitted",
@@ -40,6 +41,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 TAKES = "takes"
 """The attribute of a handler that says how large the bodies of its requests may be."""
+
+REFUSED = "refused"
+"""The key in an answer of the status under which a refusal is counted that stands in a stream."""
 
 T = TypeVar("T")
 
@@ -221,4 +225,7 @@ async def owned(
 
 def to_web(response: Response) -> web.Response:
     """Return an answer of a codec as aiohttp sends it."""
-    return web.Response(status=response.status, headers=response.headers, body=response.body)
+    answer = web.Response(status=response.status, headers=response.headers, body=response.body)
+    if response.refused is not None:
+        answer[REFUSED] = response.refused
+    return answer

@@ -15,6 +15,7 @@ from proxy.auth import authenticate
 from proxy.keys import KEYS, SESSIONS
 from proxy.metrics import count_request, exposition
 from proxy.routes.control import guarded
+from proxy.routes.entry import REFUSED
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +41,10 @@ def count_requests(app: web.Application, face: str | None = None) -> None:
 
     async def count(request: web.Request, response: web.StreamResponse) -> None:
         at = face or _face_of(request.rel_url.raw_path)
-        count_request(at, response.status)
-        if response.status in _REFUSED:
-            _tell(request, at, response.status)
+        status = response.get(REFUSED, response.status)
+        count_request(at, status)
+        if status in _REFUSED:
+            _tell(request, at, status)
 
     app.on_response_prepare.append(count)
 
