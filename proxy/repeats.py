@@ -6,6 +6,9 @@ says that it sends it again: the earlier reply was seen to break off, or the req
 0. Equal content alone is never a repeat, and neither is it after a crash: nobody knows then whether
 the reply was written.
 
+A request that has names in its body, as its face reads them, is a repeat of the one that gave the
+same names to the session, and of no other, whatever its headers say.
+
 What identifies a request is stored with the first command that it gives, or with the session that
 it makes; so a repeat is recognised also after a restart.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -49,8 +53,8 @@ class Accepted:
     """A request that was accepted. `ids` are those of its commands, `id` is its own.
 
     `body` is None where it is not compared: it held a secret, of which not even a hash is kept, or
-    it was not done. `lost_at` is when its reply broke off, `retry` the number of the last try that
-    was answered with it.
+    it was not done, or has `names`, which stand for it. `lost_at` is when its reply broke off,
+    `retry` the number of the last try that was answered with it.
     """
 
     id: str
@@ -60,13 +64,14 @@ class Accepted:
     ids: list[str]
     lost_at: int | None = None
     retry: int = 0
+    names: str | None = None
     submission: Submission | None = None
 
 
 class Submission:
     """A request that gives commands, from its begin to the end of its reply."""
 
-    __slots__ = ("_accepted", "_lost", "_reachable", "_tell", "body", "key", "retry")
+    __slots__ = ("_accepted", "_lost", "_reachable", "_tell", "body", "key", "names", "retry")
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class Submission:
         self.body = named.hexdigest()[:32]
         key = headers.get("Idempotency-Key")
         self.key = None if key is None else _digest(key)
+        self.names: str | None = None
         retry = headers.get("x-stainless-retry-count", "")
         fits = retry.isascii() and retry.isdigit() and len(retry) <= _RETRY_DIGITS
         self.retry = int(retry) if fits else 0
@@ -92,7 +98,13 @@ class Submission:
     @property
     def same(self) -> str:
         """What an equal request has as well."""
-        return self.key or self.body
+        return self.names or self.key or self.body
+
+    def name(self, names: Collection[str]) -> None:
+        """Let the request be known by names in its body, if it has any, and by nothing else."""
+        if names:
+            self.names = _digest(json.dumps(sorted(set(names))))
+            self.key = None
 
     @property
     def leaving(self) -> bool:
@@ -162,6 +174,7 @@ class Requests:
             at,
             ids,
             retry=value.get("retry", 0),
+            names=value.get("names"),
         )
         self._known[made.id] = made
         if len(self._known) > REQUESTS_KEPT:
@@ -172,7 +185,7 @@ class Requests:
         the key of the first time, asks anew."""
         for known in self._known.values():
             if command_id in known.ids:
-                known.body = None
+                known.body = known.names = None
 
     def find(self, submission: Submission, now: int) -> Accepted | None:
         """Return the request that another one repeats, or None; it does so once for each reply that
@@ -182,6 +195,10 @@ class Requests:
             DragomanError: with the code KEY_REUSED, it has the key of another request.
         """
         for known in reversed(self._known.values()):
+            if submission.names is not None:
+                if known.names == submission.names:
+                    return known
+                continue
             if submission.key is not None:
                 if known.key != submission.key or now - known.at > KEY_MS:
                     continue
@@ -211,7 +228,9 @@ class Requests:
 
     def dump(self) -> list[list[Any]]:
         """Return what a snapshot keeps."""
-        return [[k.id, k.body, k.key, k.at, k.ids, None, k.retry] for k in self._known.values()]
+        return [
+            [k.id, k.body, k.key, k.at, k.ids, None, k.retry, k.names] for k in self._known.values()
+        ]
 
     def restore(self, value: list[list[Any]]) -> None:
         """Take up what a snapshot kept."""
@@ -219,11 +238,13 @@ class Requests:
 
 
 def identity(submission: Submission, request_id: str, *, sealed: bool) -> Mapping[str, str | int]:
-    """Return what is stored of a request; of one that holds a secret only its key."""
+    """Return what is stored of a request; of one that holds a secret only its key or names."""
     value: dict[str, str | int] = {"id": request_id}
     if submission.retry:
         value["retry"] = submission.retry
-    if not sealed:
+    if submission.names is not None:
+        value["names"] = submission.names
+    elif not sealed:
         value["body"] = submission.body
     if submission.key is not None:
         value["key"] = submission.key

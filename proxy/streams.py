@@ -28,7 +28,7 @@ class StreamPlan:
     at cursor `stop` (exclusive) where given, after `lease_seconds` with `lease_end` written, or at
     a frame that ends the session (or the turn `turn`, where given). A heartbeat that depends on the
     position is a function from the cursor of the last frame. `write_timeout` is how long one write
-    may take before the reader is given up.
+    may take before the reader is given up. `cut` is written where the body ends before that.
     """
 
     heartbeat: bytes | Callable[[int], bytes] | None
@@ -38,6 +38,14 @@ class StreamPlan:
     lease_seconds: float | None = None
     lease_end: bytes = b""
     turn: str | None = None
+    cut: bytes = b""
+
+
+@dataclasses.dataclass(slots=True)
+class Ending:
+    """What is known of the end of a body: `ours` says that it is not the reader who makes it."""
+
+    ours: bool = False
 
 
 async def send_head(request: web.Request, response: web.StreamResponse) -> None:
@@ -59,12 +67,13 @@ async def write_stream(
     *,
     first: bytes = b"",
     taken: Exchange | None = None,
+    ending: Ending | None = None,
 ) -> None:
     """Prepare `response` and write the feed's frames from cursor `position` until the plan's end or
     the reader's.
 
     `first` is written before any frame, and all of it is recorded in `taken`. Returns when the body
-    is ended, by us or because the reader has left or does not read.
+    is ended, by us or because the reader has left or does not read; `ending` hears which.
 
     Raises:
         DragomanError: no head is sent yet, and the session is about to leave memory.
@@ -91,6 +100,7 @@ async def write_stream(
     reader.taken = taken
     reader.last_write = started
     feed.readers.add(reader)
+    ending = ending or Ending()
     try:
         if first:
             await write(response, first, plan.write_timeout, taken)
@@ -98,27 +108,38 @@ async def write_stream(
         bounded = plan.stop is not None
         while (bounded or not feed.closed) and not transport.is_closing():
             await feed.catch_up()
-            if await _write_backlog(response, feed, reader, plan) or bounded:
+            ending.ours = await _write_backlog(response, feed, reader, plan) or bounded
+            if ending.ours:
                 break
             if reader.position < feed.next_cursor or feed.closed:
                 continue
             if feed.ended:
                 # The reader had everything before it came, and nothing follows.
+                ending.ours = True
                 break
             # No await since the last look at the feed: from here on it delivers by itself.
             reader.live = True
-            ended = await _follow(reader, feed, response, plan, started)
+            ending.ours = await _follow(reader, feed, response, plan, started)
             reader.live = False
-            if ended:
+            if ending.ours:
                 break
+        if feed.closed and not ending.ours:
+            ending.ours = True
+            if plan.cut:
+                await write(response, plan.cut, plan.write_timeout, taken)
         await response.write_eof()
-    except (ConnectionError, TimeoutError):
+    except (ConnectionError, TimeoutError) as error:
         # The reader has left or reads nothing: there is nobody to tell.
+        ending.ours = ending.ours or isinstance(error, TimeoutError)
         transport.abort()
     except Exception:
         # The head is sent, so no answer can follow: a body that breaks off makes the client come
         # back.
-        transport.abort()
+        ending.ours = True
+        if plan.cut:
+            await end(response, plan.cut, plan.write_timeout, taken)
+        else:
+            transport.abort()
         raise
     finally:
         feed.readers.discard(reader)
@@ -148,8 +169,10 @@ async def _write_backlog(
             await write(response, data, plan.write_timeout, reader.taken)
             reader.last_write = asyncio.get_running_loop().time()
         reader.position = kept[-1].cursor + 1 if kept else reader.position
-        if ended or (feed.closed and plan.stop is None):
+        if ended:
             return True
+        if feed.closed and plan.stop is None:
+            break
     return False
 
 
@@ -193,6 +216,17 @@ async def _follow(
             await write(response, beat, plan.write_timeout, reader.taken)
             reader.last_write = now
     return False
+
+
+async def end(
+    response: web.StreamResponse, data: bytes, seconds: float, taken: Exchange | None = None
+) -> None:
+    """End a body with something that says why, if the reader is still there and reads."""
+    if not response.prepared:
+        return
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        await write(response, data, seconds, taken)
+        await response.write_eof()
 
 
 async def write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from adapters.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
 from proxy.auth import Action, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.faces.finding import find
+from proxy.faces.leaving import stop_of_who_left
 from proxy.faces.reading import plan_of
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import entries_by_steps
@@ -20,7 +22,7 @@ from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
 from proxy.routes.entry import read, read_submission, to_web
 from proxy.rows import AliasKind
-from proxy.streams import send_head, write_stream
+from proxy.streams import Ending, end, send_head, write_stream
 
 
 async def say(visit: Visit) -> web.StreamResponse:
@@ -37,7 +39,7 @@ async def say(visit: Visit) -> web.StreamResponse:
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
-    return await _turn(visit, act.answer, found, done.ids[0], submission)
+    return await _turn(visit, act.answer, found, done, submission)
 
 
 def _act(visit: Visit) -> Say[Any, Any]:
@@ -55,6 +57,8 @@ async def _read(visit: Visit, act: Say[Any, Any]) -> Submission | None:
         visit.said, submission = await read_submission(
             visit.request, lambda data: parse(data, incoming)
         )
+        if act.names is not None:
+            submission.name(act.names(incoming, visit.said))
         return submission
     visit.said = await read(visit.request, lambda data: parse(data, incoming))
     return None
@@ -98,12 +102,14 @@ async def _take(
     session = found.session
     seen = await visit.see(found, shown=act.looks_before)
     details = None if act.admit is None else act.admit(visit.incoming, seen, visit.said)
-    if submission is not None:
+    anew = act.anew is not None and act.anew(visit.incoming, seen, visit.said)
+    if submission is not None and not anew:
         ids = found.ids if found.looked else session.repeated(submission)
         if ids is not None:
             return found, Done(
                 ids, recalled=await _inputs(visit, found, ids) if act.recalls else ()
             )
+    found = dataclasses.replace(found, since=session.last_seq)
     commands = act.commands(visit.incoming, seen, visit.said)
     _check_new(visit, act, commands)
     if not commands:
@@ -256,32 +262,59 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
 
 
 async def _turn(
-    visit: Visit, body: TurnBody[Any, Any], found: Found, command_id: str, submission: Submission
+    visit: Visit, body: TurnBody[Any, Any], found: Found, done: Done, submission: Submission
 ) -> web.StreamResponse:
     """Stream the turn that a command becomes."""
-    request = visit.request
+    request, ending = visit.request, Ending()
     response = web.StreamResponse(headers=body.headers())
     await send_head(request, response)
     # The head says that it was taken; what a client then misses, it asks for in another request.
     submission.over(whole=True)
+    cut = b"" if body.cut is None else body.cut(visit.incoming, visit.said)
+    try:
+        reading = await _reading_of(visit, body, found, done.ids[0], response, cut)
+        # The stream is long, and what it began with may be large.
+        visit.said = None
+        if reading is None:
+            ending.ours = True
+        else:
+            position = reading.position
+            plan = dataclasses.replace(plan_of(visit, reading), cut=cut)
+            del reading
+            feed, taken = visit.feed(found), visit.taken
+            await write_stream(request, response, feed, position, plan, taken=taken, ending=ending)
+    except Exception:
+        ending.ours = True
+        raise
+    finally:
+        if not ending.ours and body.stops is not None and body.stops(visit.incoming):
+            await stop_of_who_left(visit, found, done)
+    return response
+
+
+async def _reading_of(
+    visit: Visit,
+    body: TurnBody[Any, Any],
+    found: Found,
+    command_id: str,
+    response: web.StreamResponse,
+    cut: bytes,
+) -> Reading | None:
+    """Return what is read of the turn that a command becomes; None when the body is ended."""
+    timeout = visit.settings.server.write_timeout_seconds
     try:
         reading = await _begun(visit, body, found, command_id)
     except Exception:
         # No other answer can follow the head: a body that breaks off makes the client come back.
-        if request.transport is not None:
-            request.transport.abort()
+        if cut:
+            await end(response, cut, timeout, visit.taken)
+        elif visit.request.transport is not None:
+            visit.request.transport.abort()
         raise
     if reading is None:
         # The session left memory: the body ends without a result, and its client asks for it.
-        await response.write_eof()
-        return response
-    position, plan = reading.position, plan_of(visit, reading)
-    del reading
-    # The stream is long, and what it began with may be large.
-    visit.said = None
-    feed = visit.feed(found)
-    await write_stream(request, response, feed, position, plan, taken=visit.taken)
-    return response
+        await end(response, cut, timeout, visit.taken)
+    return reading
 
 
 async def _begun(

@@ -58,6 +58,7 @@ class Found:
     """A session that a request is about, or a thread of it.
 
     `ids` are those of the commands that an equal request gave it, where that was looked for.
+    `since` is the newest event that was stored when the commands of the request were made.
     """
 
     session: Session
@@ -65,6 +66,7 @@ class Found:
     also: bool = False
     ids: Sequence[str] | None = None
     looked: bool = False
+    since: int = 0
 
 
 class Visit:

@@ -1,0 +1,82 @@
+"""Stops the turn of a client that has left, for dialects in which leaving is the only stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+from adapters import events as ev
+from adapters.commands import Interrupt, SendMessage, Steer
+from adapters.errors import DragomanError
+from adapters.faces import Done
+from proxy.faces.visit import Found, Visit
+from proxy.hub import entries_by_steps
+
+_log = logging.getLogger(__name__)
+
+
+async def stop_of_who_left(visit: Visit, found: Found, done: Done) -> None:
+    """Interrupt the turn that a request has given, where its client has closed the connection: not
+    where we close it, and not for a repeat, which only looks on."""
+    transport = visit.request.transport
+    gone = transport is None or transport.is_closing()
+    if gone and done.commands and not visit.sessions.stopping:
+        # To its end, though the request is over.
+        await visit.sessions.keep(_stop(visit, found, done))
+
+
+async def _stop(visit: Visit, found: Found, done: Done) -> None:
+    session = found.session
+    state = session.state
+    if session.closed or state.stopping or state.stopped or not await _is_its(visit, found, done):
+        return
+    try:
+        await session.submit([Interrupt()], by=visit.owner, face=visit.at.dialect)
+    except DragomanError as error:
+        # There is nobody to tell.
+        _log.info("session `%s` is not stopped: %s", session.id, error.message)
+
+
+async def _is_its(visit: Visit, found: Found, done: Done) -> bool:
+    """Say whether the turn that runs is that of a request: a message of it began the turn, or an
+    answer of it lets the turn go on."""
+    session, command_id = found.session, done.ids[0]
+    if any(row.command_id == command_id for row in session.queued()):
+        return False
+    turn = session.state.thread(found.thread).turn
+    if turn is None:
+        # Its turn is about to begin.
+        return command_id in session.state.inputs
+    begun, owner = await _begin_of(visit, found, turn.turn_id)
+    if isinstance(done.commands[0], SendMessage | Steer):
+        return begun and owner in (None, command_id)
+    return owner is None
+
+
+async def _begin_of(visit: Visit, found: Found, turn_id: str) -> tuple[bool, str | None]:
+    """Say whether a turn began since the request, and by which message."""
+    begun = False
+    owner: str | None = None
+    before: str | None = None
+    async for event in _events(visit, found):
+        match event:
+            case ev.TurnStarted() if event.turn_id == turn_id:
+                begun, owner = True, before
+            case ev.TurnStarted() | ev.TurnEnded():
+                before = None
+            case ev.MessageReceived(turn_id=None):
+                before = event.command_id or event.message_id
+            case ev.MessageReceived() if event.turn_id == turn_id and owner is None:
+                owner = event.command_id or event.message_id
+            case _:
+                pass
+    return begun, owner
+
+
+async def _events(visit: Visit, found: Found) -> AsyncIterator[ev.Event]:
+    """Yield what is stored of a thread since the request."""
+    session = found.session
+    async for chunk in visit.sessions.journal.scan(session.row.key, after=found.since):
+        async for entry in entries_by_steps(chunk.body, session.id):
+            if entry.seq > found.since and entry.event.thread_id == found.thread:
+                yield entry.event
