@@ -67,14 +67,16 @@ class TurnBody(Generic[SaidT, EncoderT]):
     Its head is sent as soon as the command is accepted. `begun` returns None as long as the command
     has no turn; `over` says that it gets none any more, and then the body ends.
 
-    `cut` returns what a body ends with whose end does not come: the server stops, or something went
-    wrong after the head. Without it the body just ends there, or breaks off. `stops` says that who
+    `nothing` answers where there is no command, with the frames of a reading or without. `cut`
+    returns what a body ends with whose end does not come: the server stops, or something went wrong
+    after the head. Without it the body just ends there, or breaks off. `stops` says that who
     leaves before the end wants the turn to be interrupted; not a repeat, which only looks on.
     """
 
     headers: Callable[[], CIMultiDict[str]]
     begun: Callable[[Incoming, Seen[EncoderT], SaidT, str], Reading | None]
     over: Callable[[Seen[EncoderT]], bool]
+    nothing: Callable[[Incoming, Seen[EncoderT], SaidT], Reading | Response] | None = None
     cut: Callable[[Incoming, SaidT], bytes] | None = None
     stops: Callable[[Incoming], bool] | None = None
 

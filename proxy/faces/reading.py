@@ -74,6 +74,17 @@ async def follow(visit: Visit) -> web.StreamResponse:
             return response
 
 
+async def stream(visit: Visit, found: Found, reading: Reading | Response) -> web.StreamResponse:
+    """Stream what a reading says of a session that is at hand, or answer."""
+    if isinstance(reading, Response):
+        return to_web(reading)
+    response = web.StreamResponse(headers=reading.headers)
+    feed, position, first = visit.feed(found), reading.position, reading.first
+    plan, taken = plan_of(visit, reading), visit.taken
+    await write_stream(visit.request, response, feed, position, plan, first=first, taken=taken)
+    return response
+
+
 async def _ready(
     visit: Visit,
 ) -> tuple[web.StreamResponse, Feed, int, StreamPlan, bytes] | web.StreamResponse:

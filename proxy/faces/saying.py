@@ -15,7 +15,7 @@ from proxy.auth import Action, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.faces.finding import find
 from proxy.faces.leaving import stop_of_who_left
-from proxy.faces.reading import plan_of
+from proxy.faces.reading import plan_of, stream
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import entries_by_steps
 from proxy.journal.base import SessionRow
@@ -39,6 +39,9 @@ async def say(visit: Visit) -> web.StreamResponse:
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
+    if act.answer.nothing is not None and not done.ids:
+        seen = await visit.see(found, shown=True)
+        return await stream(visit, found, act.answer.nothing(visit.incoming, seen, visit.said))
     return await _turn(visit, act.answer, found, done, submission)
 
 
