@@ -42,7 +42,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 TAKES = "takes"
 """The attribute of a handler that says how large the bodies of its requests may be."""
 
-REFUSED = "refused"
+REFUSED = web.ResponseKey("refused", int)
 """The key in an answer of the status under which a refusal is counted that stands in a stream."""
 
 T = TypeVar("T")
