@@ -204,6 +204,47 @@ def test_of_a_request_with_a_secret_nothing_but_the_key_is_kept() -> None:
     assert requests.find(asked(b"other", idempotency_key="k"), 0) is accepted
 
 
+def named(*names: str, body: bytes = b"continue", **headers: str) -> Submission:
+    request = asked(body, True, **headers)
+    request.name(names)
+    return request
+
+
+def test_a_request_with_names_is_the_one_that_has_the_same_and_no_other() -> None:
+    requests = Requests()
+    heard(requests, asked(idempotency_key="k"), "c0").lost_at = 0
+    accepted = heard(requests, named("a", "b"), "c1")
+    accepted.lost_at = 0
+    assert requests.find(named("b", "a", "b", body=b"more", idempotency_key="j"), 0) is accepted
+    # Neither an equal body nor a header makes it one.
+    for names in (("a",), ("a", "b", "c"), ("ab",), ('a", "b',)):
+        again = named(*names, idempotency_key="k", x_stainless_retry_count="1")
+        assert requests.find(again, 0) is None
+    assert requests.find(asked(), 0) is requests.get("c0")
+    assert named("a", "b").same == named("b", "a", body=b"more").same != named("a").same
+
+
+def test_a_request_with_no_names_is_known_as_any_other() -> None:
+    assert (named().same, named(idempotency_key="k").same) == (
+        asked().same,
+        asked(idempotency_key="k").same,
+    )
+
+
+def test_names_are_kept_and_given_up_where_nothing_was_done() -> None:
+    requests, again = Requests(), Requests()
+    heard(requests, named("a", body=b"hunter2"), "c1", sealed=True)
+    again.restore(requests.dump())
+    for known in (requests, again):
+        assert known.find(named("a"), KEY_MS + 1) is known.get("c1")
+    # A snapshot of before there were names.
+    again.restore([made[:7] for made in requests.dump()])
+    assert again.find(named("a"), 0) is None
+    refused = ev.InputSettled(thread_id=ev.MAIN, command_id="c1", outcome="refused")
+    requests.hear(refused, 0)
+    assert requests.find(named("a"), 0) is None
+
+
 def test_the_newest_are_remembered_and_a_snapshot_keeps_them() -> None:
     requests = Requests()
     for number in range(REQUESTS_KEPT + 1):

@@ -192,3 +192,11 @@ def test_what_was_meant_is_told_only_where_it_is_there() -> None:
         assert way_out(asked, "GET", path) == found
     assert way_out(asked, "PUT", "/b/x") == "Write `GET /a/b/x` or `POST /a/b/x`."
     assert way_out(asked, "HEAD", "/c/") == "Write `HEAD /a/c`."
+
+
+def test_the_base_url_is_told_where_requests_go_to_it() -> None:
+    asked = [Asked("POST", ""), Asked("GET", "/a/c")]
+    assert way_out(asked, "GET", "/x") == "There are `/a/c` and what is below these."
+    assert way_out(asked, "GET", "/c") == "Write `GET /a/c`."
+    assert way_out(asked, "GET", "//") == "Send POST to the base URL itself."
+    assert way_out(asked[:1], "GET", "/x", below="it") == "Send POST to the base URL itself."
