@@ -17,12 +17,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, assert_never
-
-from multidict import CIMultiDict
 
 from adapters.base import Response
 from adapters.commands import AnswerInteraction, SendMessage
@@ -31,7 +28,6 @@ from adapters.engine import wire
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import (
     SEALED_KINDS,
-    Blob,
     Content,
     File,
     InteractionRequested,
@@ -39,8 +35,9 @@ from adapters.events import (
     Text,
     Url,
 )
+from adapters.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
 from adapters.interactions import decide, option_named
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.jsonvalue import JsonError, parse_json
 
 __all__ = [
     "CANCEL",
@@ -53,7 +50,6 @@ __all__ = [
     "Respond",
     "for_engine_only",
     "health_body",
-    "json_response",
     "offered",
     "parse_execute",
     "parse_replay",
@@ -62,7 +58,6 @@ __all__ = [
     "refusal",
     "resumed_body",
     "stated_code",
-    "stream_headers",
     "to_command",
 ]
 
@@ -425,9 +420,7 @@ def _inline(
         content = _base64(data, where)
     if media_type is None:
         _refuse(f"`{where}.source.media_type` is missing.")
-    digest = hashlib.sha256(content).hexdigest()
-    blobs[digest] = content
-    return File(media_type=media_type, size=len(content), ref=Blob(sha256=digest))
+    return file_of(content, media_type, blobs)
 
 
 def _percent(text: str, where: str) -> bytes:
@@ -453,23 +446,6 @@ def _refuse(text: str) -> NoReturn:
 # Answers.
 
 
-def json_response(status: int, body: dict[str, Any]) -> Response:
-    """Return an answer with a JSON body that nobody may store."""
-    headers = CIMultiDict({"Content-Type": "application/json", "Cache-Control": "no-store"})
-    return Response(status, headers, format_json(body))
-
-
-def stream_headers() -> CIMultiDict[str]:
-    """Return the headers of a stream (section 17)."""
-    return CIMultiDict(
-        {
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-cache",
-            "X-Accel-Buffering": "no",
-        }
-    )
-
-
 def resumed_body(request_id: str) -> dict[str, Any]:
     """Return the body of a 200 to `/hitl/respond` (section 10.1)."""
     return {"status": "resumed", "request_id": request_id}
@@ -477,7 +453,7 @@ def resumed_body(request_id: str) -> dict[str, Any]:
 
 def pending_answer(records: Sequence[bytes]) -> Response:
     """Return the answer of `/hitl/pending` (section 10.3); the records are JSON."""
-    answer = json_response(200, {})
+    answer = json_answer(200, {})
     return dataclasses.replace(answer, body=b'{"pending":[%b]}' % b",".join(records))
 
 
@@ -492,7 +468,7 @@ def stated_code(code: str) -> str:
         ours = ErrorCode(code)
     except ValueError:
         return code
-    return _stated(ours)[1]
+    return _WORDS.get(ours, ours.name)
 
 
 def refusal(error: DragomanError, *, task: bool = False, error_id: str | None = None) -> Response:
@@ -501,7 +477,7 @@ def refusal(error: DragomanError, *, task: bool = False, error_id: str | None = 
     `task` says that what was not found is a task. `error_id` is for a failure of ours, to find it
     in the log; its message is not shown.
     """
-    status, code = _stated(error.code)
+    code = _WORDS.get(error.code, error.code.name)
     if error.code is ErrorCode.NOT_FOUND and task:
         code = "TASK_NOT_FOUND"
     message, details = error.message, dict(error.details)
@@ -510,61 +486,38 @@ def refusal(error: DragomanError, *, task: bool = False, error_id: str | None = 
     body: dict[str, Any] = {"error": code, "message": message or code}
     if details:
         body["details"] = details
-    answer = json_response(status, body)
-    if "retry_after" in details:
-        answer.headers["Retry-After"] = str(details["retry_after"])
-    return answer
+    return say_when_to_retry(json_answer(_STATUSES[error.code], body), details)
 
 
-def _stated(code: ErrorCode) -> tuple[int, str]:  # noqa: C901 - one case for each code
-    """Return status and code of an error (sections 4.2 and 4.3); where the page names no code, the
-    word is ours.
-    """
-    match code:
-        case ErrorCode.UNAUTHORIZED:
-            return 401, "INVALID_KEY"
-        case ErrorCode.FORBIDDEN:
-            return 403, "PERMISSION_DENIED"
-        case ErrorCode.NOT_FOUND:
-            return 404, "NOT_FOUND"
-        case ErrorCode.CURSOR_EXPIRED:
-            return 404, "TASK_NOT_FOUND"
-        case ErrorCode.ALREADY_ANSWERED | ErrorCode.UNKNOWN_INTERACTION:
-            # A second answer finds nothing pending (section 10.1).
-            return 404, "NOTHING_PENDING"
-        case ErrorCode.METHOD_NOT_ALLOWED:
-            return 405, "METHOD_NOT_ALLOWED"
-        case ErrorCode.INVALID_REQUEST | ErrorCode.STALE_TOKEN:
-            return 400, "BAD_REQUEST"
-        case ErrorCode.NOT_SUPPORTED:
-            return 400, "NOT_SUPPORTED"
-        case ErrorCode.REQUEST_TIMEOUT:
-            return 408, "REQUEST_TIMEOUT"
-        case ErrorCode.TOO_LARGE:
-            return 413, "TOO_LARGE"
-        case ErrorCode.UNSUPPORTED_MEDIA:
-            return 415, "UNSUPPORTED_MEDIA"
-        case ErrorCode.BUSY:
-            return 409, "TASK_BUSY"
-        case ErrorCode.PAUSED:
-            return 409, "HITL_REQUIRED"
-        case ErrorCode.NOT_ACTIVE:
-            return 409, "TASK_ENDED"
-        case ErrorCode.KEY_REUSED:
-            return 409, "IDEMPOTENCY_KEY_CONFLICT"
-        case ErrorCode.RATE_LIMITED:
-            return 429, "LLM_RATE_LIMITED"
-        case ErrorCode.BACKEND_PROTOCOL | ErrorCode.BACKEND_REFUSED:
-            return 502, "LLM_PROVIDER_ERROR"
-        case ErrorCode.BACKEND_UNAVAILABLE | ErrorCode.JOURNAL_UNAVAILABLE:
-            return 503, "UNAVAILABLE"
-        case ErrorCode.OVERLOADED:
-            return 503, "OVERLOADED"
-        case ErrorCode.STOPPING:
-            return 503, "DRAINING"
-        case ErrorCode.BACKEND_TIMEOUT:
-            return 504, "LLM_TIMEOUT"
-        case ErrorCode.CONFIG | ErrorCode.RECORDING | ErrorCode.INTERNAL:
-            return 500, "INTERNAL"
-        case _:
-            assert_never(code)
+_WORDS: Mapping[ErrorCode, str] = {
+    ErrorCode.UNAUTHORIZED: "INVALID_KEY",
+    ErrorCode.FORBIDDEN: "PERMISSION_DENIED",
+    ErrorCode.CURSOR_EXPIRED: "TASK_NOT_FOUND",
+    # A second answer finds nothing pending (section 10.1).
+    ErrorCode.ALREADY_ANSWERED: "NOTHING_PENDING",
+    ErrorCode.UNKNOWN_INTERACTION: "NOTHING_PENDING",
+    ErrorCode.INVALID_REQUEST: "BAD_REQUEST",
+    ErrorCode.STALE_TOKEN: "BAD_REQUEST",
+    ErrorCode.BUSY: "TASK_BUSY",
+    ErrorCode.PAUSED: "HITL_REQUIRED",
+    ErrorCode.NOT_ACTIVE: "TASK_ENDED",
+    ErrorCode.KEY_REUSED: "IDEMPOTENCY_KEY_CONFLICT",
+    ErrorCode.RATE_LIMITED: "LLM_RATE_LIMITED",
+    ErrorCode.BACKEND_PROTOCOL: "LLM_PROVIDER_ERROR",
+    ErrorCode.BACKEND_REFUSED: "LLM_PROVIDER_ERROR",
+    ErrorCode.BACKEND_UNAVAILABLE: "UNAVAILABLE",
+    ErrorCode.JOURNAL_UNAVAILABLE: "UNAVAILABLE",
+    ErrorCode.STOPPING: "DRAINING",
+    ErrorCode.BACKEND_TIMEOUT: "LLM_TIMEOUT",
+    ErrorCode.CONFIG: "INTERNAL",
+    ErrorCode.RECORDING: "INTERNAL",
+}
+"""What an error is called (sections 4.2 and 4.3); where the page names no code, the word is ours,
+and the others are called as they are here."""
+
+_STATUSES = {
+    **USUAL_STATUS,
+    ErrorCode.CURSOR_EXPIRED: 404,
+    ErrorCode.ALREADY_ANSWERED: 404,
+    ErrorCode.STALE_TOKEN: 400,
+}

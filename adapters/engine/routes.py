@@ -41,6 +41,7 @@ from adapters.faces import (
     Waiting,
     astray,
 )
+from adapters.faces.answers import json_answer, sse_headers
 from adapters.jsonvalue import format_json
 
 __all__ = ["FACE"]
@@ -115,7 +116,7 @@ def _reading(position: int, *, turn: str | None = None, stop: int | None = None)
         position=position,
         heartbeat=wire.heartbeat,
         heartbeat_seconds=HEARTBEAT_SECONDS,
-        headers=requests.stream_headers(),
+        headers=sse_headers(),
         turn=turn,
         stop=stop,
     )
@@ -181,7 +182,7 @@ def _resumed(_: Incoming, __: _Seen, given: Respond, done: Done) -> Response:
         answered = command.request_id
     if answered is None:
         answered = next((said.request_id for said in done.recalled if said.request_id), "")
-    return requests.json_response(200, requests.resumed_body(answered))
+    return json_answer(200, requests.resumed_body(answered))
 
 
 def _blobs(said: Execute | Respond) -> Mapping[str, bytes]:
@@ -208,7 +209,7 @@ def _health(_: Incoming, place: Place) -> Response:
     """Answer `GET /health`, which is about us (section 16)."""
     if place.stopping:
         raise DragomanError("The server is stopping.", code=ErrorCode.STOPPING)
-    return requests.json_response(200, requests.health_body(place.uptime_seconds))
+    return json_answer(200, requests.health_body(place.uptime_seconds))
 
 
 def _nothing(incoming: Incoming, _: Place) -> Response:
@@ -245,7 +246,7 @@ FACE = Face(
                 commands=_message,
                 blobs=_blobs,
                 answer=TurnBody(
-                    headers=requests.stream_headers,
+                    headers=sse_headers,
                     begun=_turn_of,
                     over=lambda seen: seen.encoder.over,
                 ),
@@ -258,7 +259,7 @@ FACE = Face(
             errors=TASK,
             example=Example(query={"after": "0", "task_id": "{session}"}),
             # Of what expired nothing is buffered any more (section 11.1).
-            does=Follow(_replayed, _replay, missing=requests.stream_headers),
+            does=Follow(_replayed, _replay, missing=sse_headers),
         ),
         Route(
             method="POST",

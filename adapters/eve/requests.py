@@ -26,7 +26,6 @@ writes one answer; to part the generations would repeat all that they share.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import hmac
 import ipaddress
 import re
@@ -43,7 +42,6 @@ from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.eve import wire
 from adapters.events import (
     SEALED_KINDS,
-    Blob,
     Content,
     File,
     InteractionRequested,
@@ -52,6 +50,7 @@ from adapters.events import (
     Text,
     Url,
 )
+from adapters.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
 from adapters.interactions import decision_of, option_named, polarity
 from adapters.jsonvalue import JsonError, format_json, parse_json
 from adapters.paths import path_of, segments_of, to_header_value
@@ -72,7 +71,6 @@ __all__ = [
     "follow_up_answer",
     "health_body",
     "info_body",
-    "json_response",
     "make_token",
     "offered_options",
     "parse_control",
@@ -813,15 +811,7 @@ def _file(media_type: str, data: str, name: str | None, blobs: dict[str, bytes])
             _refuse_data()
         return File(type="file", media_type=media_type, name=name, ref=Url(type="url", url=data))
     content = _data_url(data) if scheme.startswith("data:") else _base64(data)
-    digest = hashlib.sha256(content).hexdigest()
-    blobs[digest] = content
-    return File(
-        type="file",
-        media_type=media_type,
-        name=name,
-        size=len(content),
-        ref=Blob(type="blob", sha256=digest),
-    )
+    return file_of(content, media_type, blobs, name=name)
 
 
 def _data_url(data: str) -> bytes:
@@ -1059,13 +1049,6 @@ def _refuse_option(request: InteractionRequested, offered: tuple[Option, ...]) -
 # Answers.
 
 
-def json_response(status: int, body: _Json, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer with a JSON body that nobody may store (section 2)."""
-    all_headers = CIMultiDict({"content-type": "application/json", "cache-control": "no-store"})
-    all_headers.extend(headers or {})
-    return Response(status, all_headers, format_json(body))
-
-
 def create_answer(
     form: wire.Form,
     session_id: str,
@@ -1089,7 +1072,7 @@ def create_answer(
     # A real server gives none on create; section 1.1 found that every client takes it.
     if form == "all" and delivery_id is not None:
         body["deliveryId"] = delivery_id
-    return json_response(202, body, {wire.SESSION_ID_HEADER: to_header_value(session_id)})
+    return json_answer(202, body, {wire.SESSION_ID_HEADER: to_header_value(session_id)})
 
 
 def follow_up_answer(
@@ -1102,12 +1085,12 @@ def follow_up_answer(
     headers = {wire.SESSION_ID_HEADER: to_header_value(session_id)}
     body: _Json = {"ok": True, "sessionId": session_id}
     if form == "tokens":
-        return json_response(200, body, headers)
+        return json_answer(200, body, headers)
     body["status"] = "accepted"
     if form == "all" and token is not None:
         body["continuationToken"] = token
     body["deliveryId"] = delivery_id
-    return json_response(202, body, headers)
+    return json_answer(202, body, headers)
 
 
 def control_answer(
@@ -1123,15 +1106,15 @@ def control_answer(
     if kind == "cancel":
         if form == "tokens":
             body = accepted if applied else {**accepted, "status": "no_active_turn"}
-            return json_response(202, body, {wire.SESSION_ID_HEADER: to_header_value(session_id)})
+            return json_answer(202, body, {wire.SESSION_ID_HEADER: to_header_value(session_id)})
         if applied or form == "all":
-            return json_response(202, accepted)
-        return json_response(200, {"ok": True, "status": "no_active_turn"})
+            return json_answer(202, accepted)
+        return json_answer(200, {"ok": True, "status": "no_active_turn"})
     if not applied:
-        return json_response(200, {"ok": True, "status": "no_active_session"})
+        return json_answer(200, {"ok": True, "status": "no_active_session"})
     if kind == "reset":
-        return json_response(200, {"ok": True, "previousSessionId": session_id, "status": "reset"})
-    return json_response(202, accepted)
+        return json_answer(200, {"ok": True, "previousSessionId": session_id, "status": "reset"})
+    return json_answer(202, accepted)
 
 
 def stream_headers(
@@ -1183,21 +1166,6 @@ _CONFLICTS = {
     ErrorCode.UNKNOWN_INTERACTION: wire.INPUT_ALREADY_RESOLVED,
 }
 
-_STATUSES = {
-    ErrorCode.INVALID_REQUEST: 400,
-    ErrorCode.REQUEST_TIMEOUT: 408,
-    ErrorCode.TOO_LARGE: 413,
-    ErrorCode.UNSUPPORTED_MEDIA: 415,
-    ErrorCode.RATE_LIMITED: 429,
-    ErrorCode.BACKEND_PROTOCOL: 502,
-    ErrorCode.BACKEND_REFUSED: 502,
-    ErrorCode.BACKEND_UNAVAILABLE: 503,
-    ErrorCode.BACKEND_TIMEOUT: 504,
-    ErrorCode.JOURNAL_UNAVAILABLE: 503,
-    ErrorCode.OVERLOADED: 503,
-    ErrorCode.STOPPING: 503,
-}
-
 _NEW = f"Start a new one with `POST {wire.SESSION_PATH}`."
 """What remains for who names a session that is not there."""
 
@@ -1227,7 +1195,7 @@ def refusal(
     message is not shown.
     """
     if isinstance(error, EveRefusal):
-        return json_response(error.status, error.body)
+        return json_answer(error.status, error.body)
     by_token = form == "tokens" or (form == "all" and token_style)
     match error.code:
         case ErrorCode.UNAUTHORIZED:
@@ -1246,7 +1214,7 @@ def refusal(
         case ErrorCode.NOT_FOUND | ErrorCode.NOT_ACTIVE:
             return _gone(error, form, by_token, session_id, route)
         case ErrorCode.METHOD_NOT_ALLOWED:
-            return json_response(404, {"error": True, "status": 404, "message": error.message})
+            return json_answer(404, {"error": True, "status": 404, "message": error.message})
         case (
             ErrorCode.NOT_SUPPORTED
             | ErrorCode.BUSY
@@ -1277,7 +1245,7 @@ def refusal(
             body: _Json = {"ok": False, "error": _FAILURES[route]}
             if error_id is not None:
                 body["errorId"] = error_id
-            return json_response(500, body)
+            return json_answer(500, body)
         case _:
             assert_never(error.code)
 
@@ -1286,20 +1254,17 @@ def _failed(status: int, text: str, code: str | None = None) -> Response:
     body: _Json = {"ok": False, "error": text}
     if code is not None:
         body["code"] = code
-    return json_response(status, body)
+    return json_answer(status, body)
 
 
 def _plain(error: DragomanError, route: Route) -> Response:
-    status = _STATUSES[error.code]
+    status = USUAL_STATUS[error.code]
     body: _Json = {"ok": False, "error": error.message}
     if route == "stream" and status == 503:
         body["error"] = _FAILURES[route]
     if "violations" in error.details:
         body["violations"] = error.details["violations"]
-    answer = json_response(status, body)
-    if "retry_after" in error.details:
-        answer.headers["retry-after"] = str(error.details["retry_after"])
-    return answer
+    return say_when_to_retry(json_answer(status, body), error.details)
 
 
 def _gone(

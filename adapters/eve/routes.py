@@ -56,6 +56,7 @@ from adapters.faces import (
     Tell,
     astray,
 )
+from adapters.faces.answers import json_answer
 
 __all__ = ["FACE"]
 
@@ -320,13 +321,13 @@ def _callback(method: str, kind: str, path: str) -> Route:
 
 
 def _health(_: Incoming, __: Place) -> Response:
-    return requests.json_response(200, requests.health_body())
+    return json_answer(200, requests.health_body())
 
 
 def _info(incoming: Incoming, place: Place) -> Response:
     """Answer with the least that clients accept; the agent is the route's backend (section 12)."""
     body = requests.info_body(face_of(incoming).form, place.draw().agent)
-    return requests.json_response(200, body)
+    return json_answer(200, body)
 
 
 def _nothing(incoming: Incoming, place: Place) -> Response:

@@ -16,7 +16,7 @@ import binascii
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NoReturn, assert_never
+from typing import Any, Literal, NoReturn
 
 from multidict import CIMultiDict
 
@@ -25,6 +25,7 @@ from adapters.base import Response
 from adapters.commands import AnswerInteraction, AnyCommand, Interrupt, Sealed, SendMessage, Steer
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import SEALED_KINDS, InteractionRequested, Policy, Text
+from adapters.faces.answers import USUAL_STATUS, say_when_to_retry
 from adapters.herm import wire
 from adapters.herm.server import Envelope, position_of
 from adapters.interactions import NEGATIVE, POSITIVE, decide
@@ -625,17 +626,6 @@ def agent_object(agent_id: str, name: str, model: str) -> _Json:
     }
 
 
-def stream_headers() -> CIMultiDict[str]:
-    """Return the headers of a stream (section 4.3)."""
-    return CIMultiDict(
-        {
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-cache",
-            "X-Accel-Buffering": "no",
-        }
-    )
-
-
 def error_response(status: int, code: str, message: str) -> Response:
     """Return an error in the form that section 6 asks a server to send."""
     return json_response(status, {"error": {"code": code, "message": message}})
@@ -645,69 +635,41 @@ def refusal(error: DragomanError) -> Response:
     """Return the answer for an error (section 6); codes that the page does not have are ours."""
     if isinstance(error, HermRefusal):
         return error_response(error.status, error.code_text, error.message)
-    status, code = _status(error.code)
-    response = error_response(status, code, error.message)
-    if "retry_after" in error.details:
-        response.headers["retry-after"] = str(error.details["retry_after"])
-    return response
+    code = _WORDS.get(error.code, "server_error")
+    answer = error_response(_STATUSES[error.code], code, error.message)
+    return say_when_to_retry(answer, error.details)
 
 
-_CONFLICTS = {
-    ErrorCode.NOT_SUPPORTED: (400, "not_supported"),
-    ErrorCode.BUSY: (409, "turn_running"),
-    ErrorCode.PAUSED: (409, "turn_running"),
-    ErrorCode.NOT_ACTIVE: (409, "session_ended"),
-    ErrorCode.ALREADY_ANSWERED: (409, "already_answered"),
-    ErrorCode.KEY_REUSED: (409, "idempotency_key_conflict"),
-    ErrorCode.UNKNOWN_INTERACTION: (400, "unknown_request"),
+_WORDS: Mapping[ErrorCode, str] = {
+    ErrorCode.UNAUTHORIZED: "unauthorized",
+    ErrorCode.FORBIDDEN: "forbidden",
+    ErrorCode.NOT_FOUND: "not_found",
+    ErrorCode.STALE_TOKEN: "not_found",
+    ErrorCode.METHOD_NOT_ALLOWED: "method_not_allowed",
+    ErrorCode.INVALID_REQUEST: "validation_error",
+    ErrorCode.UNSUPPORTED_MEDIA: "validation_error",
+    ErrorCode.TOO_LARGE: "validation_error",
+    ErrorCode.REQUEST_TIMEOUT: "request_timeout",
+    ErrorCode.NOT_SUPPORTED: "not_supported",
+    ErrorCode.BUSY: "turn_running",
+    ErrorCode.PAUSED: "turn_running",
+    ErrorCode.NOT_ACTIVE: "session_ended",
+    ErrorCode.ALREADY_ANSWERED: "already_answered",
+    ErrorCode.KEY_REUSED: "idempotency_key_conflict",
+    ErrorCode.UNKNOWN_INTERACTION: "unknown_request",
+    ErrorCode.CURSOR_EXPIRED: "cursor_expired",
+    ErrorCode.RATE_LIMITED: "rate_limited",
+    ErrorCode.JOURNAL_UNAVAILABLE: "unavailable",
+    ErrorCode.OVERLOADED: "unavailable",
+    ErrorCode.STOPPING: "unavailable",
 }
+"""What an error is called; the others are `server_error`."""
 
-
-def _status(code: ErrorCode) -> tuple[int, str]:
-    match code:
-        case ErrorCode.UNAUTHORIZED:
-            return 401, "unauthorized"
-        case ErrorCode.FORBIDDEN:
-            return 403, "forbidden"
-        case ErrorCode.NOT_FOUND | ErrorCode.STALE_TOKEN:
-            return 404, "not_found"
-        case ErrorCode.METHOD_NOT_ALLOWED:
-            return 405, "method_not_allowed"
-        case ErrorCode.INVALID_REQUEST:
-            return 400, "validation_error"
-        case ErrorCode.UNSUPPORTED_MEDIA:
-            return 415, "validation_error"
-        case ErrorCode.REQUEST_TIMEOUT:
-            return 408, "request_timeout"
-        case ErrorCode.TOO_LARGE:
-            return 413, "validation_error"
-        case (
-            ErrorCode.NOT_SUPPORTED
-            | ErrorCode.BUSY
-            | ErrorCode.PAUSED
-            | ErrorCode.NOT_ACTIVE
-            | ErrorCode.ALREADY_ANSWERED
-            | ErrorCode.KEY_REUSED
-            | ErrorCode.UNKNOWN_INTERACTION
-        ):
-            return _CONFLICTS[code]
-        case ErrorCode.CURSOR_EXPIRED:
-            return 410, "cursor_expired"
-        case (
-            ErrorCode.BACKEND_PROTOCOL
-            | ErrorCode.BACKEND_REFUSED
-            | ErrorCode.BACKEND_UNAVAILABLE
-            | ErrorCode.BACKEND_TIMEOUT
-        ):
-            return 504 if code is ErrorCode.BACKEND_TIMEOUT else 502, "server_error"
-        case ErrorCode.RATE_LIMITED:
-            return 429, "rate_limited"
-        case ErrorCode.JOURNAL_UNAVAILABLE | ErrorCode.OVERLOADED | ErrorCode.STOPPING:
-            return 503, "unavailable"
-        case ErrorCode.CONFIG | ErrorCode.RECORDING | ErrorCode.INTERNAL:
-            return 500, "server_error"
-        case _:
-            assert_never(code)
+_STATUSES = {
+    **USUAL_STATUS,
+    ErrorCode.UNKNOWN_INTERACTION: 400,
+    ErrorCode.BACKEND_UNAVAILABLE: 502,
+}
 
 
 NOT_SERVED: tuple[tuple[str, str, str], ...] = (

@@ -38,6 +38,7 @@ from adapters.faces import (
     Tell,
     astray,
 )
+from adapters.faces.answers import sse_headers
 from adapters.herm import requests, wire
 from adapters.herm.requests import Create, HermRefusal, UserEvent
 from adapters.herm.server import USER_ID, HermEncoder, messages_of, session_object
@@ -305,7 +306,7 @@ def _stream(incoming: Incoming, seen: _Seen, _: None) -> Reading:
         position=now if after is None else min(after + 1, now),
         heartbeat=wire.HEARTBEAT,
         heartbeat_seconds=wire.HEARTBEAT_SECONDS,
-        headers=requests.stream_headers(),
+        headers=sse_headers(),
         first=wire.HEARTBEAT,
     )
 
