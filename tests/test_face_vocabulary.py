@@ -27,7 +27,9 @@ from adapters.registry import DIALECTS
 from docs.examples.tiny import FACE, STATUS, TINY, TinyEncoder, head, reading, refuse
 from proxy import bodies
 from proxy.metrics import exposition
+from proxy.repeats import Submission
 from proxy.scripted import BACKENDS, Options
+from proxy.sessions import Sessions
 from proxy.settings import ListenerSettings
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.keys import key_of
@@ -410,6 +412,38 @@ async def test_who_leaves_stops_the_turn_where_that_is_set(stoppable: Proxied) -
         if isinstance(event, ev.InputAccepted) and event.kind == "interrupt"
     ]
     assert [(stop.by, stop.face) for stop in stops] == [("ann", "tiny")]
+    assert await outcomes(stoppable) == ["interrupted"]
+
+
+@pytest.mark.parametrize("left", ["before it is taken", "as soon as it is taken"])
+async def test_who_leaves_before_there_is_an_answer_stops_the_turn_too(
+    stoppable: Proxied, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    arrived, go_on, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    make, over = Sessions.create_with, Submission.over
+
+    async def held(self: Sessions, *args: Any, **named: Any) -> Any:
+        made = None if left.startswith("before") else await make(self, *args, **named)
+        arrived.set()
+        await go_on.wait()
+        return made or await make(self, *args, **named)
+
+    def tell(self: Submission, *, whole: bool) -> None:
+        over(self, whole=whole)
+        gone.set()
+
+    monkeypatch.setattr(Sessions, "create_with", held)
+    monkeypatch.setattr(Submission, "over", tell)
+    ann = Person(stoppable)
+    asking = asyncio.create_task(ann.ask("POST", "?stops", json=thread("script: approve")))
+    async with asyncio.timeout(SOON_S):
+        await arrived.wait()
+        asking.cancel()
+        await gone.wait()
+        go_on.set()
+        await until(lambda: len(stoppable.sessions) == 1)
+    session = await stoppable.sessions.get("c1", owner="ann", route="engine")
+    await stoppable.until_idle(session.id)
     assert await outcomes(stoppable) == ["interrupted"]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 from adapters import events as ev
 from adapters.commands import Interrupt, SendMessage, Steer
@@ -15,14 +17,45 @@ from proxy.hub import entries_by_steps
 _log = logging.getLogger(__name__)
 
 
-async def stop_of_who_left(visit: Visit, found: Found, done: Done) -> None:
-    """Interrupt the turn that a request has given, where its client has closed the connection: not
-    where we close it, and not for a repeat, which only looks on."""
-    transport = visit.request.transport
-    gone = transport is None or transport.is_closing()
-    if gone and done.commands and not visit.sessions.stopping:
-        # To its end, though the request is over.
-        await visit.sessions.keep(_stop(visit, found, done))
+class Leaving:
+    """The client of a request whose turn is streamed, which may leave before the end. `stops` says
+    that this interrupts the turn."""
+
+    __slots__ = ("_left", "_stops", "_taken", "_visit")
+
+    def __init__(self, visit: Visit, *, stops: bool) -> None:
+        self._visit = visit
+        self._stops = stops
+        self._left = False
+        self._taken: tuple[Found, Done] | None = None
+
+    async def take(self, work: Coroutine[Any, Any, tuple[Found, Done]]) -> tuple[Found, Done]:
+        """Let the request be taken, also where its client leaves meanwhile."""
+
+        async def both() -> tuple[Found, Done]:
+            self._taken = await work
+            if self._left:
+                await self.stop()
+            return self._taken
+
+        try:
+            return await self._visit.sessions.keep(both())
+        except asyncio.CancelledError:
+            self._left = True
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Interrupt the turn that the request has given, where its client has closed the
+        connection: not where we close it, and not for a repeat, which only looks on."""
+        visit, transport = self._visit, self._visit.request.transport
+        gone = transport is None or transport.is_closing()
+        if not self._stops or not gone or self._taken is None or visit.sessions.stopping:
+            return
+        found, done = self._taken
+        if done.commands:
+            # To its end, though the request is over.
+            await visit.sessions.keep(_stop(visit, found, done))
 
 
 async def _stop(visit: Visit, found: Found, done: Done) -> None:

@@ -14,7 +14,7 @@ from adapters.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
 from proxy.auth import Action, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.faces.finding import find
-from proxy.faces.leaving import stop_of_who_left
+from proxy.faces.leaving import Leaving
 from proxy.faces.reading import plan_of, stream
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import entries_by_steps
@@ -35,14 +35,16 @@ async def say(visit: Visit) -> web.StreamResponse:
         visit.enter(act.needs(visit.incoming, visit.said))
     if not isinstance(act.answer, TurnBody):
         return await visit.sessions.keep(_answered(visit, act, submission))
-    found, done = await visit.sessions.keep(_taken(visit, act, submission))
+    stops = act.answer.stops
+    leaving = Leaving(visit, stops=stops is not None and stops(visit.incoming))
+    found, done = await leaving.take(_taken(visit, act, submission))
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
     if act.answer.nothing is not None and not done.ids:
         seen = await visit.see(found, shown=True)
         return await stream(visit, found, act.answer.nothing(visit.incoming, seen, visit.said))
-    return await _turn(visit, act.answer, found, done, submission)
+    return await _turn(visit, act.answer, found, done.ids[0], submission, leaving)
 
 
 def _act(visit: Visit) -> Say[Any, Any]:
@@ -265,7 +267,12 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
 
 
 async def _turn(
-    visit: Visit, body: TurnBody[Any, Any], found: Found, done: Done, submission: Submission
+    visit: Visit,
+    body: TurnBody[Any, Any],
+    found: Found,
+    command_id: str,
+    submission: Submission,
+    leaving: Leaving,
 ) -> web.StreamResponse:
     """Stream the turn that a command becomes."""
     request, ending = visit.request, Ending()
@@ -275,7 +282,7 @@ async def _turn(
     submission.over(whole=True)
     cut = b"" if body.cut is None else body.cut(visit.incoming, visit.said)
     try:
-        reading = await _reading_of(visit, body, found, done.ids[0], response, cut)
+        reading = await _reading_of(visit, body, found, command_id, response, cut)
         # The stream is long, and what it began with may be large.
         visit.said = None
         if reading is None:
@@ -290,8 +297,8 @@ async def _turn(
         ending.ours = True
         raise
     finally:
-        if not ending.ours and body.stops is not None and body.stops(visit.incoming):
-            await stop_of_who_left(visit, found, done)
+        if not ending.ours:
+            await leaving.stop()
     return response
 
 
