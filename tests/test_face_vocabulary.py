@@ -24,7 +24,17 @@ from adapters.commands import AnyCommand, SendMessage
 from adapters.errors import ClientProtocolError, ErrorCode
 from adapters.jsonvalue import JsonError, format_json, parse_json
 from adapters.registry import DIALECTS
-from docs.examples.tiny import FACE, STATUS, TINY, TinyEncoder, head, reading, refuse
+from docs.examples.tiny import (
+    FACE,
+    STATUS,
+    TINY,
+    TinyEncoder,
+    answers,
+    head,
+    parse_said,
+    reading,
+    refuse,
+)
 from proxy import bodies
 from proxy.metrics import exposition
 from proxy.repeats import Submission
@@ -135,9 +145,26 @@ SAY = base(
 WATCH = dataclasses.replace(
     base("POST", faces.Follow(body=BODY, where=chat_of, reading=watched)), path="/watch"
 )
+RESUME = dataclasses.replace(
+    FACE.routes[1],
+    path="/resume",
+    does=faces.Say(
+        body=faces.Body(parse_said, takes="answer"),
+        where=lambda _, said: faces.Chosen(said.chat),
+        commands=answers,
+        answer=faces.TurnBody(
+            headers=head,
+            begun=lambda _, seen, __, ___: reading(
+                seen.encoder.next_cursor, turn=seen.encoder.state.running
+            ),
+            over=lambda seen: seen.encoder.state.ended,
+            stops=lambda _: True,
+        ),
+    ),
+)
 LOOP = dataclasses.replace(
     TINY,
-    face=dataclasses.replace(FACE, refuse=refused, routes=(SAY, WATCH, *FACE.routes)),
+    face=dataclasses.replace(FACE, refuse=refused, routes=(SAY, WATCH, RESUME, *FACE.routes)),
 )
 LISTENER = {"listen": "127.0.0.1:0", "dialect": "tiny", "route": "engine"}
 MOST_TAKEN = ", the most that is taken here."
@@ -345,7 +372,7 @@ async def test_the_base_url_is_a_route_with_a_slash_and_without_and_on_listeners
         assert (status, json.loads(body)["message"]) == (
             400,
             "The base URL itself takes GET and POST only. "
-            "Below it there are `/answer`, `/say`, `/watch` and what is below these.",
+            "Below it there are `/answer`, `/resume`, `/say`, `/watch` and what is below these.",
         )
 
 
@@ -412,6 +439,46 @@ async def test_who_leaves_stops_the_turn_where_that_is_set(stoppable: Proxied) -
         if isinstance(event, ev.InputAccepted) and event.kind == "interrupt"
     ]
     assert [(stop.by, stop.face) for stop in stops] == [("ann", "tiny")]
+    assert await outcomes(stoppable) == ["interrupted"]
+
+
+async def answer(dragoman: Proxied, ann: Person) -> None:
+    """Say yes to what is asked."""
+    session = await dragoman.sessions.get("c1", owner="ann", route="engine")
+    (ask,) = session.open_interactions()
+    given = {"chat": "c1", "ask": ask.request_id, "text": "yes"}
+    assert (await ann.ask("POST", "/answer", json=given))[0] == 200
+
+
+async def test_who_leaves_once_a_message_that_waited_has_its_turn_stops_it(
+    stoppable: Proxied,
+) -> None:
+    ann = Person(stoppable)
+    waiting = thread("once", "script: approve")
+    async with (
+        asked(ann, ""),
+        asyncio.timeout(SOON_S),
+        ann.stream("?stops&queue", json=waiting) as queued,
+    ):
+        await answer(stoppable, ann)
+        await until_asked(queued)
+        queued.close()
+        session = await stoppable.sessions.get("c1", owner="ann", route="engine")
+        await stoppable.until_idle(session.id, turns=2)
+    assert await outcomes(stoppable) == ["completed", "interrupted"]
+
+
+async def test_who_answers_and_leaves_stops_the_turn_that_goes_on(stoppable: Proxied) -> None:
+    ann = Person(stoppable)
+    async with asyncio.timeout(SOON_S):
+        async with ann.stream("", json=thread("script: approve-twice")) as turn:
+            (*_, ask) = await until_asked(turn)
+        given = {"chat": "c1", "ask": ask["ask"], "text": "yes"}
+        async with ann.stream("/resume", json=given) as resumed:
+            await until_asked(resumed)
+            resumed.close()
+    session = await stoppable.sessions.get("c1", owner="ann", route="engine")
+    await stoppable.until_idle(session.id)
     assert await outcomes(stoppable) == ["interrupted"]
 
 
@@ -536,6 +603,33 @@ async def test_a_server_that_stops_ends_bodies_with_words_and_stops_no_turn(quer
             await dragoman.sessions.drain(0.0)
             assert lines(await turn.text()) == [{"type": "cut", "chat": "c1"}]
         assert "interrupt" not in accepted(await log(dragoman))
+
+
+@pytest.mark.parametrize("words", [True, False])
+async def test_a_body_in_which_something_goes_wrong_ends_with_words_or_breaks_off(
+    monkeypatch: pytest.MonkeyPatch, words: bool
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("nothing of this is shown")
+
+    assert isinstance(SAY.does, faces.Say)
+    body = SAY.does.answer
+    assert isinstance(body, faces.TurnBody)
+    body = dataclasses.replace(body, begun=broken, cut=body.cut if words else None)
+    route = dataclasses.replace(SAY, does=dataclasses.replace(SAY.does, answer=body))
+    face = dataclasses.replace(FACE, routes=(route, *FACE.routes))
+    monkeypatch.setitem(DIALECTS, "tiny", dataclasses.replace(TINY, face=face))
+    async with proxied(keys=KEYS) as dragoman:
+        ann = Person(dragoman)
+        if words:
+            status, text = await ann.ask("POST", "?stops", json=thread("one"))
+            assert (status, lines(text)) == (200, [{"type": "cut", "chat": "c1"}])
+        else:
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await ann.ask("POST", "?stops", json=thread("one"))
+        session = await dragoman.sessions.get("c1", owner="ann", route="engine")
+        await dragoman.until_idle(session.id)
+        assert accepted(await log(dragoman)) == ["message"]
 
 
 # Refusals.
