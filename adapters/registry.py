@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from adapters.agui import routes as agui
+from adapters.agui.server import AguiEncoder
 from adapters.dialect import Dialect
 from adapters.engine import routes as engine
 from adapters.engine.captured import CAPTURED as ENGINE
@@ -35,6 +37,7 @@ DIALECTS: dict[str, Dialect] = {
             captured=ENGINE,
             probe=PROBE_ENGINE,
         ),
+        Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends"),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),
     )

@@ -65,9 +65,10 @@ ASKS: dict[tuple[str, str], Ask] = {
     ("POST", "/api/v1/sessions/{session}/move"): Ask({"to": "other", "dry_run": True}),
     ("POST", "/api/v1/sessions/{session}/rollback"): Ask({"dry_run": True}),
     **{
-        (route.method, route.path): _ask(route.example)
+        (route.method, path): _ask(route.example)
         for route in _routes()
         if route.example is not None
+        for path in ((route.path,) if route.path else ("", "/"))
     },
 }
 """Routes below the base URL of their face that want more than `{}`: each says so by an example."""

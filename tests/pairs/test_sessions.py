@@ -122,7 +122,7 @@ async def test_a_compaction_by_the_agent_is_seen(world: World) -> None:
     (compacted,) = await world.log(ev.ContextCompacted)
     assert (compacted.before_tokens, compacted.after_tokens) == (31200, 9400)
     shown = {"herm": None, "eve": "compaction.completed", "engine": "compaction_event"}
-    kind = shown[world.frontend]
+    kind = shown.get(world.frontend, getattr(world.person, "compaction", None))
     assert kind is None or kind in seen.types
 
 
@@ -177,6 +177,12 @@ async def test_a_backend_that_is_gone_for_good_ends_the_turn(world: World) -> No
     seen = await person.settled()
     assert seen.outcomes == ["failed"]
     assert "tick 1 " in seen.text
+    if world.frontend not in ENDS_FAILED:
+        # A dialect whose tests bring its person says the code with the reason.
+        (said,) = seen.errors
+        assert said.startswith("backend_session_lost")
+        assert "takes no connection" in said
+        return
     kinds, message = _end_in_its_words(world)
     assert kinds == ENDS_FAILED[world.frontend]
     assert "takes no connection" in message
@@ -286,7 +292,7 @@ async def test_a_person_of_another_dialect_answers(world: World) -> None:
     person = world.person
     await person.say("script: approve-twice")
     await person.asked()
-    others = [await world.join(name) for name in ALL if name != world.frontend]
+    others = [await world.join(name) for name in ALL if name != world.frontend][:2]
     for number, (other, yes) in enumerate(zip(others, (True, False), strict=True), start=1):
         await other.until(_asks(number))
         await other.confirm(other.seen.ask, yes)

@@ -1,0 +1,182 @@
+"""What is asked: an open request as an interrupt or a call, and what answers it.
+
+A request for the result of a tool is not an interrupt: it is a call without a result. No refusal
+quotes a payload: it may hold the value of a sealed request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NoReturn, assert_never
+
+from adapters.agui import wire
+from adapters.commands import AnswerInteraction, Sealed
+from adapters.errors import ClientProtocolError, NotSupported
+from adapters.events import SEALED_KINDS, InteractionRequested
+from adapters.interactions import option_named, polarity
+from adapters.jsonvalue import format_json
+
+__all__ = ["Resume", "interrupt_of", "to_answer"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resume:
+    """A `ResumeEntry`, or what a tool message says in its place."""
+
+    interrupt_id: str
+    cancelled: bool
+    payload: Any = None
+
+
+def interrupt_of(event: InteractionRequested) -> dict[str, Any]:
+    """Return an open request as an `Interrupt`, with what all clients expect and no `expiresAt`:
+    those before 1.0 cannot get past one."""
+    interrupt: dict[str, Any] = {"id": event.request_id, "reason": _reason(event)}
+    interrupt["message"] = _message(event)
+    if event.call_id is not None:
+        interrupt["toolCallId"] = event.call_id
+    interrupt["responseSchema"] = _schema(event)
+    told: dict[str, Any] = {"kind": event.kind}
+    if event.options:
+        told["options"] = [option.model_dump(exclude_none=True) for option in event.options]
+    if event.details:
+        told["details"] = event.details
+    if event.expires_at is not None:
+        told["expiresAt"] = event.expires_at
+    if not event.answerable:
+        told["answerable"] = False
+    interrupt["metadata"] = {wire.OURS: told}
+    return interrupt
+
+
+def _reason(event: InteractionRequested) -> str:
+    match event.kind:
+        case "approval":
+            return wire.CONFIRMATION if event.call_id is None else wire.TOOL_APPROVAL
+        case "limit":
+            return wire.CONFIRMATION
+        case "question" | "tool_result":
+            return wire.INPUT_REQUIRED
+        case "authorization" | "secret" | "sudo" | "unknown":
+            return f"{wire.OURS}:{event.kind}"
+        case _:
+            assert_never(event.kind)
+
+
+def _message(event: InteractionRequested) -> str:
+    """Return what a person reads: a prompt always says what it is about."""
+    details = event.details or {}
+    lines = [event.prompt] if event.prompt else []
+    match event.kind:
+        case "approval":
+            tool = details.get("tool")
+            if not lines:
+                lines.append(f"Allow `{tool}`?" if tool else "Allow this?")
+            subject = details.get("input", details.get("command"))
+            if subject not in (None, {}) and not _shows(event.prompt, subject):
+                words = subject if isinstance(subject, str) else format_json(subject).decode()
+                lines.append(f"{tool}: {words}" if tool else words)
+        case "authorization":
+            lines += [
+                f"{name}: {value}"
+                for name in ("url", "user_code", "instructions")
+                if isinstance(value := details.get(name), str) and value not in event.prompt
+            ]
+            lines.append("Sign in there; here it can only be cancelled.")
+    if not event.answerable:
+        lines.append("It is asked elsewhere and cannot be answered here.")
+    return "\n".join(lines or ["The agent waits for an answer."])
+
+
+def _shows(prompt: str, subject: Any) -> bool:
+    """Say whether a prompt shows all words of a call's input."""
+    if isinstance(subject, str):
+        return subject in prompt
+    if isinstance(subject, dict):
+        return all(_shows(prompt, value) for value in subject.values())
+    return format_json(subject).decode() in prompt
+
+
+def _schema(event: InteractionRequested) -> dict[str, Any]:
+    """Return the JSON Schema of the payload."""
+    match event.kind:
+        case "approval" | "limit":
+            scope = {"type": "string", "enum": ["once", "session", "always"]}
+            properties = {
+                "approved": {"type": "boolean"},
+                "reason": {"type": "string"},
+                "scope": scope,
+            }
+            return {"type": "object", "properties": properties, "required": ["approved"]}
+        case "question":
+            labels = [option.label or option.id for option in event.options or ()]
+            if labels and not event.freeform:
+                return {"type": "string", "enum": labels}
+            return {"type": "string", **({"examples": labels} if labels else {})}
+        case "secret" | "sudo" | "unknown":
+            value = {"type": "string", "writeOnly": True}
+            return {"type": "object", "properties": {"value": value}, "required": ["value"]}
+        case _:
+            # Nothing answers it here but `cancelled`.
+            return {"type": "null"}
+
+
+def to_answer(said: Resume, event: InteractionRequested) -> AnswerInteraction:
+    """Return the command that an entry of `resume` means to a request; whether it fits is checked
+    where it is given.
+
+    Raises:
+        ClientProtocolError: it is not an answer to such a request, which stays open.
+        NotSupported: it changes the input of a call.
+    """
+    answer = AnswerInteraction(request_id=event.request_id)
+    if said.cancelled:
+        return answer.model_copy(update={"skip": True})
+    payload = said.payload
+    if event.kind == "authorization":
+        _refuse(event, "takes no answer here: it can only be cancelled")
+    if event.kind in SEALED_KINDS:
+        value = payload.get("value") if isinstance(payload, dict) else payload
+        if not isinstance(value, str) or not value:
+            _refuse(event, 'takes the payload `{"value": …}`, or is cancelled')
+        return AnswerInteraction(request_id=event.request_id, sealed=Sealed(value))
+    if event.kind in ("approval", "limit"):
+        return answer.model_copy(update=_decided(payload, event))
+    return answer.model_copy(update=_answered(payload, event))
+
+
+def _decided(payload: Any, event: InteractionRequested) -> Mapping[str, Any]:
+    """Return what a payload decides: `{"approved": …}`, a boolean, or one word."""
+    said = payload if isinstance(payload, dict) else {"approved": payload}
+    if "editedArgs" in said:
+        raise NotSupported("`editedArgs`: no backend takes the input of a call from a person.")
+    if isinstance(option := said.get("optionId"), str):
+        return {"option_ids": (option,)}
+    approved, scope, reason = said.get("approved"), said.get("scope"), said.get("reason")
+    decision = polarity(approved)[0] if isinstance(approved, str) else None
+    if isinstance(approved, bool):
+        decision = "allow" if approved else "deny"
+    if decision is None or scope not in (None, "once", "session", "always"):
+        _refuse(event, 'takes the payload `{"approved": true}` or `{"approved": false}`')
+    if reason is not None and not isinstance(reason, str):
+        _refuse(event, "takes a string as `reason`")
+    return {"decision": decision, "scope": scope, "reason": reason or None}
+
+
+def _answered(payload: Any, event: InteractionRequested) -> Mapping[str, Any]:
+    """Return what a payload answers: words, an option, or an object with either."""
+    if isinstance(payload, dict):
+        ids = payload.get("optionIds")
+        if isinstance(ids, list) and ids and all(isinstance(name, str) for name in ids):
+            return {"option_ids": tuple(ids)}
+        keys = ("optionId", "text", "answer", "value")
+        payload = next((payload[key] for key in keys if key in payload), None)
+    if not isinstance(payload, str) or not payload:
+        _refuse(event, "takes a non-empty string as payload")
+    chosen = option_named(payload, event.options or ())
+    return {"text": payload} if chosen is None else {"option_ids": (chosen.id,)}
+
+
+def _refuse(event: InteractionRequested, why: str) -> NoReturn:
+    raise ClientProtocolError(f"Request `{event.request_id}` {why}.", dialect=wire.DIALECT)

@@ -1,0 +1,228 @@
+"""What a `RunAgentInput` means to its session: commands, and what is noted with each."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from adapters.agui import answers, wire
+from adapters.agui.asked import Resume, interrupt_of, to_answer
+from adapters.agui.requests import RunInput, Told, Words
+from adapters.agui.server import AguiEncoder
+from adapters.agui.state import NOTES, Notes
+from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.events import InteractionRequested, Text
+from adapters.faces import Seen
+from adapters.jsonvalue import JsonError, parse_json
+
+__all__ = ["Meant", "asks_anew", "check", "first_words", "meant_by", "names_of"]
+
+PASSED_MOST = 32
+"""Answers to what is not open of which the run tells: what is noted stands with each command."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Meant:
+    """The commands, and what is noted with each."""
+
+    commands: Sequence[AnyCommand]
+    notes: Mapping[str, Any]
+
+
+def first_words(given: RunInput) -> tuple[SendMessage, Mapping[str, Any]]:
+    """Return the message with which a thread begins, and what is noted with it.
+
+    Raises:
+        ClientProtocolError: there is none.
+    """
+    if not given.words:
+        _refuse("A thread begins with a message of the user at the end of `messages`.")
+    ignored = list(given.ignored)
+    if given.history:
+        # What was said before this thread began, no agent hears of.
+        ignored.append("messages")
+    notes = _notes(given, given.words, ignored=ignored)
+    return _message(given, given.words, new_context=True), _dumped(notes)
+
+
+def meant_by(given: RunInput, seen: Seen[AguiEncoder]) -> Meant:
+    """Return what an input means to its session, perhaps nothing: see `check`.
+
+    Raises:
+        DragomanError: an answer does not fit what is asked.
+    """
+    state = seen.encoder.state
+    asked = {event.request_id: event for event in seen.open_interactions}
+    answers_, passed, by_tool = _answers(given, seen.encoder, asked)
+    heard = set(state.heard)
+    words: Sequence[Words] = [one for one in given.words if one.id not in heard]
+    if not words and not answers_ and not given.resume and given.words:
+        # Said before and nothing behind it: it is to be answered again, or was edited.
+        words = given.words[-1:]
+    commands: list[AnyCommand] = list(answers_)
+    if words:
+        message = _message(given, words, new_context=given.digest != state.context)
+        # What was said while something was asked comes behind the turn that asked.
+        policy = "queue" if answers_ else "reject"
+        commands.append(message.model_copy(update={"policy": policy}))
+    notes = _notes(given, words, passed=passed, ignored=list(given.ignored))
+    notes.parts, notes.answers = len(commands), by_tool
+    return Meant(commands, _dumped(notes))
+
+
+def _answers(
+    given: RunInput, encoder: AguiEncoder, asked: Mapping[str, InteractionRequested]
+) -> tuple[list[AnswerInteraction], list[str], dict[str, tuple[str, str]]]:
+    """Return the answers, the entries of `resume` that answer nothing open, and the messages of
+    tools that answer."""
+    found: dict[str, AnswerInteraction] = {}
+    passed: list[str] = []
+    for entry in given.resume:
+        event = asked.get(entry.interrupt_id)
+        if event is None:
+            passed.append(entry.interrupt_id)
+        else:
+            found[entry.interrupt_id] = to_answer(entry, event)
+    by_tool: dict[str, tuple[str, str]] = {}
+    calls = encoder.calls() if given.results else {}
+    for told in given.results:
+        event = asked.get(calls.get(told.call_id, ""))
+        if event is None or event.request_id in found:
+            # The result of a call that the agent has, or a repeat of what `resume` says.
+            continue
+        by_tool[event.request_id] = (told.id, told.call_id)
+        found[event.request_id] = _told(told, event)
+    return list(found.values()), passed[:PASSED_MOST], by_tool
+
+
+def _told(told: Told, event: InteractionRequested) -> AnswerInteraction:
+    if event.kind == "tool_result":
+        return AnswerInteraction(
+            request_id=event.request_id, content=(Text(text=told.text),), is_error=told.failed
+        )
+    payload: Any = told.text
+    with contextlib.suppress(JsonError):
+        payload = parse_json(told.text)
+    if not isinstance(payload, dict | bool):
+        payload = told.text
+    cancelled = isinstance(payload, dict) and payload.get("status") == wire.CANCELLED
+    return to_answer(Resume(event.request_id, cancelled or told.failed, payload), event)
+
+
+def check(meant: Meant, given: RunInput, seen: Seen[AguiEncoder]) -> None:
+    """Refuse what says nothing to its session, and new words while that waits for a person: who has
+    lost the interrupts gets them again.
+
+    Raises:
+        DragomanError: as it is.
+    """
+    if not meant.commands:
+        _nothing_new(given, seen)
+    if any(isinstance(command, AnswerInteraction) for command in meant.commands):
+        return
+    open_ = [event for event in seen.open_interactions if event.kind != "tool_result"]
+    interrupts = [interrupt_of(event) for event in open_]
+    if interrupts and not given.asks:
+        raise DragomanError(
+            "The agent waits for an answer: say this again when it is given.",
+            code=ErrorCode.PAUSED,
+            details={answers.INTERRUPTS: interrupts},
+        )
+
+
+def _nothing_new(given: RunInput, seen: Seen[AguiEncoder]) -> NoReturn:
+    """Refuse an input that says nothing to its session.
+
+    Raises:
+        ClientProtocolError: as it is.
+        DragomanError: what it answers is answered already, or was never asked.
+    """
+    names = [entry.interrupt_id for entry in given.resume]
+    outcome = next((seen.state.resolved[n] for n in names if n in seen.state.resolved), None)
+    if outcome is not None:
+        raise DragomanError(
+            f"It was answered before: {outcome}.",
+            code=ErrorCode.ALREADY_ANSWERED,
+            details={"outcome": outcome},
+        )
+    if names:
+        raise DragomanError(
+            "No interrupt of this thread is open under such an id.",
+            code=ErrorCode.UNKNOWN_INTERACTION,
+        )
+    where = wire.THREAD.replace("{session}", "THREAD")
+    _refuse(
+        "There is nothing new in `messages`: the last one is not of the user, and no call waits "
+        f"for a result. `GET {where}` reads what there is."
+    )
+
+
+def _message(given: RunInput, words: Sequence[Words], *, new_context: bool) -> SendMessage:
+    return SendMessage(
+        content=tuple(block for one in words for block in one.content),
+        policy="reject",
+        client_context=list(given.context) if given.context and new_context else None,
+    )
+
+
+def _notes(
+    given: RunInput,
+    words: Sequence[Words],
+    *,
+    passed: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+) -> Notes:
+    return Notes(
+        run=given.run,
+        modern=given.modern,
+        asks=given.asks,
+        said=[(one.id, len(one.content)) for one in words],
+        passed=list(passed),
+        ignored=list(ignored),
+        context=given.digest if words else None,
+    )
+
+
+def _dumped(notes: Notes) -> Mapping[str, Any]:
+    value: Mapping[str, Any] = NOTES.dump_python(notes, mode="json", exclude_defaults=True)
+    return value
+
+
+# Repeats.
+
+
+def names_of(given: RunInput) -> Sequence[str]:
+    """Return what a repeat of the request has as well: the ids of what it answers, with the answer
+    where that is a yes or a no, and of what it says; never the run's, which CopilotKit uses again.
+    """
+    names = []
+    for entry in given.resume:
+        payload = entry.payload
+        said = payload.get("approved") if isinstance(payload, dict) else payload
+        yes = str(said) if isinstance(said, bool) else ""
+        names.append(f"interrupt {entry.interrupt_id} {entry.cancelled} {yes}")
+    return names + [f"message {one.id}" for one in given.words or given.results[-1:]]
+
+
+def asks_anew(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
+    """Say whether what was said before is said once more, and not a repeat of the request: a
+    request that is still open is answered, words that no backend took are said again, or others
+    are answered again in another run."""
+    state = seen.encoder.state
+    if given.resume:
+        return all(
+            (asked := state.requests.get(entry.interrupt_id)) is not None and not asked.claimed
+            for entry in given.resume
+        )
+    last = given.words[-1].id if given.words else ""
+    if last and last not in state.heard:
+        return True
+    kept = next((one for one in reversed(state.kept) if last in one.ids), None)
+    return bool(last) and not seen.working and kept is not None and kept.name != given.run
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ClientProtocolError(text, dialect=wire.DIALECT)

@@ -1,0 +1,298 @@
+"""Reads a `RunAgentInput`: the whole conversation comes with each run, of which little is new.
+
+New are the words of the person behind the last message of the agent, and what answers an open
+request. So only those are read, whatever stands before them. A member that is null counts as left
+out, what is unknown is skipped, and what is known and wrong is refused. No refusal quotes the body:
+it may hold the value of a sealed request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from adapters.agui import wire
+from adapters.agui.asked import Resume
+from adapters.encodings import decode_base64
+from adapters.errors import ClientProtocolError
+from adapters.events import Blob, Content, File, FileId, Text, Url
+from adapters.jsonvalue import JsonError, parse_json
+
+__all__ = ["RunInput", "Told", "Words", "parse_run"]
+
+NAME_LIMIT = 512
+"""Characters of a thread, a run or a message's id: UUIDs have 36."""
+
+MAX_PARTS = 256
+"""Parts of a message, entries of `resume`, of `context` and new messages: each costs some
+hundredths of a millisecond where it is read."""
+
+_AGENTS = ("assistant", "tool", "reasoning", "activity")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Words:
+    """A message of the person behind all of the agent's."""
+
+    id: str
+    content: tuple[Content, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """A message of a tool: the result of a call of the frontend's, or an answer."""
+
+    id: str
+    call_id: str
+    text: str
+    failed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunInput:
+    """What the body of a run says. `known` are the ids of all its messages, `results` those of
+    tools. `context` is what the agent shall know beside the words, `ignored` what reaches no agent,
+    `history` says that an agent has spoken before. `blobs` has the bytes of inline files by hash.
+    """
+
+    thread: str
+    run: str
+    modern: bool
+    asks: bool
+    words: tuple[Words, ...]
+    results: tuple[Told, ...]
+    resume: tuple[Resume, ...]
+    known: tuple[str, ...]
+    context: tuple[str, ...]
+    ignored: tuple[str, ...]
+    history: bool
+    blobs: Mapping[str, bytes]
+
+    @property
+    def content(self) -> tuple[Content, ...]:
+        """Return the content of the words."""
+        return tuple(block for words in self.words for block in words.content)
+
+    @property
+    def digest(self) -> str:
+        """Return what the same context has as well."""
+        return hashlib.sha256("\0".join(self.context).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def parse_run(body: bytes) -> RunInput:
+    """Return what the body of a run says.
+
+    Raises:
+        ClientProtocolError: it is not a `RunAgentInput`.
+    """
+    value: Any = None
+    # Refused outside of it: the error of the reader would be kept as the context of ours.
+    with contextlib.suppress(JsonError):
+        value = parse_json(body.removeprefix(b"\xef\xbb\xbf"))
+    if not isinstance(value, dict):
+        _refuse("The body is not a JSON object.")
+    messages = _list(value, "messages")
+    blobs: dict[str, bytes] = {}
+    results = _results(messages)
+    tools = [tool.get("name") for tool in _list(value, "tools") if isinstance(tool, dict)]
+    return RunInput(
+        thread=_name(value, "threadId"),
+        run=_name(value, "runId"),
+        modern=isinstance(value.get("protocolVersion"), str),
+        asks=wire.ASK in tools,
+        words=_words(messages, blobs),
+        results=results,
+        resume=_resume(value),
+        known=tuple(
+            message["id"]
+            for message in messages
+            if isinstance(message, dict) and isinstance(message.get("id"), str)
+        ),
+        context=_context(value, messages),
+        ignored=_ignored(value, tools),
+        history=any(isinstance(one, dict) and one.get("role") in _AGENTS for one in messages),
+        blobs=blobs,
+    )
+
+
+def _words(messages: Sequence[Any], blobs: dict[str, bytes]) -> tuple[Words, ...]:
+    found: list[tuple[int, Mapping[str, Any]]] = []
+    for at in range(len(messages) - 1, -1, -1):
+        message = messages[at]
+        if not isinstance(message, dict):
+            _refuse(f"`messages[{at}]` is not an object.")
+        role = message.get("role")
+        if role in _AGENTS:
+            break
+        if role == "user":
+            found.append((at, message))
+    if len(found) > MAX_PARTS:
+        _refuse(f"`messages` has more than {MAX_PARTS} of the user at its end.")
+    return tuple(_said(message, f"messages[{at}]", blobs) for at, message in reversed(found))
+
+
+def _said(message: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Words:
+    content = message.get("content")
+    if isinstance(content, str):
+        parts: tuple[Content, ...] = (Text(text=content),)
+    elif isinstance(content, list) and len(content) <= MAX_PARTS:
+        read = (_part(part, f"{where}.content[{at}]", blobs) for at, part in enumerate(content))
+        parts = tuple(part for part in read if part is not None)
+    else:
+        _refuse(f"`{where}.content` is neither a string nor a list of at most {MAX_PARTS} parts.")
+    return Words(_name(message, "id", f"{where}."), parts)
+
+
+def _results(messages: Sequence[Any]) -> tuple[Told, ...]:
+    """Return the messages of tools: any of them may answer what is open still."""
+    found = []
+    for at, message in enumerate(messages):
+        if not isinstance(message, dict) or message.get("role") != "tool":
+            continue
+        content, error = message.get("content"), message.get("error")
+        if isinstance(content, list):
+            texts = (part.get("text") for part in content if isinstance(part, dict))
+            content = "".join(text for text in texts if isinstance(text, str))
+        if not isinstance(content, str):
+            _refuse(f"`messages[{at}].content` is not a string.")
+        failed = isinstance(error, str) and bool(error)
+        text = str(error) if failed and not content else content
+        where = f"messages[{at}]."
+        name = _name(message, "id", where)
+        found.append(Told(name, _name(message, "toolCallId", where), text, failed))
+    return tuple(found)
+
+
+def _resume(value: Mapping[str, Any]) -> tuple[Resume, ...]:
+    entries = _list(value, "resume")
+    if len(entries) > MAX_PARTS:
+        _refuse(f"`resume` has more than {MAX_PARTS} entries.")
+    found = []
+    for at, entry in enumerate(entries):
+        if not isinstance(entry, dict):
+            _refuse(f"`resume[{at}]` is not an object.")
+        status = entry.get("status")
+        if status not in (wire.RESOLVED, wire.CANCELLED):
+            _refuse(f"`resume[{at}].status` is neither `resolved` nor `cancelled`.")
+        name = _name(entry, "interruptId", f"resume[{at}].")
+        found.append(Resume(name, status == wire.CANCELLED, entry.get("payload")))
+    return tuple(found)
+
+
+def _context(value: Mapping[str, Any], messages: Sequence[Any]) -> tuple[str, ...]:
+    """Return what the agent shall know beside the words, as words: `context`, and what the
+    application says to it."""
+    found = []
+    entries = _list(value, "context")
+    if len(entries) > MAX_PARTS:
+        _refuse(f"`context` has more than {MAX_PARTS} entries.")
+    for at, entry in enumerate(entries):
+        texts = (entry.get("description"), entry.get("value")) if isinstance(entry, dict) else ()
+        if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+            _refuse(f"`context[{at}]` has no `description` and `value`, both strings.")
+        found.append(f"{texts[0]}: {texts[1]}" if texts[0] else str(texts[1]))
+    for message in messages:
+        if isinstance(message, dict) and message.get("role") in ("system", "developer"):
+            content = message.get("content")
+            if isinstance(content, str) and content:
+                found.append(content)
+    return tuple(found)
+
+
+def _ignored(value: Mapping[str, Any], tools: Sequence[Any]) -> tuple[str, ...]:
+    """Return the members that say something to an agent which no backend has a place for."""
+    found = []
+    if any(name != wire.ASK for name in tools):
+        found.append("tools")
+    if value.get("state") not in (None, {}, []):
+        found.append("state")
+    if value.get("forwardedProps") not in (None, {}):
+        found.append("forwardedProps")
+    return tuple(found)
+
+
+def _part(value: Any, where: str, blobs: dict[str, bytes]) -> Content | None:
+    """Return the content of a part; None for one of an unknown type, which is skipped."""
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "text" and isinstance(value.get("text"), str):
+        return Text(text=value["text"])
+    if kind == "binary":
+        return _binary(value, where, blobs)
+    source = value.get("source") if kind in wire.MEDIA_PARTS else None
+    if not isinstance(source, dict):
+        return None
+    media_type, given = source.get("mimeType"), source.get("value")
+    if not isinstance(given, str) or not given:
+        _refuse(f"`{where}.source.value` is missing, or is not a string.")
+    match source.get("type"):
+        case "data":
+            return _inline(given, media_type, f"{where}.source", blobs)
+        case "url":
+            family = "application" if kind == "document" else kind
+            return _at_url(given, media_type or f"{family}/*", f"{where}.source.value")
+        case "file":
+            provider = source.get("provider")
+            name = provider if isinstance(provider, str) and provider else wire.DIALECT
+            kept = media_type if isinstance(media_type, str) else None
+            return File(media_type=kept, ref=FileId(dialect=name[:NAME_LIMIT], id=given))
+        case _:
+            return None
+
+
+def _binary(value: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Content | None:
+    """Return a file in the form of clients before 1.0."""
+    media_type, name = value.get("mimeType"), value.get("filename")
+    found: File | None = None
+    if isinstance(data := value.get("data"), str) and data:
+        found = _inline(data, media_type, where, blobs)
+    elif isinstance(url := value.get("url"), str) and url:
+        found = _at_url(url, media_type, f"{where}.url")
+    elif isinstance(given := value.get("id"), str) and given:
+        kept = media_type if isinstance(media_type, str) else None
+        found = File(media_type=kept, ref=FileId(dialect=wire.DIALECT, id=given))
+    if found is not None and isinstance(name, str) and name:
+        return found.model_copy(update={"name": name})
+    return found
+
+
+def _at_url(url: str, media_type: Any, where: str) -> File:
+    if not re.match(r"(?i)https?://[^\s/?#]", url):
+        _refuse(f"`{where}` is not an http or https URL.")
+    return File(media_type=media_type if isinstance(media_type, str) else None, ref=Url(url=url))
+
+
+def _inline(text: str, media_type: Any, where: str, blobs: dict[str, bytes]) -> File:
+    if not isinstance(media_type, str) or "/" not in media_type:
+        _refuse(f"`{where}.mimeType` is missing, or is not a media type.")
+    data: bytes | None = None
+    with contextlib.suppress(ValueError):
+        data = decode_base64(text)
+    if data is None:
+        _refuse(f"`{where}` has no base64.")
+    digest = hashlib.sha256(data).hexdigest()
+    blobs[digest] = data
+    return File(media_type=media_type, size=len(data), ref=Blob(sha256=digest))
+
+
+def _name(value: Mapping[str, Any], member: str, where: str = "") -> str:
+    name = value.get(member)
+    if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
+        _refuse(f"`{where}{member}` is not a string of 1 to {NAME_LIMIT} characters.")
+    return name
+
+
+def _list(value: Mapping[str, Any], member: str) -> list[Any]:
+    given = value.get(member)
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        _refuse(f"`{member}` is not a list.")
+    return given
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ClientProtocolError(text, dialect=wire.DIALECT)

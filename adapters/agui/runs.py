@@ -1,0 +1,311 @@
+"""Runs: a run is a stretch of the main thread's work, from a message, an answer or the agent's own
+start to the end of the turn or to its next pause.
+
+So a turn that asks is several runs, each of which is closed as all clients want it: what is open is
+ended before the terminal event. What happens between two runs is told at the beginning of the next
+one. A run that no frontend of this dialect asked for never ends with `RUN_ERROR`: it may stand
+before another one in a body, and clients before 0.0.59 take nothing behind an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters import events as ev
+from adapters.agui import wire
+from adapters.agui.asked import interrupt_of
+from adapters.agui.state import Asked, Kept, Notes, Run
+from adapters.agui.writer import Writer, about, announce, at_work, put_custom
+from adapters.jsonvalue import format_json
+
+__all__ = [
+    "begin",
+    "close",
+    "close_line",
+    "close_main",
+    "end_text",
+    "end_thinking",
+    "fail",
+    "finish",
+    "resume",
+    "show_call",
+    "start",
+    "tell_waiting",
+    "turn_ended",
+    "turn_paused",
+    "unanswered",
+    "waits",
+]
+
+RUNS_KEPT = 64
+"""Runs of which is known where they are and which messages they have."""
+
+WAITING_MOST = 64
+WAITING_BYTES = 256 * 1024
+"""Events that wait for the next run, and what they weigh; more of them get a run of their own: all
+of them are written in one step."""
+
+_OPEN = ("_START", "_CONTENT", "_ARGS")
+"""Events of what is not whole yet."""
+
+_OUTCOMES: dict[str, tuple[str, str]] = {
+    "failed": ("turn_failed", "The turn failed; the backend gave no reason."),
+    "refused": ("turn_refused", "The model refused."),
+    "exhausted": ("retries_exhausted", "The retries are exhausted."),
+    "over_budget": ("budget_exceeded", "The budget is used up."),
+}
+"""Outcome of a turn without an error of its own -> code and message."""
+
+
+def begin(w: Writer, notes: Notes | None, messages: list[dict[str, Any]]) -> None:
+    """Begin a run; without `notes` one that no frontend of this dialect asked for."""
+    s = w.s
+    s.runs += 1
+    key = str(s.runs)
+    if notes is not None:
+        s.modern, s.asks = notes.modern, notes.asks
+    name = None if notes is None else notes.run
+    s.run = Run(key, name or f"{wire.OURS}-{key}", notes is not None, s.modern, s.asks)
+    s.paused, s.digest = False, None
+    ids = {"threadId": w.thread_id, "runId": s.run.id}
+    members: dict[str, Any] = {**ids, "protocolVersion": wire.PROTOCOL_VERSION}
+    if messages:
+        # All but the words stand for what clients before 1.0 want there.
+        rest: dict[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
+        members["input"] = {**ids, "messages": messages, **rest}
+    first = s.messages
+    w.write("RUN_STARTED", members)
+    kept = Kept(key, s.run.id, s.stamp, first, first, ids=[message["id"] for message in messages])
+    s.kept.append(kept)
+    del s.kept[:-RUNS_KEPT]
+    waiting, s.waiting, s.waits = s.waiting, [], 0
+    for one in waiting:
+        announce(w, one.thread)
+        w.write(one.type, one.members, one.thread)
+
+
+def start(w: Writer) -> None:
+    """Have a run open."""
+    if w.s.run is None:
+        begin(w, None, [])
+
+
+def tell_waiting(w: Writer) -> None:
+    """Tell what waits for the next run in one of its own, where it is too much."""
+    s = w.s
+    full = len(s.waiting) >= WAITING_MOST or s.waits > WAITING_BYTES
+    if s.run is None and full and not s.waiting[-1].type.endswith(_OPEN):
+        begin(w, None, [])
+        close(w)
+        s.paused = s.halted
+
+
+# Ends.
+
+
+def close(w: Writer) -> None:
+    """End the run as the thread is: it waits for something, or it is at rest."""
+    s = w.s
+    s.shown = unanswered(w)
+    asked = [s.requests[name] for name in s.shown]
+    calls = [one.call for one in asked if one.call is not None]
+    interrupts = [one for one in asked if one.call is None]
+    if interrupts and not w.run.modern:
+        _show_asks(w, interrupts)
+    if interrupts and (w.run.modern or not w.run.asks):
+        shown = [_interrupt(w, one) for one in interrupts]
+        finish(w, {"type": "interrupt", "interrupts": shown})
+    elif calls and w.run.modern:
+        finish(w, {"type": "success", "pendingToolCallIds": calls})
+    else:
+        # Without an outcome where something is left open: clients before 1.0 took a success for
+        # the end of the calls.
+        finish(w, None if asked else {"type": "success"})
+
+
+def _interrupt(w: Writer, asked: Asked) -> dict[str, Any]:
+    interrupt = interrupt_of(asked.event)
+    if w.run.modern and asked.event.thread_id in w.s.announced:
+        interrupt["subagentRunId"] = asked.event.thread_id
+    return interrupt
+
+
+def _show_asks(w: Writer, interrupts: list[Asked]) -> None:
+    """Show requests as calls of a tool, which clients answer that know no interrupts."""
+    for asked in interrupts:
+        if asked.ask:
+            continue
+        asked.ask = True
+        interrupt = interrupt_of(asked.event)
+        given = {"interruptId": interrupt["id"], **interrupt["metadata"][wire.OURS]}
+        given |= {name: interrupt[name] for name in ("message", "responseSchema")}
+        show_call(w, ev.MAIN, wire.ASK_CALL + asked.event.request_id, wire.ASK, given)
+
+
+def show_call(w: Writer, thread: str, call_id: str, name: str, arguments: Any) -> None:
+    """Write a whole call that no backend has made."""
+    line = at_work(w, thread)
+    assert line is not None
+    if line.last is None:
+        line.last = w.next_message()
+        w.write("TEXT_MESSAGE_START", {"messageId": line.last, "role": "assistant"}, thread)
+        w.write("TEXT_MESSAGE_END", {"messageId": line.last}, thread)
+    called = {"toolCallId": call_id}
+    named = {**called, "toolCallName": name, "parentMessageId": line.last}
+    w.write("TOOL_CALL_START", named, thread)
+    text = format_json(arguments).decode()
+    w.write("TOOL_CALL_ARGS", {**called, "delta": text}, thread)
+    w.write("TOOL_CALL_END", called, thread)
+
+
+def unanswered(w: Writer) -> list[str]:
+    """Return the requests that nobody answers just now."""
+    return [name for name, asked in w.s.requests.items() if not asked.claimed]
+
+
+def finish(w: Writer, outcome: dict[str, Any] | None, told: dict[str, Any] | None = None) -> None:
+    """End the run well; `told` is what the protocol has no outcome for."""
+    run = w.run
+    _close_lines(w)
+    members: dict[str, Any] = {"threadId": w.thread_id, "runId": run.id}
+    if run.result is not None and (outcome is None or outcome["type"] == "success"):
+        members["result"] = run.result
+    if outcome is not None:
+        members["outcome"] = outcome
+    w.write("RUN_FINISHED", {**members, **_used(run), **about(told or {})})
+    _over(w, failed=False)
+
+
+def fail(w: Writer, error: ev.ErrorInfo) -> None:
+    """End the run with an error."""
+    run = w.run
+    _close_lines(w)
+    message = error.message or error.code
+    told: dict[str, Any] = {"message": message, "code": error.code}
+    if not run.own:
+        details = {"details": error.details} if error.details else {}
+        put_custom(w, "turn_failed", {**told, **details})
+        finish(w, None, {"outcome": "failed"})
+        return
+    more = about({"details": error.details} if error.details else {})
+    w.write("RUN_ERROR", {**told, **_used(run), **more})
+    _over(w, failed=True)
+
+
+def _over(w: Writer, *, failed: bool) -> None:
+    w.end_body()
+    w.s.run = None
+    kept = w.s.kept[-1]
+    kept.last, kept.failed = w.s.messages, failed
+
+
+def _used(run: Run) -> dict[str, Any]:
+    usage = [
+        {**({"model": model} if model else {}), **counts} for model, counts in run.usage.items()
+    ]
+    return {"usage": usage} if usage else {}
+
+
+def _close_lines(w: Writer) -> None:
+    """End what is open: a run leaves nothing behind."""
+    s = w.s
+    for thread in list(s.lines):
+        close_line(w, thread)
+        if thread in s.finished:
+            del s.lines[thread]
+    for thread in reversed(s.announced):
+        if w.run.modern:
+            w.write("SUBAGENT_FINISHED", {"outcome": {"type": "suspended"}}, thread)
+    s.announced.clear()
+    s.finished.clear()
+
+
+def close_line(w: Writer, thread: str) -> None:
+    """End what is open of a thread."""
+    line = w.s.lines[thread]
+    end_thinking(w, thread)
+    if line.text is not None:
+        line.cut = line.text.id
+        end_text(w, thread)
+    if line.step is not None:
+        w.write("STEP_FINISHED", {"stepName": line.step}, thread)
+        line.step = None
+    line.last = None
+
+
+def close_main(w: Writer) -> None:
+    """End what is open of the main thread."""
+    if ev.MAIN in w.s.lines:
+        close_line(w, ev.MAIN)
+
+
+def end_text(w: Writer, thread: str, told: dict[str, Any] | None = None) -> None:
+    """End the open text of a thread."""
+    line = w.s.lines[thread]
+    if line.text is not None:
+        w.write("TEXT_MESSAGE_END", {"messageId": line.text.message, **about(told or {})}, thread)
+        line.text = None
+
+
+def end_thinking(w: Writer, thread: str, told: dict[str, Any] | None = None) -> None:
+    """End the open reasoning of a thread, message and span."""
+    line = w.s.lines[thread]
+    if line.thinking is not None:
+        named = {"messageId": line.thinking.message}
+        w.write("REASONING_MESSAGE_END", {**named, **about(told or {})}, thread)
+        w.write("REASONING_END", named, thread)
+        line.thinking = None
+
+
+# Turns.
+
+
+def waits(w: Writer) -> None:
+    """End the open run where the agent waits for a person, or tell that in one of its own."""
+    s = w.s
+    under_way = any(not one.queued for one in s.awaited.values())
+    if not s.paused or under_way or s.batch is not None or not unanswered(w):
+        return
+    if s.run is not None:
+        close(w)
+    elif unanswered(w) != s.shown:
+        begin(w, None, [])
+        s.paused = True
+        close(w)
+
+
+def resume(w: Writer) -> None:
+    """Record that the main thread works."""
+    s = w.s
+    s.halted, s.paused, s.shown = False, False, []
+    start(w)
+
+
+def turn_paused(w: Writer, event: ev.TurnPaused) -> None:
+    """Record that the main thread waits."""
+    if event.on != "input":
+        # It waits for nobody: what its children do is shown in a run.
+        w.s.halted = w.s.paused = False
+        start(w)
+        return
+    w.s.halted = w.s.paused = True
+    waits(w)
+
+
+def turn_ended(w: Writer, event: ev.TurnEnded) -> None:
+    """End the run with the turn."""
+    s = w.s
+    s.turn, s.halted, s.paused, s.shown = False, False, False, []
+    start(w)
+    if s.awaited:
+        # A turn of the agent's own came before that of the message: the run goes on to that.
+        close_main(w)
+        put_custom(w, "turn_ended", {"outcome": event.outcome})
+    elif event.outcome == "completed":
+        close(w)
+    elif event.outcome == "interrupted":
+        finish(w, {"type": "cancelled"} if w.run.modern else None, {"outcome": "interrupted"})
+    else:
+        code, words = _OUTCOMES[event.outcome]
+        error = event.error or ev.ErrorInfo(code=code, message=words)
+        fail(w, error)

@@ -1,0 +1,58 @@
+"""AG-UI as it is on the wire: names and constants.
+
+Source: `@ag-ui/core`, `client` 0.0.47, 0.0.59 and 1.0.0 and CopilotKit 1.75 as they were observed,
+and the specification at docs.ag-ui.com. What is written is what all of them take: optional members
+are left out and never null, deltas are not empty, results of tools are strings, an outcome has no
+member but its own. What only clients know that declare `protocolVersion` is kept for those.
+"""
+
+from __future__ import annotations
+
+DIALECT = "agui"
+
+PROTOCOL_VERSION = "1.0"
+"""What `RUN_STARTED` declares; clients before 1.0 ignore it."""
+
+RUN = ""
+"""Where a run is asked for: the protocol names no path, so it is the base URL."""
+
+THREAD = "/threads/{session}"
+"""Ours: the protocol has no request to come back."""
+
+ON_LEAVE = "on_leave"
+STOP = "stop"
+"""Ours: `?on_leave=stop` says that the run is to end when its client leaves, as `abortRun` does it
+and CopilotKit's stop; the protocol has no other way to say so."""
+
+HEARTBEAT = b": keep-alive\n\n"
+"""A comment: clients read `data:` lines only, and give up after 301 s of silence."""
+
+RESOLVED = "resolved"
+CANCELLED = "cancelled"
+"""`ResumeEntry.status`."""
+
+TOOL_APPROVAL = "tool-approval"
+INPUT_REQUIRED = "input_required"
+CONFIRMATION = "confirmation"
+"""Reasons of interrupts. `tool_call` is not among them: CopilotKit's hook would send a tool message
+with the answer, which hides the result of the call."""
+
+ASK = "dragoman_ask"
+"""The tool whose calls are asks, for clients before 0.0.54, which know no interrupts."""
+
+ASK_CALL = "ask-"
+"""What stands before the request's id in the id of such a call."""
+
+MEDIA_PARTS = ("image", "audio", "video", "document")
+"""Parts of a message that have a `source`."""
+
+OURS = "dragoman"
+"""What stands before the names of custom events and reasons of ours; our key in `metadata`."""
+
+MESSAGE = "msg-"
+"""What stands before the number in the ids of our messages."""
+
+THREAD_OPTION = "agui_thread"
+NOTES = "agui"
+"""The keys in the options of `session.started` for the thread's name as its frontend chose it, and
+there and in the details of an input for what the frontend calls the run and its messages."""
