@@ -22,7 +22,8 @@ PAGES = Path(__file__).parent.parent / "docs" / "dialects"
 BASE = "http://127.0.0.1:8787"
 DIALECTS = sorted(page.stem for page in PAGES.iterdir())
 BY_ITS_OWN_CLIENT = "eve/client"
-"""What imports this asks for nothing by itself."""
+BY_AN_AGENT = "@ag-ui/client"
+"""What imports these asks for nothing by itself."""
 
 
 def blocks(dialect: str, language: str) -> list[str]:
@@ -96,6 +97,9 @@ def test_javascript_asks_for_routes_that_there_are(dialect: str) -> None:
     for code in blocks(dialect, "js"):
         if BY_ITS_OWN_CLIENT in code:
             assert f'host: "{BASE}{prefix}"' in code
+            continue
+        if BY_AN_AGENT in code:
+            assert f'url: "{BASE}{prefix}"' in code
             continue
         requests = asked(code)
         assert requests
