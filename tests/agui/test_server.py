@@ -130,7 +130,12 @@ def settled(command: str, outcome: Any, **more: Any) -> ev.InputSettled:
 @settings(max_examples=60)
 def test_whatever_a_backend_sends_a_client_takes_it(frames: list[list[ev.Event]]) -> None:
     normalizer = Normalizer()
-    shown([event for frame in frames for event in normalizer.feed(frame)])
+    log = [event for frame in frames for event in normalizer.feed(frame)]
+    shown(log)
+    # As to a client that declares nothing.
+    checker = Checker(stamped=True)
+    for event in split(b"".join(one.data for one in frames_of(log, AguiEncoder(CONTEXT)))):
+        assert "subagentRunId" not in checker.feed(event)
 
 
 @given(streams())
