@@ -19,7 +19,8 @@ from adapters.agui import wire
 from adapters.agui.asked import Resume
 from adapters.encodings import decode_base64
 from adapters.errors import ClientProtocolError
-from adapters.events import Blob, Content, File, FileId, Text, Url
+from adapters.events import Content, File, FileId, Text, Url
+from adapters.faces.answers import file_of
 from adapters.jsonvalue import JsonError, parse_json
 
 __all__ = ["RunInput", "Told", "Words", "parse_run"]
@@ -273,9 +274,7 @@ def _inline(text: str, media_type: Any, where: str, blobs: dict[str, bytes]) -> 
         data = decode_base64(text)
     if data is None:
         _refuse(f"`{where}` has no base64.")
-    digest = hashlib.sha256(data).hexdigest()
-    blobs[digest] = data
-    return File(media_type=media_type, size=len(data), ref=Blob(sha256=digest))
+    return file_of(data, media_type, blobs)
 
 
 def _name(value: Mapping[str, Any], member: str, where: str = "") -> str:

@@ -37,6 +37,7 @@ from adapters.faces import (
     TurnBody,
     astray,
 )
+from adapters.faces.answers import sse_headers
 
 __all__ = ["FACE"]
 
@@ -58,7 +59,7 @@ def _reading(position: int, *, turn: str | None = None, stop: int | None = None)
         position=position,
         heartbeat=wire.HEARTBEAT,
         heartbeat_seconds=HEARTBEAT_SECONDS,
-        headers=answers.stream_headers(),
+        headers=sse_headers(),
         turn=turn,
         stop=stop,
     )
@@ -179,7 +180,7 @@ FACE = Face(
                 blobs=_blobs,
                 looks_before=True,
                 answer=TurnBody(
-                    headers=answers.stream_headers,
+                    headers=sse_headers,
                     begun=_begun,
                     over=lambda seen: seen.encoder.state.ended,
                     cut=_cut,
