@@ -2,29 +2,22 @@
 //
 // Usage, once run.sh has installed everything: run.sh [--only NAME[,NAME]] [--gen VERSION] [--list]
 // With EVE_HOST set, that server is used as it is and the scenarios that restart one are left out.
-import { execFile, fork, spawn } from "node:child_process";
+import { execFile, fork } from "node:child_process";
 import { createHash } from "node:crypto";
 import fs from "node:fs";
-import net from "node:net";
-import os from "node:os";
 import path from "node:path";
 import process from "node:process";
-import readline from "node:readline";
 import { parseArgs, promisify } from "node:util";
 
 import { SCENARIOS } from "./conversation.mjs";
+import { BACKENDS, KEY, openHouse, running, STOP_LIMIT_MS } from "./house.mjs";
 
-// Only a process that hangs is as slow: the machine may have much else to do.
-const START_LIMIT_MS = 600_000;
-const STOP_LIMIT_MS = 60_000;
-const LISTENING = /^listening on (http:\/\/\S+)/;
 const MAIN_ROUTE = "engine";
 const GENERATIONS = { "0.30.8": "T", "0.80.1": "S" };
 
 const cache = import.meta.dirname;
 const root = process.argv[2];
 const started = Date.now();
-const running = new Set();
 const counts = { passed: 0, failed: 0 };
 
 const { values: options } = parseArgs({
@@ -36,25 +29,9 @@ const { values: options } = parseArgs({
   },
 });
 const only = options.only?.flatMap((names) => names.split(","));
-const python = path.join(root, ".venv/bin/python");
-const dragoman = path.join(root, ".venv/bin/dragoman");
-const KEY = "peers-key";
 const PAGES = "pages";
 /** Dialect -> what the JavaScript of its page prints last. */
 const LAST_WORDS = { herm: "session.status_idle", eve: "waiting", engine: "completed" };
-
-/** Route -> dialect of its backend, options of the scripted one, the rest of its table. */
-const BACKENDS = {
-  engine: ["engine", [], 'auth = { header = "X-Engine-Key", env = "PEERS_KEY" }'],
-  herm: [
-    "herm",
-    [],
-    `auth = { bearer_env = "PEERS_KEY" }
-create = { agent = "agent_1", environment_id = "env_1", user_id = "user_1" }`,
-  ],
-  "eve-t": ["eve", ["--generation", "T"], 'auth = { bearer_env = "PEERS_KEY" }'],
-  "eve-s": ["eve", ["--generation", "S2"], 'auth = { bearer_env = "PEERS_KEY" }'],
-};
 
 function note(who, { name, ok, ms, error }) {
   counts[ok ? "passed" : "failed"] += 1;
@@ -65,58 +42,6 @@ function note(who, { name, ok, ms, error }) {
 function fail(message) {
   counts.failed += 1;
   console.log(`FAIL ${message}`);
-}
-
-/** Starts a program and waits for its line `listening on http://HOST:PORT`. */
-async function startServer(command, args, env = {}) {
-  const child = spawn(command, args, {
-    cwd: root,
-    env: { ...process.env, ...env },
-    stdio: ["ignore", "pipe", "pipe"],
-  });
-  running.add(child);
-  const tail = [];
-  const keep = (line) => {
-    tail.push(line);
-    if (tail.length > 40) tail.shift();
-  };
-  const exited = new Promise((resolve) => {
-    child.on("error", (error) => {
-      keep(String(error));
-      resolve();
-    });
-    child.on("exit", resolve);
-  }).then(() => running.delete(child));
-  readline.createInterface({ input: child.stderr }).on("line", keep);
-  const url = await new Promise((resolve, reject) => {
-    const giveUp = (why) =>
-      reject(new Error(`${command} ${args.join(" ")}: ${why}\n${tail.join("\n")}`));
-    const timer = setTimeout(
-      () => giveUp(`not listening after ${START_LIMIT_MS} ms`),
-      START_LIMIT_MS,
-    );
-    exited.then(() => giveUp("ended early")).finally(() => clearTimeout(timer));
-    readline.createInterface({ input: child.stdout }).on("line", (line) => {
-      keep(line);
-      const match = LISTENING.exec(line);
-      if (match) {
-        clearTimeout(timer);
-        resolve(match[1]);
-      }
-    });
-  });
-  return {
-    url,
-    tail,
-    /** Gives the exit status, null where it had to be killed. */
-    async stop(signal = "SIGTERM") {
-      child.kill(signal);
-      const late = setTimeout(() => child.kill("SIGKILL"), STOP_LIMIT_MS);
-      await exited;
-      clearTimeout(late);
-      return child.exitCode;
-    },
-  };
 }
 
 /**
@@ -168,51 +93,6 @@ function chosen(generation, restart, route) {
   ).map((s) => s.name);
 }
 
-async function freePort() {
-  const server = net.createServer();
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
-/** `dragoman serve` over scripted backends: `start` again on the same port and journal, `stop` all. */
-async function openHouse(routes, tables = "") {
-  const folder = fs.mkdtempSync(path.join(os.tmpdir(), "dragoman-peers-"));
-  const backends = [];
-  for (const route of routes) {
-    const [dialect, words, rest] = BACKENDS[route];
-    const args = ["-m", "proxy", "scripted", dialect, "--port", "0", "--key", KEY, ...words];
-    const backend = await startServer(python, args);
-    backends.push(backend);
-    tables += `
-[[backends]]
-name = "${route}"
-dialect = "${dialect}"
-url = "${backend.url}"
-${rest}
-`;
-  }
-  const config = path.join(folder, "dragoman.toml");
-  fs.writeFileSync(
-    config,
-    `[server]
-listen = "127.0.0.1:${await freePort()}"
-
-[journal]
-url = "sqlite:///${folder}/dragoman.db"
-${tables}`,
-  );
-  return {
-    start: () => startServer(dragoman, ["serve", "--config", config], { PEERS_KEY: KEY }),
-    async stop(server) {
-      await server.stop();
-      await Promise.all(backends.map((backend) => backend.stop()));
-      fs.rmSync(folder, { recursive: true });
-    },
-  };
-}
-
 /** The first backend's scenarios wait for a lease; meanwhile the others take their turns. */
 async function converse() {
   if (process.env.EVE_HOST) {
@@ -223,7 +103,7 @@ async function converse() {
   const plans = Object.keys(BACKENDS).map((route) => [route, planOf(undefined, route)]);
   const wanted = plans.filter(([, plan]) => plan.length > 0);
   if (wanted.length === 0) return;
-  const house = await openHouse(wanted.map(([route]) => route));
+  const house = await openHouse(root, wanted.map(([route]) => route));
   const server = await house.start();
   const before = counts.failed;
   const play = ([route, plan]) =>
@@ -244,7 +124,7 @@ async function converse() {
 async function converseOverRestart(signal) {
   const plan = planOf(signal, MAIN_ROUTE);
   if (plan.length === 0 || process.env.EVE_HOST) return;
-  const house = await openHouse([MAIN_ROUTE]);
+  const house = await openHouse(root, [MAIN_ROUTE]);
   let server = await house.start();
 
   const awaited = new Set(plan.flatMap(([g, names]) => names.map((name) => `${g} ${name}`)));
@@ -273,7 +153,7 @@ async function converseOverRestart(signal) {
 async function followPages() {
   if (process.env.EVE_HOST || (only !== undefined && !only.includes(PAGES))) return;
   const sha256 = createHash("sha256").update(KEY).digest("hex");
-  const house = await openHouse([MAIN_ROUTE], `\n[[keys]]\nname = "web"\nsha256 = "${sha256}"\n`);
+  const house = await openHouse(root, [MAIN_ROUTE], `\n[[keys]]\nname = "web"\nsha256 = "${sha256}"\n`);
   const server = await house.start();
   for (const [dialect, words] of Object.entries(LAST_WORDS)) {
     const page = fs.readFileSync(path.join(root, "docs/dialects", `${dialect}.md`), "utf8");
