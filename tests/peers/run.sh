@@ -1,15 +1,16 @@
 #!/bin/sh
 # Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
+# In `agui` clients of AG-UI and CopilotKit, of several releases, hold it.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers] [OPTIONS OF THE PART]; without a name all parts run.
+# Usage: run.sh [clients|terminal|servers|agui] [OPTIONS OF THE PART]; without a name all parts run.
 # The part `clients` without options includes `terminal`, eve's own terminal programs.
 set -eu
 
 part=both
 case ${1-} in
-    clients | terminal | servers)
+    clients | terminal | servers | agui)
         part=$1
         shift
         ;;
@@ -72,10 +73,12 @@ failed=0
 cd "$root"
 # A client is found from the folder of the file that imports it, so the drivers run beside it.
 cp "$peers"/*.mjs "$cache/"
-for generation in eve-0.30.8 eve-0.80.1; do
-    install_locked "$generation" npm24
-    cp "$peers/$generation/driver.mjs" "$cache/$generation/"
-done
+if [ "$part" != agui ]; then
+    for generation in eve-0.30.8 eve-0.80.1; do
+        install_locked "$generation" npm24
+        cp "$peers/$generation/driver.mjs" "$cache/$generation/"
+    done
+fi
 if [ "$part" = clients ] || [ "$part" = both ]; then
     "$node" "$cache/run.mjs" "$root" "$@" || failed=1
 fi
@@ -92,5 +95,14 @@ if [ "$part" = servers ] || [ "$part" = both ]; then
         cp -R "$peers/servers/$generation/agent/." "$cache/servers/$generation/agent/"
     done
     "$root/.venv/bin/python" -m tests.peers.backends --node "$node" --cache "$cache" "$@" || failed=1
+fi
+if [ "$part" = agui ] || [ "$part" = both ]; then
+    mkdir -p "$cache/agui"
+    cp "$peers/agui/"*.mjs "$cache/agui/"
+    for client in clients copilotkit react; do
+        install_locked "agui/$client" npm24
+        cp "$peers/agui/$client/"*.mjs "$cache/agui/$client/"
+    done
+    "$node" "$cache/agui/run.mjs" "$root" "$@" || failed=1
 fi
 exit "$failed"

@@ -1,0 +1,187 @@
+// The scenarios, one text for all clients.
+import { randomUUID } from "node:crypto";
+
+import { until } from "./talk.mjs";
+
+const APPROVE = "script: approve";
+/** How many tenths of a second an answer lasts: until it is stopped, or until all are in theirs. */
+const TO_STOP = 3000;
+const TO_RESTART = 200;
+/** The Engine has no way to stop a turn: there it is waited for. */
+const UNSTOPPABLE = 40;
+
+/**
+ * Name -> what is played: `stage` opens conversations and reaches the server by other ways.
+ * `signal` says that the server is ended by it in the middle and started again; the scenario calls
+ * `stage.restart()` when it has come to that point.
+ */
+export const SCENES = {
+  text: { play: (stage) => says(stage, "script: text") },
+  reasoning: { play: (stage) => says(stage, "script: reason") },
+  tool: { play: (stage) => says(stage, "script: tool") },
+  tools: { play: (stage) => says(stage, "script: tools") },
+  toolfail: { play: (stage) => says(stage, "script: toolfail") },
+  approve: {
+    async play(stage) {
+      const talk = await says(stage, APPROVE);
+      await talk.decide(true);
+    },
+  },
+  deny: {
+    async play(stage) {
+      const talk = await says(stage, APPROVE);
+      await talk.decide(false);
+    },
+  },
+  "approve-partly": {
+    async play(stage) {
+      const talk = await says(stage, "script: approve2");
+      const [first] = talk.asks();
+      await talk.answer({ id: first.id, payload: { approved: true } });
+      while (talk.asks().length > 0) await talk.decide(...talk.asks().map(() => false));
+    },
+  },
+  question: {
+    async play(stage) {
+      const talk = await says(stage, "script: ask");
+      const [asked] = talk.asks();
+      const [, second] = asked.schema.enum ?? asked.schema.examples;
+      await talk.answer({ id: asked.id, payload: second });
+    },
+  },
+  "follow-up": {
+    async play(stage) {
+      const talk = await says(stage, "script: tool");
+      await talk.say("script: text");
+    },
+  },
+  failing: {
+    async play(stage) {
+      const talk = await says(stage, "script: failmid");
+      await talk.say("script: text");
+    },
+  },
+  stop: {
+    async play(stage) {
+      const talk = await stage.open({ stops: true });
+      const ticks = stage.route === "engine" ? UNSTOPPABLE : TO_STOP;
+      await midway(talk, ticks);
+      talk.leave();
+      await talk.run;
+      await stage.rests(talk);
+      await stage.howFar(talk, ticks);
+      await talk.say("script: text");
+    },
+  },
+  "approved-elsewhere": {
+    async play(stage) {
+      const talk = await says(stage, APPROVE);
+      await stage.allowInHerm(talk);
+      await stage.rests(talk);
+      await talk.decide(true);
+      await talk.say("script: text");
+    },
+  },
+  restart: {
+    signal: "SIGTERM",
+    async play(stage) {
+      const talk = await stage.open();
+      await midway(talk, TO_RESTART);
+      const back = stage.restart();
+      await talk.run;
+      await back;
+      await stage.rests(talk);
+      await stage.howFar(talk, TO_RESTART);
+      await talk.say("script: text");
+    },
+  },
+  "restart-asked": {
+    signal: "SIGKILL",
+    async play(stage) {
+      const talk = await says(stage, APPROVE);
+      await stage.restart();
+      await talk.decide(true);
+    },
+  },
+};
+
+async function says(stage, words) {
+  const talk = await stage.open();
+  await talk.say(words);
+  return talk;
+}
+
+/** Begins what lasts, and returns in the middle of it; `talk.run` is the run. */
+async function midway(talk, ticks) {
+  talk.run = talk.say(`script: slow ${ticks}`);
+  const begun = () => talk.coming.includes("tick 2") || talk.ended.length > 0;
+  await until("the beginning of an answer", begun);
+}
+
+/** What a scenario needs of the world; `restart` is the runner's. */
+export class Stage {
+  constructor({ name, route, base, client, open, restart }) {
+    Object.assign(this, { name, route, base, client, restart });
+    this.start = open;
+  }
+  async open(how = {}) {
+    const thread = `${this.client} ${this.name} ${this.route} ${randomUUID()}`.replaceAll(" ", "-");
+    const talk = await this.start(this.route, thread, how);
+    talk.thread = thread;
+    this.talk = talk;
+    return talk;
+  }
+  /** The session behind a thread, as the control API has it. */
+  async #session(talk) {
+    const found = await json(`${this.base}/api/v1/sessions?name=${talk.thread}`);
+    if (found.sessions.length !== 1) throw new Error(`one session, not ${JSON.stringify(found)}`);
+    return found.sessions[0];
+  }
+  /** Waits until the agent is at rest. */
+  async rests(talk) {
+    await until("the rest of the agent", async () => (await this.#session(talk)).state === "idle");
+  }
+  /** Notes whether the agent said all that it had to say. */
+  async howFar(talk, ticks) {
+    const thread = `${this.base}/as/agui/to/${this.route}/threads/${talk.thread}`;
+    const told = await (await fetch(thread)).text();
+    talk.note(told.includes(`tick ${ticks - 1} `) ? "AGENT went on" : "AGENT stopped");
+  }
+  /** Says yes in another dialect to what is asked in a thread. */
+  async allowInHerm(talk) {
+    const { id } = await this.#session(talk);
+    const events = `${this.base}/as/herm/to/${this.route}/v1/sessions/${id}/events`;
+    const asked = (await json(`${events}?order=desc&limit=20`)).data.find(
+      ({ type, payload }) => type === "session.status_idle" && payload.stop_reason?.event_ids,
+    );
+    const [use] = asked.payload.stop_reason.event_ids;
+    const answer = { type: "user.tool_confirmation", tool_use_id: use, result: "allow" };
+    await json(events, { method: "POST", body: JSON.stringify({ events: [answer] }) });
+  }
+}
+
+async function json(url, init = {}) {
+  const headers = { "content-type": "application/json" };
+  const response = await fetch(url, { headers, ...init });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`${init.method ?? "GET"} ${url}: ${response.status} ${text}`);
+  return JSON.parse(text);
+}
+
+/** Plays scenarios on routes, each route by itself, and tells what was shown. */
+export async function playAll(plan, { base, client, open, restart }, tell) {
+  const routes = Map.groupBy(plan, ([, route]) => route);
+  const lane = async ([route, cells]) => {
+    for (const [name] of cells) {
+      const began = Date.now();
+      const again = () => restart(name, route);
+      const stage = new Stage({ name, route, base, client, open, restart: again });
+      const error = await SCENES[name].play(stage).then(
+        () => undefined,
+        (broken) => broken.stack ?? String(broken),
+      );
+      tell({ name, route, ms: Date.now() - began, shown: stage.talk?.shown ?? [], error });
+    }
+  };
+  await Promise.all([...routes].map(lane));
+}
