@@ -103,6 +103,7 @@ if [ "$part" = agui ] || [ "$part" = both ]; then
         install_locked "agui/$client" npm24
         cp "$peers/agui/$client/"*.mjs "$cache/agui/$client/"
     done
+    "$node" "$cache/agui/clients/verify.mjs" "$root/fixtures/golden" || failed=1
     "$node" "$cache/agui/run.mjs" "$root" "$@" || failed=1
 fi
 exit "$failed"
