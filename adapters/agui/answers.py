@@ -6,7 +6,7 @@ waits for a person is a run of its own, which gives a client its interrupts agai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.agui import wire
@@ -15,7 +15,7 @@ from adapters.errors import DragomanError
 from adapters.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry, sse_headers
 from adapters.jsonvalue import format_json
 
-__all__ = ["INTERRUPTS", "asked_again", "cut", "refusal"]
+__all__ = ["INTERRUPTS", "asked_again", "cut", "passed_over", "refusal"]
 
 INTERRUPTS = "interrupts"
 """The key in the details of a refusal under which the thread's open interrupts are."""
@@ -39,16 +39,41 @@ def refusal(error: DragomanError, *, error_id: str | None = None) -> Response:
 
 def asked_again(error: DragomanError, thread: str, run: str) -> Response:
     """Return a refusal that gives the client its interrupts again: a run that ends with them."""
-    told = {"code": str(error.code), "message": error.message}
+    value = {"code": str(error.code), "message": error.message}
+    told = {"type": "CUSTOM", "name": f"{wire.OURS}.refused", "value": value}
+    body = _run(thread, run, error.details[INTERRUPTS], told)
+    return Response(200, sse_headers(), body, refused=USUAL_STATUS[error.code])
+
+
+def passed_over(
+    thread: str, run: str, late: Mapping[str, str], interrupts: Sequence[Mapping[str, Any]]
+) -> Response:
+    """Return a run in which nothing happens, with the interrupts that are open still; `late` are
+    the requests that it answers and what came of these before."""
+    told = (
+        {
+            "type": "CUSTOM",
+            "name": f"{wire.OURS}.passed_over",
+            "value": {"interruptId": name, "message": f"It was answered before: {outcome}."},
+        }
+        for name, outcome in late.items()
+    )
+    return Response(200, sse_headers(), _run(thread, run, interrupts, *told))
+
+
+def _run(
+    thread: str, run: str, interrupts: Sequence[Mapping[str, Any]], *told: Mapping[str, Any]
+) -> bytes:
     ids = {"threadId": thread, "runId": run}
-    outcome = {"type": "interrupt", "interrupts": error.details[INTERRUPTS]}
+    outcome: Mapping[str, Any] = {"type": "success"}
+    if interrupts:
+        outcome = {"type": "interrupt", "interrupts": interrupts}
     events = (
         {"type": "RUN_STARTED", **ids, "protocolVersion": wire.PROTOCOL_VERSION},
-        {"type": "CUSTOM", "name": f"{wire.OURS}.refused", "value": told},
+        *told,
         {"type": "RUN_FINISHED", **ids, "outcome": outcome},
     )
-    body = b"".join(_framed(event) for event in events)
-    return Response(200, sse_headers(), body, refused=USUAL_STATUS[error.code])
+    return b"".join(_framed(event) for event in events)
 
 
 def cut() -> bytes:

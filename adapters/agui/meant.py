@@ -18,7 +18,7 @@ from adapters.events import InteractionRequested, Text
 from adapters.faces import Seen
 from adapters.jsonvalue import JsonError, parse_json
 
-__all__ = ["Meant", "asks_anew", "check", "first_words", "meant_by", "names_of"]
+__all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
 
 PASSED_MOST = 32
 """Answers to what is not open of which the run tells: what is noted stands with each command."""
@@ -120,7 +120,9 @@ def check(meant: Meant, given: RunInput, seen: Seen[AguiEncoder]) -> None:
         DragomanError: as it is.
     """
     if not meant.commands:
-        _nothing_new(given, seen)
+        if not late(given, seen):
+            _nothing_new(given)
+        return
     if any(isinstance(command, AnswerInteraction) for command in meant.commands):
         return
     open_ = [event for event in seen.open_interactions if event.kind != "tool_result"]
@@ -133,22 +135,25 @@ def check(meant: Meant, given: RunInput, seen: Seen[AguiEncoder]) -> None:
         )
 
 
-def _nothing_new(given: RunInput, seen: Seen[AguiEncoder]) -> NoReturn:
+def late(given: RunInput, seen: Seen[AguiEncoder]) -> Mapping[str, str]:
+    """Return the requests that an input answers, with what came of them, where all of these were
+    answered before: its client is told so, or it would hold them for ever."""
+    resolved = seen.state.resolved
+    names = [entry.interrupt_id for entry in given.resume]
+    last = given.results[-1] if given.results else None
+    if not names and last is not None and last.id == given.known[-1]:
+        names = [last.call_id.removeprefix(wire.ASK_CALL)]
+    return {name: resolved[name] for name in names} if resolved.keys() >= set(names) else {}
+
+
+def _nothing_new(given: RunInput) -> NoReturn:
     """Refuse an input that says nothing to its session.
 
     Raises:
         ClientProtocolError: as it is.
-        DragomanError: what it answers is answered already, or was never asked.
+        DragomanError: what it answers was never asked.
     """
-    names = [entry.interrupt_id for entry in given.resume]
-    outcome = next((seen.state.resolved[n] for n in names if n in seen.state.resolved), None)
-    if outcome is not None:
-        raise DragomanError(
-            f"It was answered before: {outcome}.",
-            code=ErrorCode.ALREADY_ANSWERED,
-            details={"outcome": outcome},
-        )
-    if names:
+    if given.resume:
         raise DragomanError(
             "No interrupt of this thread is open under such an id.",
             code=ErrorCode.UNKNOWN_INTERACTION,

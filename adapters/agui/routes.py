@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.agui import answers, wire
-from adapters.agui.meant import asks_anew, check, first_words, meant_by, names_of
+from adapters.agui.asked import interrupt_of
+from adapters.agui.meant import asks_anew, check, first_words, late, meant_by, names_of
 from adapters.agui.requests import RunInput, parse_run
 from adapters.agui.server import AguiEncoder
 from adapters.base import Response
@@ -108,6 +109,19 @@ def _begun(_: Incoming, seen: _Seen, given: RunInput, command_id: str) -> Readin
     return _reading(position, turn=kept.key)
 
 
+def _late(_: Incoming, seen: _Seen, given: RunInput) -> Reading | Response:
+    """Tell what came of requests that were answered elsewhere."""
+    encoder = seen.encoder
+    position = encoder.start_behind(given.known, modern=given.modern)
+    if position is None:
+        open_ = [one for one in seen.open_interactions if one.kind != "tool_result"]
+        interrupts = [interrupt_of(one) for one in open_]
+        return answers.passed_over(given.thread, given.run, late(given, seen), interrupts)
+    if encoder.state.run is not None:
+        return _reading(position, turn=encoder.state.run.key)
+    return _reading(position, stop=encoder.next_cursor)
+
+
 def _stops(incoming: Incoming) -> bool:
     return incoming.query.get(wire.ON_LEAVE) == wire.STOP
 
@@ -184,6 +198,7 @@ FACE = Face(
                     begun=_begun,
                     over=lambda seen: seen.encoder.state.ended,
                     cut=_cut,
+                    nothing=_late,
                     stops=_stops,
                 ),
             ),

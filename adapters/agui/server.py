@@ -70,18 +70,22 @@ class AguiEncoder(Encoder):
         it has must not be streamed again. Neither is an error before a run, which clients before
         1.0 may take for its end.
         """
-        mine, numbers = set(known), [_number_of(name) for name in known]
-        newest = max(numbers, default=0)
         first = kept.start
         before = [one for one in self.state.kept if one.start < kept.start]
         for one in reversed(before):
-            seen = mine.intersection(one.ids) or one.first < newest
-            if seen or (one.failed and not modern):
+            if _is_known(one, known) or (one.failed and not modern):
                 return first
             if one.last > one.first or one.ids:
                 first = one.start
         # None of them is known: nothing says where it is.
         return kept.start
+
+    def start_behind(self, known: Sequence[str], *, modern: bool) -> int | None:
+        """Return where that begins which a client with messages of these ids lacks, None where it
+        lacks nothing."""
+        if not self.state.kept or _is_known(self.state.kept[-1], known):
+            return None
+        return self.start_for(self.state.kept[-1], known, modern=modern)
 
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""
@@ -92,6 +96,12 @@ class AguiEncoder(Encoder):
             elif asked.ask:
                 found[wire.ASK_CALL + name] = name
         return found
+
+
+def _is_known(kept: Kept, known: Sequence[str]) -> bool:
+    """Say whether a client that has messages of these ids was there in a run, or behind it."""
+    newest = max((_number_of(name) for name in known), default=0)
+    return kept.first < newest or not set(known).isdisjoint(kept.ids)
 
 
 def _number_of(message_id: str) -> int:

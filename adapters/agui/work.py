@@ -265,7 +265,7 @@ def tool_returned(w: Writer, event: ev.ToolReturned) -> None:
 def _output(event: ev.ToolReturned) -> str:
     if event.content:
         return ev.text_of(event.content)
-    if event.output is not None:
+    if event.output is not None and not (event.output == "" and event.error):
         told = event.output
         return told if isinstance(told, str) else format_json(told).decode()
     if event.status == "rejected":

@@ -15,7 +15,7 @@ from tests.support.alone import Alone
 from tests.support.clocks import SPEED
 from tests.support.dragoman import starts
 from tests.support.strictness import ProtocolViolation
-from tests.support.waiting import SOON_S
+from tests.support.waiting import SOON_S, settled
 
 
 class Face(Alone):
@@ -197,9 +197,14 @@ async def test_an_answer_is_given_once_and_its_repeat_is_the_same_run(face: Face
     assert done[0]["runId"] == seen[0]["runId"]
     assert done[-1]["outcome"] == {"type": "success"}
     assert await asking.run(resume=[yes], run="run-1") == done
-    with pytest.raises(Refused) as caught:
-        await talk.run(resume=[entry(asked, {"approved": False})])
-    assert (caught.value.status, caught.value.code) == (409, "already_answered")
+    # Who says no to it later is told that it was approved, and holds the request no longer.
+    late = await talk.run(resume=[entry(asked, {"approved": False})])
+    assert named(late, "passed_over")[0] == {
+        "interruptId": asked["id"],
+        "message": "It was answered before: approved.",
+    }
+    assert late[-1]["outcome"] == {"type": "success"}
+    assert talk.applied.interrupts == []
     seen = await talk.run(user("on", "u2"), resume=[yes])
     assert named(seen, "passed_over")[0]["interruptId"] == asked["id"]
 
@@ -342,3 +347,35 @@ def test_the_strict_client_refuses_a_run_that_leaves_something_open() -> None:
     checker.feed({"type": "STEP_STARTED", "stepName": "s"})
     with pytest.raises(ProtocolViolation, match="leaves this open"):
         checker.feed({"type": "RUN_FINISHED", **run})
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_client_whose_request_was_answered_elsewhere_is_told_and_goes_on(
+    face: Face, declared: bool
+) -> None:
+    talk = Talk(face, declared=declared)
+    seen = await talk.say("script: approve", "u1")
+    asked = talk.applied.interrupts[0]
+    live = await face.live(next(iter(face.sessions.live)).id)
+    elsewhere = face.eve().attach(live.id)
+    await elsewhere.respond(asked["id"], "approve")
+    await settled(live)
+    if declared:
+        told = await talk.run(resume=[entry(asked, {"approved": True})])
+    else:
+        ask = next(e for e in seen if e.get("toolCallName") == "dragoman_ask")
+        given = {"id": "x1", "role": "tool", "toolCallId": ask["toolCallId"]}
+        told = await talk.run({**given, "content": json.dumps({"approved": True})})
+    # What came of it: the result of the call and the rest of the turn.
+    assert any(event["type"] == "TOOL_CALL_RESULT" for event in told)
+    assert told[-1]["outcome"] == {"type": "success"}
+    assert talk.applied.interrupts == []
+    texts = [m.get("content") for m in talk.applied.messages]
+    assert texts[-1].strip() == "Done, 4.1 GB freed. (turn 1)"
+    # A second time there is nothing to tell.
+    if declared:
+        again = await talk.run(resume=[entry(asked, {"approved": True})])
+        assert [event["type"] for event in again] == ["RUN_STARTED", "CUSTOM", "RUN_FINISHED"]
+    seen = await talk.say("on", "u2")
+    assert seen[-1]["outcome"] == {"type": "success"}
+    assert [m.get("content") for m in talk.applied.messages].count(texts[-1]) == 1

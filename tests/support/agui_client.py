@@ -127,16 +127,19 @@ def _event(part: bytes) -> dict[str, Any] | None:
     return event
 
 
-def _refused(body: bytes, headers: Mapping[str, str]) -> Refused:
-    """Return the refusal that a whole run says, which gives the client its interrupts again."""
+def _whole(body: bytes, headers: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return a run that is answered at once, in which nothing happens; one that refuses words, and
+    gives the client its interrupts again, is raised."""
     events, checker = split(body), Checker()
     for event in events:
         checker.feed(event)
     checker.end()
-    started, refused, finished = events
-    if started["type"] != "RUN_STARTED" or finished["outcome"]["type"] != "interrupt":
-        raise ProtocolViolation("no refusal of words while something is asked", events)
-    return Refused(409, {**refused["value"], **finished["outcome"]}, headers)
+    _, *told, finished = events
+    if [one["name"] for one in told] == ["dragoman.refused"]:
+        if finished["outcome"]["type"] != "interrupt":
+            raise ProtocolViolation("no refusal of words while something is asked", events)
+        raise Refused(409, {**told[0]["value"], **finished["outcome"]}, headers)
+    return events
 
 
 class Checker:
@@ -415,7 +418,9 @@ class AguiClient:
             if answer.content_type != "text/event-stream":
                 raise ProtocolViolation("no event stream", answer.content_type)
             if "Content-Length" in answer.headers:
-                raise _refused(await answer.read(), answer.headers)
+                for done in _whole(await answer.read(), answer.headers):
+                    yield done
+                return
             checker, rest = Checker(stamped=True), b""
             async for data in answer.content.iter_any():
                 *parts, rest = (rest + data).split(b"\n\n")
