@@ -18,6 +18,7 @@ import pytest
 from click.shell_completion import CompletionItem
 from click.testing import CliRunner, Result
 
+from adapters.registry import faces
 from proxy import cli
 from proxy.cli import serving
 from proxy.cli.backends import Backend, Given
@@ -313,9 +314,7 @@ def test_base_urls_are_a_few_lines() -> None:
     url = "http://127.0.0.1:8787"
     assert base_urls(url, []) == []
     assert base_urls(url, ["engine"]) == [
-        f"  herm    frontends: {url}/as/herm/to/engine",
-        f"  eve     frontends: {url}/as/eve/to/engine",
-        f"  engine  frontends: {url}/as/engine/to/engine",
+        f"  {dialect:<6}  frontends: {url}/as/{dialect}/to/engine" for dialect in faces()
     ]
     *faces, routes = base_urls(url, [f"r{at}" for at in range(10)])
     assert faces[0] == f"  herm    frontends: {url}/as/herm/to/ROUTE"
