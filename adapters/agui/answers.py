@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.base import Response
-from adapters.errors import DragomanError
+from adapters.errors import DragomanError, ErrorCode
 from adapters.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry, sse_headers
 from adapters.jsonvalue import format_json
 
@@ -58,7 +58,8 @@ def passed_over(
         }
         for name, outcome in late.items()
     )
-    return Response(200, sse_headers(), _run(thread, run, interrupts, *told))
+    body = _run(thread, run, interrupts, *told)
+    return Response(200, sse_headers(), body, refused=USUAL_STATUS[ErrorCode.ALREADY_ANSWERED])
 
 
 def _run(

@@ -81,11 +81,12 @@ class AguiEncoder(Encoder):
         return kept.start
 
     def start_behind(self, known: Sequence[str], *, modern: bool) -> int | None:
-        """Return where that begins which a client with messages of these ids lacks, None where it
-        lacks nothing."""
-        if not self.state.kept or _is_known(self.state.kept[-1], known):
+        """Return where that begins which others did and a client with messages of these ids lacks;
+        None where it lacks nothing, or a frontend of this dialect has asked for it."""
+        kept = self.state.kept[-1:]
+        if not kept or kept[0].name != runs.name_of(kept[0].key) or _is_known(kept[0], known):
             return None
-        return self.start_for(self.state.kept[-1], known, modern=modern)
+        return self.start_for(kept[0], known, modern=modern)
 
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""

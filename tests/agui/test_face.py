@@ -198,7 +198,12 @@ async def test_an_answer_is_given_once_and_its_repeat_is_the_same_run(face: Face
     assert done[-1]["outcome"] == {"type": "success"}
     assert await asking.run(resume=[yes], run="run-1") == done
     # Who says no to it later is told that it was approved, and holds the request no longer.
-    late = await talk.run(resume=[entry(asked, {"approved": False})])
+    with pytest.raises(Refused) as caught:
+        await talk.run(resume=[entry(asked, {"approved": False})])
+    assert (caught.value.status, caught.value.code) == (409, "already_answered")
+    late = caught.value.body["events"]
+    for event in late:
+        talk.applied.apply(event)
     assert named(late, "passed_over")[0] == {
         "interruptId": asked["id"],
         "message": "It was answered before: approved.",
@@ -371,10 +376,12 @@ async def test_a_client_whose_request_was_answered_elsewhere_is_told_and_goes_on
     assert told[-1]["outcome"] == {"type": "success"}
     assert talk.applied.interrupts == []
     texts = [m.get("content") for m in talk.applied.messages]
-    assert texts[-1].strip() == "Done, 4.1 GB freed. (turn 1)"
+    assert str(texts[-1]).strip() == "Done, 4.1 GB freed. (turn 1)"
     # A second time there is nothing to tell.
     if declared:
-        again = await talk.run(resume=[entry(asked, {"approved": True})])
+        with pytest.raises(Refused) as caught:
+            await talk.run(resume=[entry(asked, {"approved": True})])
+        again = caught.value.body["events"]
         assert [event["type"] for event in again] == ["RUN_STARTED", "CUSTOM", "RUN_FINISHED"]
     seen = await talk.say("on", "u2")
     assert seen[-1]["outcome"] == {"type": "success"}

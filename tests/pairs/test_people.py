@@ -12,6 +12,7 @@ from adapters import events as ev
 from tests.pairs.expectations import Carried, Native, Refused, Says
 from tests.pairs.frontends import Ask, Refusal
 from tests.pairs.scenario import attempt, refused, scenario
+from tests.pairs.table import PEOPLE
 from tests.pairs.world import World
 
 COMMAND = "rm -rf /srv/exports/2024"
@@ -296,7 +297,7 @@ async def _give(
     ask = await _asked(world, kind)
     if ask is None:
         return
-    watchers = [await world.join(name) for name in ("herm", "eve", "engine")]
+    watchers = [await world.join(name) for name in PEOPLE]
     if await attempt(world.expect, lambda: person.reveal(ask, SECRET)):
         seen = await person.settled()
         assert done in seen.text

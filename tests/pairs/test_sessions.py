@@ -15,11 +15,9 @@ from tests.pairs import test_messages, test_people
 from tests.pairs.expectations import BACKENDS, FRONTENDS, NATIVE, Cell, Native, Refused, Says
 from tests.pairs.frontends import EveFrontend, Refusal, Seen
 from tests.pairs.scenario import PLAYED, attempt, refused, scenario
-from tests.pairs.table import TABLE, brought, lacking, with_cells
+from tests.pairs.table import PEOPLE, TABLE, brought, lacking, with_cells
 from tests.pairs.world import World
 from tests.wire import served
-
-ALL = ("herm", "eve", "engine")
 
 
 @scenario("compact")
@@ -271,7 +269,7 @@ async def test_people_of_all_dialects_see_the_same_turn(world: World) -> None:
     person = world.person
     await person.say("script: approve")
     ask = await person.asked()
-    watchers = [await world.join(name) for name in ALL]
+    watchers = [await world.join(name) for name in PEOPLE]
     for watcher in watchers:
         # An open interaction is shown to everyone who comes.
         shown = await watcher.asked()
@@ -292,7 +290,7 @@ async def test_a_person_of_another_dialect_answers(world: World) -> None:
     person = world.person
     await person.say("script: approve-twice")
     await person.asked()
-    others = [await world.join(name) for name in ALL if name != world.frontend][:2]
+    others = [await world.join(name) for name in PEOPLE if name != world.frontend][:2]
     for number, (other, yes) in enumerate(zip(others, (True, False), strict=True), start=1):
         await other.until(_asks(number))
         await other.confirm(other.seen.ask, yes)

@@ -127,19 +127,21 @@ def _event(part: bytes) -> dict[str, Any] | None:
     return event
 
 
-def _whole(body: bytes, headers: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return a run that is answered at once, in which nothing happens; one that refuses words, and
-    gives the client its interrupts again, is raised."""
+def _refused(body: bytes, headers: Mapping[str, str]) -> Refused:
+    """Return the refusal that a whole run says: of words while something is asked, which gives the
+    client its interrupts again, or of an answer to what was answered before."""
     events, checker = split(body), Checker()
     for event in events:
         checker.feed(event)
     checker.end()
     _, *told, finished = events
-    if [one["name"] for one in told] == ["dragoman.refused"]:
-        if finished["outcome"]["type"] != "interrupt":
-            raise ProtocolViolation("no refusal of words while something is asked", events)
-        raise Refused(409, {**told[0]["value"], **finished["outcome"]}, headers)
-    return events
+    names = {one["name"] for one in told}
+    if names == {"dragoman.passed_over"}:
+        said = {"code": "already_answered", "error": told[0]["value"]["message"]}
+        return Refused(409, {**said, "events": events}, headers)
+    if names != {"dragoman.refused"} or finished["outcome"]["type"] != "interrupt":
+        raise ProtocolViolation("no refusal of words while something is asked", events)
+    return Refused(409, {**told[0]["value"], **finished["outcome"]}, headers)
 
 
 class Checker:
@@ -418,9 +420,7 @@ class AguiClient:
             if answer.content_type != "text/event-stream":
                 raise ProtocolViolation("no event stream", answer.content_type)
             if "Content-Length" in answer.headers:
-                for done in _whole(await answer.read(), answer.headers):
-                    yield done
-                return
+                raise _refused(await answer.read(), answer.headers)
             checker, rest = Checker(stamped=True), b""
             async for data in answer.content.iter_any():
                 *parts, rest = (rest + data).split(b"\n\n")
