@@ -13,6 +13,7 @@ from adapters.agui import wire
 from adapters.base import Response
 from adapters.errors import DragomanError, ErrorCode
 from adapters.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry, sse_headers
+from adapters.framing import on_one_line
 from adapters.jsonvalue import format_json
 
 __all__ = ["INTERRUPTS", "asked_again", "cut", "passed_over", "refusal"]
@@ -85,4 +86,4 @@ def cut() -> bytes:
 
 
 def _framed(event: Mapping[str, Any]) -> bytes:
-    return b"data: %b\n\n" % format_json(event)
+    return b"data: %b\n\n" % on_one_line(format_json(event))

@@ -8,6 +8,7 @@ from adapters import events as ev
 from adapters.agui import wire
 from adapters.agui.state import Child, Line, Run, State, Waiting
 from adapters.base import Frame
+from adapters.framing import on_one_line
 from adapters.jsonvalue import format_json
 
 __all__ = ["Writer", "about", "announce", "at_work", "put", "put_custom", "put_message"]
@@ -52,7 +53,7 @@ class Writer:
         s.stamp = stamp = max(s.stamp + 1, self.at)
         comma = b"" if rest == b"}" else b","
         data = b'id: %d\ndata: {"type":"%b","timestamp":%d%b%b\n\n'
-        data %= (stamp, type_.encode(), stamp, comma, rest)
+        data %= (stamp, type_.encode(), stamp, comma, on_one_line(rest))
         self.out.append(Frame(stamp, data, None, str(s.runs)))
 
     def end_body(self) -> None:

@@ -68,9 +68,9 @@ def sse_headers() -> CIMultiDict[str]:
     """Return the head of a stream of server-sent events that nobody may hold back."""
     return CIMultiDict(
         {
-            "content-type": "text/event-stream",
-            "cache-control": "no-cache",
-            "x-accel-buffering": "no",
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",
         }
     )
 

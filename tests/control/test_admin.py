@@ -160,6 +160,7 @@ REFUSED = {
     "herm": lambda body: body["error"]["code"] == "forbidden" and body["error"]["message"],
     "eve": lambda body: body["code"] == "forbidden" and body["error"],
     "engine": lambda body: body["error"] == "PERMISSION_DENIED" and body["message"],
+    "agui": lambda body: body["code"] == "forbidden" and body["error"],
 }
 
 
