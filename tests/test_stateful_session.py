@@ -53,6 +53,7 @@ from proxy.errors import (
     InteractionConflict,
     SessionExpired,
     SessionNotFound,
+    UpstreamTimeout,
     UpstreamUnavailable,
 )
 from proxy.hub import entries_of
@@ -287,11 +288,19 @@ class PlainStream:
     at: int
     head: Response = dataclasses.field(default_factory=lambda: Response(200))
     tail: bytes = b""
+    stopped: bool = False
+
+    def stop(self) -> None:
+        """Break it as a silence does: the backend is asked how the turn stands."""
+        self.stopped = True
+        self.talk.wake()
 
     async def read(self, take: Take) -> None:
         talk = self.talk
         while True:
             more = talk.more
+            if self.stopped:
+                raise UpstreamTimeout("silent")
             while self.at < len(talk.frames):
                 piece = range(self.at, min(self.at + talk.piece, len(talk.frames)))
                 self.at = piece.stop
