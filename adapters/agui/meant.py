@@ -140,9 +140,8 @@ def late(given: RunInput, seen: Seen[AguiEncoder]) -> Mapping[str, str]:
     answered before: its client is told so, or it would hold them for ever."""
     resolved = seen.state.resolved
     names = [entry.interrupt_id for entry in given.resume]
-    last = given.results[-1] if given.results else None
-    if not names and last is not None and last.id == given.known[-1]:
-        names = [last.call_id.removeprefix(wire.ASK_CALL)]
+    if not names and given.told is not None:
+        names = [given.told.call_id.removeprefix(wire.ASK_CALL)]
     return {name: resolved[name] for name in names} if resolved.keys() >= set(names) else {}
 
 
@@ -209,7 +208,10 @@ def names_of(given: RunInput) -> Sequence[str]:
         said = payload.get("approved") if isinstance(payload, dict) else payload
         yes = str(said) if isinstance(said, bool) else ""
         names.append(f"interrupt {entry.interrupt_id} {entry.cancelled} {yes}")
-    return names + [f"message {one.id}" for one in given.words or given.results[-1:]]
+    if given.words:
+        return names + [f"message {one.id}" for one in given.words]
+    # An older one stands in every history behind it.
+    return names if given.told is None else [*names, f"message {given.told.id}"]
 
 
 def asks_anew(given: RunInput, seen: Seen[AguiEncoder]) -> bool:

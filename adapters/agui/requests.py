@@ -79,6 +79,12 @@ class RunInput:
         return tuple(block for words in self.words for block in words.content)
 
     @property
+    def told(self) -> Told | None:
+        """Return the message of a tool that is the last of all, if it is one."""
+        last = self.results[-1] if self.results else None
+        return last if last is not None and last.id == self.known[-1] else None
+
+    @property
     def digest(self) -> str:
         """Return what the same context has as well."""
         return hashlib.sha256("\0".join(self.context).encode("utf-8", "replace")).hexdigest()[:16]

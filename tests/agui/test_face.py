@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from proxy.metrics import REGISTRY
 from tests.support.agui_client import AguiClient, Applied, Checker, Refused, split
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED
 from tests.support.dragoman import starts
 from tests.support.strictness import ProtocolViolation
-from tests.support.waiting import SOON_S, settled
+from tests.support.waiting import SOON_S, settled, until
 
 
 class Face(Alone):
@@ -386,3 +387,44 @@ async def test_a_client_whose_request_was_answered_elsewhere_is_told_and_goes_on
     seen = await talk.say("on", "u2")
     assert seen[-1]["outcome"] == {"type": "success"}
     assert [m.get("content") for m in talk.applied.messages].count(texts[-1]) == 1
+
+
+async def test_a_second_answer_by_another_page_is_refused_inside_its_stream(face: Face) -> None:
+    talk = Talk(face)
+    await talk.say("script: approve", "u1")
+    (asked,) = talk.applied.interrupts
+    page = Talk(face)
+    page.applied = Applied([*talk.applied.messages])
+    page.runs = 7
+    await talk.run(resume=[entry(asked, {"approved": True})])
+    counted = {"face": "agui", "status": "409"}
+    before = REGISTRY.get_sample_value("dragoman_http_requests_total", counted) or 0.0
+    with pytest.raises(Refused) as caught:
+        await page.run(resume=[entry(asked, {"approved": False})])
+    assert (caught.value.status, caught.value.code) == (409, "already_answered")
+    # Its head was a 200: the numbers know better.
+    assert REGISTRY.get_sample_value("dragoman_http_requests_total", counted) == before + 1
+
+
+async def test_a_late_answer_follows_a_turn_that_runs_to_its_end(serve: Any) -> None:
+    face: Face = await serve("memory:", pace=0.05)
+    talk = Talk(face)
+    await talk.say("script: approve", "u1")
+    (asked,) = talk.applied.interrupts
+    live = await face.live(next(iter(face.sessions.live)).id)
+    await face.eve().attach(live.id).respond(asked["id"], "approve")
+    await until(lambda: asked["id"] in live.state.resolved)
+    told = await talk.run(resume=[entry(asked, {"approved": True})])
+    assert told[-1]["type"] == "RUN_FINISHED"
+    assert "Done, 4.1 GB freed." in str(talk.applied.messages[-1]["content"])
+
+
+async def test_an_old_answer_within_a_history_is_nothing_new(face: Face) -> None:
+    talk = Talk(face, declared=False)
+    seen = await talk.say("script: ask", "u1")
+    ask = next(e for e in seen if e.get("toolCallName") == "dragoman_ask")
+    given = {"id": "x1", "role": "tool", "toolCallId": ask["toolCallId"]}
+    await talk.run({**given, "content": "Lisbon"})
+    assert talk.applied.messages[-1]["role"] == "assistant"
+    with pytest.raises(Refused, match="nothing new"):
+        await talk.run()
