@@ -34,6 +34,7 @@ class AguiFrontend(Frontend):
 
     dialect = "agui"
     compaction = "dragoman.compacted"
+    shows_what_came = True
     _numbers = itertools.count(1)
 
     def __init__(self, http: aiohttp.ClientSession, url: str, session: str | None = None) -> None:

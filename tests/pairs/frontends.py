@@ -106,6 +106,10 @@ class Frontend(Person):
         session: the public id of a session that exists; without, the person opens one.
     """
 
+    shows_what_came = False
+    """Whether a late answer is given what came of the request meanwhile, and not refused, where its
+    client has not seen that."""
+
     def __init__(self, http: aiohttp.ClientSession, url: str, session: str | None = None) -> None:
         super().__init__(http, url)
         self.session = session

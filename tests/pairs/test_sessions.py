@@ -323,8 +323,11 @@ async def test_the_first_of_two_answers_wins(world: World) -> None:
         person.confirm(ask, True), other.confirm(theirs, True), return_exceptions=True
     )
     lost = [result for result in results if isinstance(result, Refusal)]
-    assert len(lost) == 1, results
-    assert lost[0].status in (404, 409)
+    answers = [one for one in await world.log(ev.InputAccepted) if one.kind == "answer"]
+    assert len(answers) == 1
+    if answers[0].face == world.frontend or not person.shows_what_came:
+        assert len(lost) == 1, results
+    assert all(refusal.status in (404, 409) for refusal in lost)
     person._works()
     seen = await person.until(lambda seen: bool(seen.outcomes))
     assert "Done, 4.1 GB freed." in seen.text
