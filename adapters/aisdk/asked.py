@@ -19,7 +19,7 @@ from adapters.errors import ClientProtocolError
 from adapters.events import SEALED_KINDS, InteractionRequested, InteractionResolved, Text
 from adapters.interactions import option_named, polarity
 
-__all__ = ["Given", "resolved", "show", "tell_state", "to_answer"]
+__all__ = ["Given", "is_approval", "resolved", "show", "tell_state", "to_answer"]
 
 AFTER_KEPT = 256
 """Requests that are over of which is known where they were told."""
@@ -45,7 +45,7 @@ def show(w: Writer, asked: Asked) -> None:
         return
     assert s.stream is not None
     asked.stream = s.stream
-    approval = event.kind == "approval" and not w.old and event.answerable
+    approval = is_approval(w, event)
     about = s.calls.get(event.call_id or "")
     here = about is not None and about.message == s.message
     if not event.answerable:
@@ -62,6 +62,11 @@ def show(w: Writer, asked: Asked) -> None:
         call.approval = True
         chunk = {"approvalId": event.request_id, "toolCallId": asked.call}
         s.asks[event.request_id] = w.write("tool-approval-request", chunk)
+
+
+def is_approval(w: Writer, event: InteractionRequested) -> bool:
+    """Say whether a request is shown as the approval of a call."""
+    return event.kind == "approval" and event.answerable and not w.old
 
 
 def _ask(w: Writer, event: InteractionRequested, *, approval: bool) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from adapters import events as ev
 from adapters.aisdk import wire
-from adapters.aisdk.asked import show
+from adapters.aisdk.asked import is_approval, show
 from adapters.aisdk.state import Kept
 from adapters.aisdk.writer import Writer, open_step, put_data
 
@@ -118,8 +118,7 @@ def close(w: Writer, outcome: str = "completed") -> None:
     """End the stream as the thread is: it waits for something, or it is at rest."""
     s = w.s
     asked = unanswered(w)
-    for name in asked:
-        show(w, s.requests[name])
+    _show(w, asked)
     _end_inputs(w)
     end_step(w)
     if outcome == "interrupted":
@@ -214,10 +213,19 @@ def waits(w: Writer) -> None:
     s.paused = True
     if all(_elsewhere(s.requests[name].event) for name in asked):
         # What comes of it is not said here: the page reads on.
-        for name in asked:
-            show(w, s.requests[name])
+        _show(w, asked)
         return
     close(w)
+
+
+def _show(w: Writer, names: list[str]) -> None:
+    """Tell requests. Pages send answers by themselves when all calls of the last step are done, so
+    calls that ask have a step of their own, unless an approval is asked about one of this step."""
+    untold = [asked for name in names if not (asked := w.s.requests[name]).stream]
+    if untold and w.s.tools and not any(is_approval(w, asked.event) for asked in untold):
+        end_step(w)
+    for asked in untold:
+        show(w, asked)
 
 
 def _elsewhere(event: ev.InteractionRequested) -> bool:
