@@ -193,9 +193,13 @@ def test_the_strict_client_names_what_is_wrong_in_the_framing(body: bytes, why: 
         split(body)
 
 
-def test_dragoman_numbers_its_frames() -> None:
-    with pytest.raises(ProtocolViolation, match="without its number"):
-        list(Frames(numbered=True).feed(b"data: {}\n\n"))
+def test_dragoman_numbers_its_frames_and_comments_at_once() -> None:
+    for body, why in (
+        (b"id: 1\ndata: {}\n\n", "no comment"),
+        (b": stream-open\n\ndata: {}\n\n", "number"),
+    ):
+        with pytest.raises(ProtocolViolation, match=why):
+            list(Frames(numbered=True).feed(body))
     frames = Frames(numbered=True)
     body = b": stream-open\n\nid: 1\ndata: {}\n\n: keep-alive\n\ndata: [DONE]\n\n"
     assert list(frames.feed(body)) == [{}]

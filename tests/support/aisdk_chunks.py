@@ -210,8 +210,8 @@ def _reasons(releases: Sequence[Release]) -> set[str]:
 class Frames:
     """Cuts a body into its chunks, as `DefaultChatTransport` reads it.
 
-    `[DONE]` must be the last that comes. `numbered` asks for the number of each frame, which
-    is Dragoman's promise.
+    `[DONE]` must be the last that comes. `numbered` asks for the number of each frame and for a
+    comment at once, which are Dragoman's promises.
     """
 
     def __init__(self, *, numbered: bool = False) -> None:
@@ -253,6 +253,8 @@ class Frames:
                     raise ProtocolViolation("a line that is not of the protocol", part)
         if not said:
             return None
+        if self.numbered and self.comments[:1] != [b"stream-open"]:
+            raise ProtocolViolation("no comment came at once", part)
         if self.done:
             raise ProtocolViolation("something comes behind [DONE]", part)
         if said == [b"[DONE]"]:
