@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from adapters.agui import routes as agui
 from adapters.agui.server import AguiEncoder
+from adapters.aisdk import routes as aisdk
+from adapters.aisdk.server import AisdkEncoder
 from adapters.dialect import Dialect
 from adapters.engine import routes as engine
 from adapters.engine.captured import CAPTURED as ENGINE
@@ -38,6 +40,7 @@ DIALECTS: dict[str, Dialect] = {
             probe=PROBE_ENGINE,
         ),
         Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends"),
+        Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends"),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),
     )

@@ -568,3 +568,4 @@ class FeedKey:
 
     dialect: str
     thread_id: str
+    form: str = ""

@@ -505,6 +505,12 @@ class EveSettings(Table):
     upload: UploadSettings = UploadSettings()
 
 
+class AisdkSettings(Table):
+    """`[aisdk]`: the tool by which pages are asked what is not the approval of a call."""
+
+    ask_tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "dragoman_ask"
+
+
 class Settings(BaseSettings):
     """The whole configuration. Built in code it reads nothing.
 
@@ -530,6 +536,7 @@ class Settings(BaseSettings):
     keys: tuple[KeySettings, ...] = ()
     listeners: tuple[ListenerSettings, ...] = ()
     eve: EveSettings = EveSettings()
+    aisdk: AisdkSettings = AisdkSettings()
 
     @classmethod
     def settings_customise_sources(

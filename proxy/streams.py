@@ -29,6 +29,7 @@ class StreamPlan:
     a frame that ends the session (or the turn `turn`, where given). A heartbeat that depends on the
     position is a function from the cursor of the last frame. `write_timeout` is how long one write
     may take before the reader is given up. `cut` is written where the body ends before that.
+    Frames with the cursors `omits` are left out.
     """
 
     heartbeat: bytes | Callable[[int], bytes] | None
@@ -39,6 +40,7 @@ class StreamPlan:
     lease_end: bytes = b""
     turn: str | None = None
     cut: bytes = b""
+    omits: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(slots=True)
@@ -164,7 +166,7 @@ async def _write_backlog(
     """Write what is behind the feed's cursor; say whether that ended the body."""
     async for frames in feed.read(reader.position):
         kept, ended = _cut(frames, plan)
-        data = b"".join(frame.data for frame in kept)
+        data = b"".join([frame.data for frame in kept if frame.cursor not in plan.omits])
         if data:
             await write(response, data, plan.write_timeout, reader.taken)
             reader.last_write = asyncio.get_running_loop().time()

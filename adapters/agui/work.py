@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 from adapters import events as ev
@@ -19,8 +17,8 @@ from adapters.agui.writer import (
     put_custom,
     put_message,
 )
-from adapters.jsonvalue import JsonError, format_json, parse_json
-from adapters.limits import is_light
+from adapters.faces.results import digest_of, digest_of_text
+from adapters.jsonvalue import format_json
 from adapters.normalizer import ABANDONED
 
 __all__ = [
@@ -169,7 +167,7 @@ def text_completed(w: Writer, event: ev.TextCompleted) -> None:
     if text and (repaired or not shown) and line.cut != event.block_id:
         line.last = put_message(w, thread, "assistant", text, told)
     if event.status == "complete" and thread == ev.MAIN:
-        w.s.digest = _digest_of_text(event.text)
+        w.s.digest = digest_of_text(event.text)
 
 
 def reasoning_completed(w: Writer, event: ev.ReasoningCompleted) -> None:
@@ -193,24 +191,9 @@ def result_produced(w: Writer, event: ev.ResultProduced) -> None:
     if event.thread_id == ev.MAIN:
         if w.s.run is not None:
             w.run.result = event.value
-        if _digest(event.value) == w.s.digest:
+        if digest_of(event.value) == w.s.digest:
             return
     put_message(w, event.thread_id, "assistant", format_json(event.value).decode(), {})
-
-
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _digest_of_text(text: str) -> str | None:
-    """Return the digest of a text that is JSON by itself, else None."""
-    if text.lstrip()[:1] not in ("{", "[") or not is_light(text.encode()):
-        return None
-    try:
-        return _digest(parse_json(text))
-    except JsonError:
-        return None
 
 
 # Tools.

@@ -128,13 +128,14 @@ class Follow(Generic[SaidT, EncoderT]):
     """Streams the frames of a session; `reading` may answer instead. Where a `body` is read, both
     functions get what it says.
 
-    `missing` returns the head of an empty body, for what is no longer kept and where there is no
-    session at all; without it that is an error.
+    `missing` answers for what is no longer kept and where there is no session at all, with
+    `unknown` for every name that no session has; without it that is an error.
     """
 
     where: Callable[[Incoming, SaidT], Target]
     reading: Callable[[Incoming, Seen[EncoderT], SaidT], Reading | Response]
-    missing: Callable[[], CIMultiDict[str]] | None = None
+    missing: Callable[[], Response] | None = None
+    unknown: bool = False
     body: Body[SaidT] | None = None
 
 
@@ -208,7 +209,8 @@ class Route:
     also with a slash at its end.
 
     With `head` it takes `HEAD` besides. `errors` is a word of the dialect's own for `Failure`: what
-    an error depends on.
+    an error depends on. `form` names the one of `Face.forms` in which it shows frames, whatever is
+    configured; without, frames are shown as the configuration says.
     """
 
     method: str
@@ -217,6 +219,7 @@ class Route:
     does: Act
     head: bool = False
     errors: str = ""
+    form: str = ""
     example: Example | None = None
 
 

@@ -113,7 +113,8 @@ class Reading:
     written. `first` is written before any frame. `heartbeat` is written after `heartbeat_seconds`
     without a byte, or sooner where that is configured; one that depends on the position is a
     function from the cursor of the last frame. `headers` are those of the answer, but of a turn's
-    body, whose head is sent before.
+    body, whose head is sent before. `omits` are cursors of frames that are left out: what they say
+    holds no longer.
     """
 
     position: int
@@ -123,6 +124,7 @@ class Reading:
     first: bytes = b""
     stop: int | None = None
     turn: str | None = None
+    omits: frozenset[int] = frozenset()
     lease_seconds: float | None = None
     lease_end: bytes = b""
 

@@ -96,11 +96,11 @@ async def _ready(
     except SessionExpired:
         if act.missing is None:
             raise
-        return await _empty(visit, act)
+        return to_web(act.missing())
     except SessionNotFound:
-        if act.missing is None or not isinstance(target, Newest):
+        if act.missing is None or not (act.unknown or isinstance(target, Newest)):
             raise
-        return await _empty(visit, act)
+        return to_web(act.missing())
     reading = act.reading(visit.incoming, await visit.see(found, shown=True), visit.said)
     if isinstance(reading, Response):
         return to_web(reading)
@@ -114,14 +114,6 @@ def _follow_of(visit: Visit) -> Follow[Any, Any]:
     return visit.route.does
 
 
-async def _empty(visit: Visit, act: Follow[Any, Any]) -> web.StreamResponse:
-    """Send the head of a body without frames."""
-    assert act.missing is not None
-    response = web.StreamResponse(headers=act.missing())
-    await send_head(visit.request, response)
-    return response
-
-
 def plan_of(visit: Visit, reading: Reading) -> StreamPlan:
     """Return how a stream is written, as the dialect and the configuration want it."""
     server = visit.settings.server
@@ -133,6 +125,7 @@ def plan_of(visit: Visit, reading: Reading) -> StreamPlan:
         lease_seconds=reading.lease_seconds,
         lease_end=reading.lease_end,
         turn=reading.turn,
+        omits=reading.omits,
     )
 
 

@@ -177,7 +177,7 @@ class Visit:
 
     def feed(self, found: Found) -> Feed:
         """Return the frames of a session in the dialect."""
-        return found.session.feed(self.at.dialect, found.thread)
+        return found.session.feed(self.at.dialect, found.thread, self.route.form)
 
     async def see(self, found: Found, *, shown: bool = False, tell: bool = False) -> Seen[Any]:
         """Return a session as it is now; with the encoder, caught up, and with what is told of it

@@ -107,23 +107,23 @@ class Feeds:
         """Hear which codecs are fixed for the session."""
         self._codecs.update({codec.dialect: codec for codec in codecs})
 
-    def get(self, dialect: str, thread_id: str) -> Feed:
-        """Return the frames of a thread in a dialect.
+    def get(self, dialect: str, thread_id: str, form: str = "") -> Feed:
+        """Return the frames of a thread in a dialect, and there in a form where one is named.
 
         Raises:
             NotSupported: the dialect has no encoder.
         """
-        key = FeedKey(dialect, thread_id)
+        key = FeedKey(dialect, thread_id, form)
         feed = self.open.get(key)
         if feed is None:
-            make_encoder = self.encoders(dialect, thread_id)
+            make_encoder = self.encoders(dialect, thread_id, form)
             feed = self.open[key] = Feed(
                 self._journal,
                 self._row.key,
                 self._row.id,
                 make_encoder,
                 lambda: self.stored_seq,
-                name=f"{dialect}/{thread_id}",
+                name=f"{dialect}{form and '.'}{form}/{thread_id}",
                 prepare=None if dialect in self._codecs else lambda: self._fix(dialect),
                 slots=self._slots,
             )
@@ -131,8 +131,9 @@ class Feeds:
                 feed.close()
         return feed
 
-    def encoders(self, dialect: str, thread_id: str) -> Callable[[], Encoder]:
-        """Return what makes encoders of a dialect, in the version that is fixed for the session.
+    def encoders(self, dialect: str, thread_id: str, form: str = "") -> Callable[[], Encoder]:
+        """Return what makes encoders of a dialect, in the version that is fixed for the session,
+        and in a form where one is named.
 
         Raises:
             NotSupported: the dialect has no encoder, or none of this version.
@@ -143,6 +144,9 @@ class Feeds:
             raise NotSupported(f"`{dialect}` is not served yet.")
         codec = self._codec(dialect)
         agent, settings = _fixed(codec)
+        if form:
+            assert known.face is not None
+            settings = {**settings, **known.face.forms[form]}
         context = EncoderContext(self._row.id, self._row.secret, thread_id, agent, settings)
         if codec.version != make.version:
             newest = make.version

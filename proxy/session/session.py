@@ -258,13 +258,13 @@ class Session:
         """Return the OAuth callback URL of an open sign-in at the backend, or None."""
         return None if self._work.stranded else self.codec.webhook(request_id)
 
-    def feed(self, dialect: str, thread_id: str = ev.MAIN) -> Feed:
-        """Return the frames of a thread in a dialect.
+    def feed(self, dialect: str, thread_id: str = ev.MAIN, form: str = "") -> Feed:
+        """Return the frames of a thread in a dialect, and there in a form where one is named.
 
         Raises:
             NotSupported: the dialect has no encoder.
         """
-        return self._feeds.get(dialect, thread_id)
+        return self._feeds.get(dialect, thread_id, form)
 
     def settings_of(self, dialect: str) -> Mapping[str, Any]:
         """Return the settings that shape the session's frames in a dialect: those that were

@@ -1,0 +1,237 @@
+"""What is asked: an open request as a call that a page answers, and what its answer means.
+
+An approval of a call is asked about that call. All else is a call of a tool that asks, whose output
+is the answer; in the form for `ai` 5 approvals are so too. No refusal quotes an answer: it may hold
+the value of a sealed request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from adapters.aisdk import wire
+from adapters.aisdk.state import Asked, Call
+from adapters.aisdk.writer import Writer, open_step, put, put_data, words
+from adapters.commands import AnswerInteraction
+from adapters.errors import ClientProtocolError
+from adapters.events import SEALED_KINDS, InteractionRequested, InteractionResolved, Text
+from adapters.interactions import option_named, polarity
+
+__all__ = ["Given", "is_approval", "resolved", "show", "tell_state", "to_answer"]
+
+AFTER_KEPT = 256
+"""Requests that are over of which is known where they were told."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Given:
+    """A part of the page's messages that may answer something, under the id of the request or of
+    its call. `approved` is there where an approval was answered, else `output` is what the page
+    gave for a call, which `failed` with it or not."""
+
+    name: str
+    approved: bool | None = None
+    reason: str | None = None
+    output: Any = None
+    failed: bool = False
+
+
+def show(w: Writer, asked: Asked) -> None:
+    """Tell a request, once."""
+    event, s = asked.event, w.s
+    if asked.stream:
+        return
+    assert s.stream is not None
+    asked.stream = s.stream
+    approval = is_approval(w, event)
+    about = s.calls.get(event.call_id or "")
+    here = about is not None and about.message == s.message
+    if not event.answerable:
+        tell_state(w, asked, "open")
+        return
+    if here and (approval or event.kind == "tool_result"):
+        asked.call = event.call_id
+    else:
+        asked.call = _ask(w, event, approval=approval)
+    tell_state(w, asked, "open")
+    call = s.calls[asked.call or ""]
+    call.page = not approval
+    if approval:
+        call.approval = True
+        chunk = {"approvalId": event.request_id, "toolCallId": asked.call}
+        s.asks[event.request_id] = w.write("tool-approval-request", chunk)
+
+
+def is_approval(w: Writer, event: InteractionRequested) -> bool:
+    """Say whether a request is shown as the approval of a call."""
+    return event.kind == "approval" and event.answerable and not w.old
+
+
+def _ask(w: Writer, event: InteractionRequested, *, approval: bool) -> str:
+    """Write a call that only asks; return its id."""
+    s, details = w.s, event.details or {}
+    call_id = wire.ASK_CALL + event.request_id
+    name, given = w.ask_tool, _about(event)
+    if approval:
+        name = str(details.get("tool") or wire.APPROVAL)
+        subject = details.get("input", details.get("command"))
+        given = {"prompt": event.prompt} if subject in (None, {}) else subject
+    elif event.kind == "tool_result":
+        name = str(details.get("tool") or wire.ASK)
+        given = details.get("input", {"prompt": event.prompt})
+        call_id = call_id if event.call_id is None else event.call_id
+    open_step(w)
+    w.write("tool-input-available", {"toolCallId": call_id, "toolName": name, "input": given})
+    s.tools = True
+    assert s.message is not None
+    s.calls[call_id] = Call(s.message, s.steps)
+    return call_id
+
+
+def _about(event: InteractionRequested) -> dict[str, Any]:
+    """Return what is asked, as the input of a call."""
+    told: dict[str, Any] = {"requestId": event.request_id, "kind": event.kind}
+    told["prompt"] = event.prompt
+    if event.kind in SEALED_KINDS or event.kind == "authorization":
+        told["options"] = [{"id": "decline", "label": "decline"}]
+    elif event.options:
+        told["options"] = [option.model_dump(exclude_none=True) for option in event.options]
+    elif event.kind in ("approval", "limit"):
+        told["options"] = [{"id": word, "label": word} for word in ("allow", "deny")]
+    if event.kind == "question":
+        told["freeform"] = event.freeform or not event.options
+    if event.details:
+        told["details"] = event.details
+    return told
+
+
+def tell_state(w: Writer, asked: Asked, state: str, reason: str | None = None) -> None:
+    """Tell how a request stands, in a part that takes the place of the one before."""
+    event = asked.event
+    told: dict[str, Any] = {"id": event.request_id, "kind": event.kind, "prompt": event.prompt}
+    told["state"] = state
+    if asked.call is not None:
+        told["toolCallId"] = asked.call
+    if event.options:
+        told["options"] = [option.model_dump(exclude_none=True) for option in event.options]
+    if event.details:
+        told["details"] = event.details
+    if event.expires_at is not None:
+        told["expiresAt"] = event.expires_at
+    if reason is not None:
+        told["reason"] = reason
+    put_data(w, "request", told, key=event.request_id)
+
+
+def resolved(w: Writer, event: InteractionResolved) -> None:
+    """Tell that a request is over, and give a call that only asked its result."""
+    s = w.s
+    asked = s.requests.pop(event.request_id, None)
+    if asked is None:
+        return
+    if asked.stream:
+        for name in {event.request_id, asked.call or event.request_id}:
+            s.after[name] = asked.stream
+        while len(s.after) > AFTER_KEPT:
+            del s.after[next(iter(s.after))]
+    cursor = s.asks.pop(event.request_id, None)
+    if cursor is not None:
+        s.gone.append(cursor)
+    call_id = asked.call
+    if call_id is not None and call_id == wire.ASK_CALL + event.request_id:
+        _answered(w, event, call_id)
+    tell_state(w, asked, event.outcome, event.reason)
+
+
+def _answered(w: Writer, event: InteractionResolved, call_id: str) -> None:
+    call = w.s.calls.pop(call_id, None)
+    if call is None:
+        return
+    told: Any = {"outcome": event.outcome}
+    if event.reason is not None:
+        told["reason"] = event.reason
+    if event.answer is not None and event.answer.text:
+        told = event.answer.text
+    type_, more = "tool-output-available", {"output": told}
+    if call.approval and event.outcome in ("denied", "skipped"):
+        type_, more = "tool-output-denied", {}
+    members = {"toolCallId": call_id, **more}
+    if w.s.stream is not None and call.message != w.s.message:
+        return
+    put(w, type_, members, message=call.message)
+
+
+# What a page says to it.
+
+
+def to_answer(given: Given, event: InteractionRequested) -> AnswerInteraction:
+    """Return the command that a part of the page's messages means to a request.
+
+    Raises:
+        ClientProtocolError: it is not an answer to such a request, which stays open.
+    """
+    answer = AnswerInteraction(request_id=event.request_id)
+    if given.approved is not None:
+        decision = "allow" if given.approved else "deny"
+        return answer.model_copy(update={"decision": decision, "reason": given.reason})
+    if event.kind == "tool_result":
+        text = Text(text=words(given.output))
+        return answer.model_copy(update={"content": (text,), "is_error": given.failed})
+    output = given.output
+    if given.failed or _declines(output):
+        return answer.model_copy(update=_declined(event))
+    if event.kind in SEALED_KINDS or event.kind == "authorization":
+        _refuse(event, 'takes only `"decline"` here: what a page says is kept in its messages')
+    if event.kind in ("approval", "limit"):
+        return answer.model_copy(update=_decided(output, event))
+    return answer.model_copy(update=_said(output, event))
+
+
+def _declines(output: Any) -> bool:
+    if isinstance(output, dict):
+        return output.get("decline") is True or output.get("skip") is True
+    return bool(output == "decline")
+
+
+def _declined(event: InteractionRequested) -> Mapping[str, Any]:
+    return {"decision": "deny"} if event.kind in ("approval", "limit") else {"skip": True}
+
+
+def _decided(output: Any, event: InteractionRequested) -> Mapping[str, Any]:
+    """Return what an output decides: `{"approved": …}`, a boolean, an option, or one word."""
+    said = output if isinstance(output, dict) else {"approved": output}
+    option = said.get("optionId")
+    approved, scope, reason = said.get("approved"), said.get("scope"), said.get("reason")
+    if isinstance(approved, str) and not isinstance(option, str):
+        chosen = option_named(approved, event.options or ())
+        option = None if chosen is None else chosen.id
+    if isinstance(option, str):
+        return {"option_ids": (option,)}
+    decision = polarity(approved)[0] if isinstance(approved, str) else None
+    if isinstance(approved, bool):
+        decision = "allow" if approved else "deny"
+    if decision is None or scope not in (None, "once", "session", "always"):
+        _refuse(event, "takes `allow`, `deny` or one of its options")
+    if reason is not None and not isinstance(reason, str):
+        _refuse(event, "takes a string as `reason`")
+    return {"decision": decision, "scope": scope, "reason": reason or None}
+
+
+def _said(output: Any, event: InteractionRequested) -> Mapping[str, Any]:
+    """Return what an output answers: words, an option, or an object with either."""
+    if isinstance(output, dict):
+        ids = output.get("optionIds")
+        if isinstance(ids, list) and ids and all(isinstance(name, str) for name in ids):
+            return {"option_ids": tuple(ids)}
+        keys = ("optionId", "text", "answer", "value")
+        output = next((output[key] for key in keys if key in output), None)
+    if not isinstance(output, str) or not output:
+        _refuse(event, "takes a non-empty string as the output of its call")
+    chosen = option_named(output, event.options or ())
+    return {"text": output} if chosen is None else {"option_ids": (chosen.id,)}
+
+
+def _refuse(event: InteractionRequested, why: str) -> NoReturn:
+    raise ClientProtocolError(f"Request `{event.request_id}` {why}.", dialect=wire.DIALECT)

@@ -1,0 +1,84 @@
+"""Writes chunks: each is a frame of the open stream, under a cursor that counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from adapters.aisdk import wire
+from adapters.aisdk.state import State, Waiting
+from adapters.base import Frame
+from adapters.framing import on_one_line
+from adapters.jsonvalue import format_json
+
+__all__ = ["Writer", "open_step", "put", "put_data", "put_text", "words"]
+
+
+class Writer:
+    """The state of a session's encoder, its form, and the frames that an entry has given so far."""
+
+    __slots__ = ("ask_tool", "old", "out", "s", "session_id")
+
+    def __init__(self, state: State, session_id: str, *, old: bool, ask_tool: str) -> None:
+        self.s = state
+        self.out: list[Frame] = []
+        self.session_id = session_id
+        self.old = old
+        self.ask_tool = ask_tool
+
+    def write(self, type_: str, members: dict[str, Any] | None = None) -> int:
+        """Write a chunk of the open stream; return its cursor."""
+        rest = b"}" if not members else b"," + on_one_line(format_json(members)[1:])
+        return self.frame(b'data: {"type":"%b"%b\n\n' % (type_.encode(), rest))
+
+    def frame(self, data: bytes, *, end: bool = False) -> int:
+        """Write a frame; `end` says that it is the last one of its stream."""
+        s = self.s
+        cursor, s.cursor = s.cursor, s.cursor + 1
+        data = b"id: %d\n%b" % (cursor, data)
+        self.out.append(Frame(cursor, data, "turn" if end else None, str(s.streams)))
+        return cursor
+
+    def next_part(self) -> str:
+        """Return the id of one more text or reasoning."""
+        self.s.parts += 1
+        return str(self.s.parts)
+
+
+def put(w: Writer, type_: str, members: dict[str, Any], *, message: str = "") -> None:
+    """Write a chunk, or keep it for the next stream. `message` is the one that it is about, where
+    it can stand in no other."""
+    if w.s.stream is not None:
+        w.write(type_, members)
+        return
+    w.s.waiting.append(Waiting(type_, members, message))
+    w.s.waits += len(format_json(members))
+
+
+def put_data(w: Writer, name: str, data: Any, *, key: str | None = None) -> None:
+    """Tell what the protocol has no chunk for; a part with the same `key` takes the place of the
+    one before."""
+    part = {} if key is None else {"id": key}
+    put(w, wire.DATA + name, {**part, "data": data})
+
+
+def put_text(w: Writer, text: str) -> None:
+    """Write a whole text, or keep it for the next stream."""
+    part = {"id": w.next_part()}
+    put(w, "text-start", part)
+    if text:
+        put(w, "text-delta", {**part, "delta": text})
+    put(w, "text-end", part)
+
+
+def open_step(w: Writer) -> None:
+    """Have a step open."""
+    s = w.s
+    if not s.step:
+        s.step, s.tools, s.returned = True, False, False
+        s.steps += 1
+        w.write("start-step")
+
+
+def words(value: Any) -> str:
+    """Return a value as words."""
+    return value if isinstance(value, str) else format_json(value).decode()
