@@ -113,11 +113,10 @@ async function main() {
   const [page, browser] = await Promise.all([servePage(), openBrowser(chromium)]);
   if (options.picture) await takePicture(browser, page.url);
   else await converse(browser, page.url);
-  if (counts.failed > 0) console.log(demo.tail.join("\n").replace(/^/gm, "demo: "));
   await browser.close();
   page.close();
   const status = await demo.stop();
-  if (status !== 0) fail(`the demo ended with status ${status}`);
+  if (status !== 0) fail(`the demo ended with status ${status}\n${demo.tail.join("\n")}`);
 }
 
 if (options.list) {

@@ -6,10 +6,11 @@ import { until } from "./browser.mjs";
 const TEXT = "Basil likes six hours of sun — a south-facing sill at the café works.";
 const ticks = (count) => Array.from({ length: count }, (_, n) => `tick ${n} `).join("").trim();
 
-/** The articles of the page: who speaks, and the lines. */
+/** The articles of the page: who speaks, and the lines. A scripted agent counts its turns aloud. */
 const ARTICLES = `[...document.querySelectorAll("article")].map((article) => ({
   role: article.getAttribute("aria-label"),
-  lines: article.innerText.split("\\n").map((line) => line.trim()).filter(Boolean),
+  lines: article.innerText.split("\\n").map((line) => line.trim().replace(/ \\(turn \\d+\\)$/, ""))
+    .filter(Boolean),
 }))`;
 
 export class Talk {
@@ -167,6 +168,6 @@ export const SCENES = {
 export async function minimal(page) {
   await page.type("Message", "script: text");
   const look = `[...document.querySelectorAll("p")].map((line) => line.innerText.trim())`;
-  const right = ["script: text", TEXT].join("\n");
+  const right = ["script: text", `${TEXT} (turn 1)`].join("\n");
   await until(async () => (await page.evaluate(look)).join("\n") === right, TEXT);
 }
