@@ -141,19 +141,23 @@ def resolved(w: Writer, event: InteractionResolved) -> None:
         s.gone.append(cursor)
     call_id = asked.call
     if call_id is not None and call_id == wire.ASK_CALL + event.request_id:
-        _answered(w, event, call_id)
+        _answered(w, event, asked.event, call_id)
     tell_state(w, asked, event.outcome, event.reason)
 
 
-def _answered(w: Writer, event: InteractionResolved, call_id: str) -> None:
+def _answered(
+    w: Writer, event: InteractionResolved, about: InteractionRequested, call_id: str
+) -> None:
     call = w.s.calls.pop(call_id, None)
     if call is None:
         return
     told: Any = {"outcome": event.outcome}
     if event.reason is not None:
         told["reason"] = event.reason
-    if event.answer is not None and event.answer.text:
-        told = event.answer.text
+    if event.answer is not None and event.outcome == "answered":
+        names = {option.id: option.label or option.id for option in about.options or ()}
+        chosen = ", ".join(names.get(name, name) for name in event.answer.option_ids)
+        told = event.answer.text or chosen or told
     type_, more = "tool-output-available", {"output": told}
     if call.approval and event.outcome in ("denied", "skipped"):
         type_, more = "tool-output-denied", {}

@@ -105,8 +105,9 @@ def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> Rea
     if found is None:
         return None
     kept, cursor = found
-    if cursor == kept.start:
-        cursor = seen.encoder.missed(kept, given.message, given.steps).start
+    if cursor == kept.start and kept.message == given.message:
+        lacking = seen.encoder.lacking(given.message, given.steps)
+        cursor = min(cursor, cursor if lacking is None else lacking.start)
     return _reading(cursor, turn=kept.key)
 
 

@@ -61,27 +61,16 @@ class AisdkEncoder(Encoder):
         kept = next((kept for kept in self.state.kept if kept.key == key), None)
         return None if kept is None else (kept, cursor)
 
-    def missed(self, kept: Kept, message: str | None, steps: int) -> Kept:
-        """Return the first stream that a page lacks of a message up to a stream of it, where the
-        page has so many steps of that message."""
-        found = kept
-        if message == kept.message:
-            before = [one for one in self.state.kept if one.message == message and one.steps]
-            for one in reversed(before):
-                if one.start < found.start and one.steps >= steps:
-                    found = one
-        return found
-
     def lacking(self, message: str | None, steps: int) -> Kept | None:
-        """Return the first stream of a message that a page with so many steps of it lacks."""
-        return next(
-            (
-                one
-                for one in self.state.kept
-                if one.message == message and one.steps and one.steps >= steps
-            ),
-            None,
-        )
+        """Return the first stream with a step that a page lacks of a message of which it shows so
+        many steps."""
+        s, kept = self.state, self.state.kept
+        for place, one in enumerate(kept):
+            last = place + 1 == len(kept) or kept[place + 1].message != one.message
+            behind = s.steps if last else kept[place + 1].steps
+            if one.message == message and 0 < one.steps >= steps and behind > one.steps:
+                return one
+        return None
 
     def after(self, request_id: str) -> Kept | None:
         """Return the stream that came after the one in which a request was told that is over."""
