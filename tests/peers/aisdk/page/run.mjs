@@ -55,35 +55,37 @@ async function servePage() {
   return { url: server.resolvedUrls.local[0], close: () => server.close() };
 }
 
-/** Plays one scene in a page with an empty storage. */
-async function play(browser, url, name, scene) {
-  const began = Date.now();
-  const page = await browser.page();
-  try {
-    await Promise.race([page.load(url).then(() => scene(page)), page.complained]);
-    counts.passed += 1;
-    console.log(`PASS page ${name} (${Date.now() - began} ms)`);
-  } catch (error) {
-    fail(`page ${name} (${Date.now() - began} ms)`);
-    const shown = await page.evaluate("document.body.innerText").catch(() => "");
-    console.log([error.stack, shown].join("\n").replace(/^/gm, "     "));
-  } finally {
-    await page.close();
+/** Plays scenes one after the other, each in a chat of its own; a page that failed is replaced. */
+async function play(browser, scenes) {
+  let page = await browser.page();
+  for (const { name, url, scene } of scenes) {
+    const began = Date.now();
+    try {
+      await Promise.race([page.load(url).then(() => scene(page)), page.complained]);
+      counts.passed += 1;
+      console.log(`PASS page ${name} (${Date.now() - began} ms)`);
+    } catch (error) {
+      fail(`page ${name} (${Date.now() - began} ms)`);
+      const shown = await page.evaluate("document.body.innerText").catch(() => "");
+      console.log(`${error.stack}\n${shown}`.replace(/^/gm, "     "));
+      await page.close();
+      page = await browser.page();
+    }
   }
+  await page.close();
 }
 
 async function converse(browser, base) {
   const names = chosen("only", [...Object.keys(SCENES), "minimal"]);
-  const routes = chosen("route", ROUTES);
-  await Promise.all(
-    routes.map(async (route) => {
-      const url = `${base}?api=/as/aisdk/to/${route}`;
-      for (const name of names.filter((one) => one !== "minimal"))
-        await play(browser, url, `${route} ${name}`, (page) => SCENES[name](new Talk(page)));
-      if (route === "engine" && names.includes("minimal"))
-        await play(browser, `${base}?minimal`, "engine minimal", minimal);
-    }),
-  );
+  const scenesOf = (route) =>
+    names
+      .filter((name) => name !== "minimal" || route === "engine")
+      .map((name) => ({
+        name: `${route} ${name}`,
+        url: name === "minimal" ? `${base}?minimal` : `${base}?api=/as/aisdk/to/${route}`,
+        scene: name === "minimal" ? minimal : (page) => SCENES[name](new Talk(page, route)),
+      }));
+  await Promise.all(chosen("route", ROUTES).map((route) => play(browser, scenesOf(route))));
 }
 
 async function takePicture(browser, base) {

@@ -14,8 +14,9 @@ const ARTICLES = `[...document.querySelectorAll("article")].map((article) => ({
 }))`;
 
 export class Talk {
-  constructor(page) {
+  constructor(page, route) {
     this.page = page;
+    this.route = route;
   }
 
   say(words) {
@@ -67,6 +68,16 @@ async function settled(talk) {
   for (const name of ["Approve", "Deny"]) assert.equal(await talk.page.count("button", name), 0);
 }
 
+/** An Engine has no route that stops a turn (engine page, section 5), and the page says so. */
+async function cannotStop(talk) {
+  talk.page.meant = "status of 400";
+  await talk.say("script: slow 40");
+  await talk.shows("tick 4 ");
+  await talk.page.press("Stop");
+  await until(async () => (await talk.alert()).includes("no route that stops a turn"), "the reason");
+  assert.deepEqual(await talk.answered("tick 39"), [ticks(40)]);
+}
+
 export const SCENES = {
   async send(talk) {
     await talk.say("script: text");
@@ -108,12 +119,12 @@ export const SCENES = {
   },
 
   async reload(talk) {
-    await talk.say("script: slow 40");
-    await talk.shows("tick 9 ");
+    await talk.say("script: slow 60");
+    await talk.shows("tick 4 ");
     await talk.page.load();
-    assert.deepEqual(await talk.answered("tick 39"), [ticks(40)]);
+    assert.deepEqual(await talk.answered("tick 59"), [ticks(60)]);
     await talk.page.load();
-    assert.deepEqual(await talk.answered("tick 39"), [ticks(40)]);
+    assert.deepEqual(await talk.answered("tick 59"), [ticks(60)]);
     await talk.say("script: text");
     assert.deepEqual(await talk.answered(TEXT, 2), [TEXT]);
   },
@@ -143,6 +154,7 @@ export const SCENES = {
   },
 
   async stop(talk) {
+    if (talk.route === "engine") return cannotStop(talk);
     await talk.say("script: slow 200");
     await talk.shows("tick 4 ");
     await talk.page.press("Stop");
