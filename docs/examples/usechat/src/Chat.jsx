@@ -55,7 +55,7 @@ export function Chat({ api, chat }) {
         {messages.map(({ id, role, parts }) => (
           <article key={id} className={role} aria-label={role}>
             {parts.map((part, index) => (
-              <Part key={index} part={part} talk={talk} waits={!busy} />
+              <Part key={index} part={part} parts={parts} talk={talk} />
             ))}
           </article>
         ))}

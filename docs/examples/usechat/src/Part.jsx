@@ -15,15 +15,25 @@ const STATES = {
   "output-denied": "denied",
 };
 
-/** One part of a message; `waits` says that nothing is being written, so it is the user's turn. */
-export function Part({ part, talk, waits }) {
+/** Whether an agent waits for the result of a call of the page's own tool. */
+const isWanted = ({ toolCallId }, parts) =>
+  parts.some(
+    ({ type, data }) =>
+      type === "data-dragoman-request" &&
+      data.kind === "tool_result" &&
+      data.state === "open" &&
+      data.toolCallId === toolCallId,
+  );
+
+/** One of the `parts` of a message; `talk` is what the hook gives. */
+export function Part({ part, parts, talk }) {
   if (part.type === "text") return <p>{part.text}</p>;
   if (part.type === "reasoning") return <p className="reasoning">{part.text}</p>;
   if (part.type === "source-url") return <a href={part.url}>{part.title ?? part.url}</a>;
   if (part.type === "file") return <a href={part.url}>{part.filename ?? part.mediaType}</a>;
   if (isToolUIPart(part)) {
     if (getToolName(part) === ASK) return <Question part={part} talk={talk} />;
-    return <Tool part={part} talk={talk} waits={waits} />;
+    return <Tool part={part} talk={talk} wanted={isWanted(part, parts)} />;
   }
   if (isDataUIPart(part)) return <Data part={part} />;
   return null;
@@ -31,13 +41,14 @@ export function Part({ part, talk, waits }) {
 
 const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1));
 
-function Tool({ part, talk, waits }) {
+const isLink = (url) => typeof url === "string" && /^https?:/.test(url);
+
+function Tool({ part, talk, wanted }) {
   const name = getToolName(part);
   const answer = (approved) => talk.addToolApprovalResponse({ id: part.approval.id, approved });
   const give = (output) =>
     talk.addToolOutput({ tool: name, toolCallId: part.toolCallId, output });
-  // A call that is still open when the stream has ended waits for the page's own result.
-  const open = waits && part.state === "input-available";
+  const open = wanted && part.state === "input-available";
   return (
     <section className="tool" aria-label={`Tool ${name}`}>
       <h2>
@@ -59,7 +70,8 @@ function Tool({ part, talk, waits }) {
 
 function Question({ part, talk }) {
   if (part.state === "input-streaming") return null;
-  const { kind, prompt, options = [], freeform } = part.input;
+  const { kind, prompt, options = [], freeform, details } = part.input;
+  const declines = options.some(({ id }) => id === "decline");
   const answer = (output) =>
     talk.addToolOutput({ tool: ASK, toolCallId: part.toolCallId, output });
   return (
@@ -67,14 +79,16 @@ function Question({ part, talk }) {
       <h2>
         {prompt} <small>{kind}</small>
       </h2>
+      {isLink(details?.url) && <a href={details.url}>{details.url}</a>}
+      {details && <pre>{shown(details)}</pre>}
       {part.state === "input-available" && (
         <>
           {options.map(({ id, label }) => (
-            <button key={id} onClick={() => answer({ optionId: id })}>
+            <button key={id} onClick={() => answer(id)}>
               {label}
             </button>
           ))}
-          <button onClick={() => answer({ decline: true })}>Decline</button>
+          {!declines && <button onClick={() => answer({ decline: true })}>decline</button>}
           {freeform && (
             <WordsForm label="Answer" action="Answer" onWords={(text) => answer({ text })} />
           )}
@@ -86,16 +100,8 @@ function Question({ part, talk }) {
   );
 }
 
-/** What has no part of its own in the protocol: words said elsewhere, limits, sign-ins. */
-function Data({ part: { type, data } }) {
+/** Words that were said elsewhere or by a child, and notices. */
+function Data({ part: { data } }) {
   const words = data?.text ?? data?.message;
-  if (typeof words === "string") return <p className="data">{words}</p>;
-  if (type !== "data-dragoman-request" || data.details === undefined) return null;
-  const { url } = data.details;
-  return (
-    <section className="data" aria-label={data.prompt}>
-      {typeof url === "string" && /^https?:/.test(url) && <a href={url}>{url}</a>}
-      <pre>{shown(data.details)}</pre>
-    </section>
-  );
+  return typeof words === "string" ? <p className="data">{words}</p> : null;
 }

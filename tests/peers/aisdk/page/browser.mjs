@@ -1,5 +1,5 @@
-// Chromium without a window, told what to do by the Chrome DevTools Protocol, as a person would: what
-// is pressed and typed into is found by its role and name, as a screen reader has them.
+// Chromium without a window, told what to do by the Chrome DevTools Protocol. What is pressed and
+// typed into is found by its role and name, as a screen reader has them.
 import { spawn } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
@@ -22,6 +22,7 @@ const FLAGS = [
   "--disable-gpu",
   "--disable-sync",
   "--force-color-profile=srgb",
+  "--hide-scrollbars",
   "--lang=en",
 ];
 
@@ -61,7 +62,7 @@ export async function openBrowser(program) {
   return {
     async page() {
       const { browserContextId } = await wire.send("Target.createBrowserContext");
-      const target = { url: "about:blank", browserContextId, width: 760, height: 900 };
+      const target = { url: "about:blank", browserContextId, width: 760, height: 700 };
       const { targetId } = await wire.send("Target.createTarget", target);
       const attach = { targetId, flatten: true };
       const { sessionId } = await wire.send("Target.attachToTarget", attach);
@@ -203,9 +204,11 @@ class Page {
     await this.send("Input.dispatchKeyEvent", { type: "keyUp", ...enter });
   }
 
-  /** A picture of the page as it stands, as PNG. */
+  /** A picture of the whole page, as PNG. */
   async picture() {
-    const { data } = await this.send("Page.captureScreenshot", { format: "png" });
+    const { cssContentSize: size } = await this.send("Page.getLayoutMetrics");
+    const words = { format: "png", captureBeyondViewport: true, clip: { ...size, scale: 1 } };
+    const { data } = await this.send("Page.captureScreenshot", words);
     return Buffer.from(data, "base64");
   }
 

@@ -12,7 +12,7 @@ import { parseArgs } from "node:util";
 
 import { running, startServer } from "../../house.mjs";
 import { openBrowser } from "./browser.mjs";
-import { minimal, SCENES, Talk } from "./scenes.mjs";
+import { minimal, ONLY, SCENES, Talk } from "./scenes.mjs";
 
 const ROUTES = ["herm", "eve", "engine"];
 
@@ -79,7 +79,7 @@ async function converse(browser, base) {
   const names = chosen("only", [...Object.keys(SCENES), "minimal"]);
   const scenesOf = (route) =>
     names
-      .filter((name) => name !== "minimal" || route === "engine")
+      .filter((name) => ONLY[name]?.includes(route) ?? true)
       .map((name) => ({
         name: `${route} ${name}`,
         url: name === "minimal" ? `${base}?minimal` : `${base}?api=/as/aisdk/to/${route}`,

@@ -9,9 +9,12 @@ const ticks = (count) => Array.from({ length: count }, (_, n) => `tick ${n} `).j
 /** The articles of the page: who speaks, and the lines. A scripted agent counts its turns aloud. */
 const ARTICLES = `[...document.querySelectorAll("article")].map((article) => ({
   role: article.getAttribute("aria-label"),
-  lines: article.innerText.split("\\n").map((line) => line.trim().replace(/ \\(turn \\d+\\)$/, ""))
+  lines: article.innerText.split("\\n")
+    .map((line) => line.trim().replace(/ \\(turn \\d+\\)$/, ""))
     .filter(Boolean),
 }))`;
+
+const speakers = (articles) => articles.map((article) => article.role);
 
 export class Talk {
   constructor(page, route) {
@@ -24,7 +27,7 @@ export class Talk {
   }
 
   async #text(selector) {
-    return this.page.evaluate(`document.querySelector('${selector}')?.innerText.trim() ?? ""`);
+    return this.page.evaluate(`document.querySelector('${selector}')?.innerText ?? ""`);
   }
 
   alert = () => this.#text('main > [role="alert"]');
@@ -32,8 +35,7 @@ export class Talk {
 
   /** Waits until `words` are somewhere in the messages. */
   shows(words) {
-    const look = `(document.querySelector('[role="log"]')?.innerText ?? "").includes(${JSON.stringify(words)})`;
-    return until(() => this.page.evaluate(look), words);
+    return until(async () => (await this.#text('[role="log"]')).includes(words), words);
   }
 
   /** Waits until nothing is being written any more. */
@@ -47,7 +49,7 @@ export class Talk {
     await this.shows(words);
     const articles = await this.rests();
     const roles = Array.from({ length: turns }, () => ["user", "assistant"]).flat();
-    assert.deepEqual(articles.map((article) => article.role), roles);
+    assert.deepEqual(speakers(articles), roles);
     const { lines } = articles.at(-1);
     const times = lines.join("\n").split(words).length - 1;
     assert.equal(times, 1, `${times} times: ${words}`);
@@ -60,7 +62,7 @@ async function asked(talk) {
   await talk.say("script: approve");
   await talk.shows("bash needs your yes");
   const articles = await talk.rests();
-  assert.deepEqual(articles.map((article) => article.role), ["user", "assistant"]);
+  assert.deepEqual(speakers(articles), ["user", "assistant"]);
   assert.ok(articles[1].lines.some((line) => line.includes("rm -rf /srv/exports/2024")));
 }
 
@@ -116,6 +118,31 @@ export const SCENES = {
     await talk.rests();
     await talk.page.type("Answer", "Ada");
     await talk.answered("The ticket carries the name Ada.", 2);
+  },
+
+  async sealed(talk) {
+    await talk.say("script: secret");
+    await talk.shows("Token for the package registry?");
+    await talk.rests();
+    assert.equal(await talk.page.count("textbox", "Answer"), 0);
+    await talk.page.press("decline");
+    await talk.answered("Without a token I stop here.");
+  },
+
+  async limit(talk) {
+    await talk.say("script: limit");
+    await talk.shows("has hit the input-token limit");
+    await talk.rests();
+    await talk.page.press("Approve");
+    await talk.answered("I go on within the new budget.");
+  },
+
+  async result(talk) {
+    await talk.say("script: custom");
+    await talk.shows("lookup_stock waits for a result");
+    await talk.rests();
+    await talk.page.type("Result", "seven pots");
+    await talk.answered("The application says: seven pots");
   },
 
   async reload(talk) {
@@ -174,6 +201,14 @@ export const SCENES = {
     assert.deepEqual((await talk.rests()).at(-1).lines, [TEXT]);
     assert.equal(await talk.alert(), "");
   },
+};
+
+/** Scenes that only the backends of some dialects play. */
+export const ONLY = {
+  sealed: ["herm"],
+  limit: ["eve"],
+  result: ["herm"],
+  minimal: ["engine"],
 };
 
 /** The component that the documentation quotes, which knows no roles. */
