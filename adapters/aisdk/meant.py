@@ -36,13 +36,12 @@ def first_words(given: ChatRequest) -> tuple[SendMessage, Mapping[str, Any]]:
     Raises:
         ClientProtocolError: there is none.
     """
-    if not given.words:
+    if given.words is None:
         _refuse("A chat begins with a message of the user at the end of `messages`.")
     ignored = list(given.ignored)
     if given.history:
         # What was said before this chat began, no agent hears of.
         ignored.append("messages")
-    # Of a history without the agent's messages only the newest is asked now.
     message = _message(given, given.words, new_context=True)
     return message, _dumped(_notes(given, given.words, ignored=ignored))
 
@@ -55,20 +54,20 @@ def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Meant:
     """
     state = seen.encoder.state
     answers = _answers((*given.older, *given.given), seen)
-    heard = set(state.heard)
-    words: Sequence[Words] = [one for one in given.words if one.id not in heard]
-    if not words and given.words and not answers:
-        # Said before and nothing behind it: it is to be answered again, or was edited.
-        words = given.words[-1:]
+    words = given.words
+    again = words is not None and words.id in state.heard
+    if again and answers:
+        # It was said before, and what comes now are the answers.
+        words = None
     commands: list[AnyCommand] = list(answers)
     left = [
         event
         for event in seen.open_interactions
         if event.request_id not in {one.request_id for one in answers}
     ]
-    if words and left:
-        commands += _instead(words, left)
-    if words and not _is_answer(commands, words):
+    instead = [] if words is None or not left else _instead(words, left, again=again)
+    commands += instead
+    if words is not None and not any(one.text is not None for one in instead):
         message = _message(given, words, new_context=given.digest != state.context)
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if commands else "reject"
@@ -96,18 +95,18 @@ def _answers(found: Sequence[Given], seen: Seen[AisdkEncoder]) -> list[AnswerInt
 
 
 def _instead(
-    words: Sequence[Words], open_: Sequence[InteractionRequested]
+    words: Words, open_: Sequence[InteractionRequested], *, again: bool
 ) -> list[AnswerInteraction]:
     """Return what words say to open requests: the answer to the one question that takes any words,
-    or that what is to be approved shall not be.
+    unless they were said before, or that what is to be approved shall not be.
 
     Raises:
         DragomanError: these words answer nothing of it.
     """
-    content = [block for one in words for block in one.content]
+    content = words.content
     text = "\n".join(block.text for block in content if isinstance(block, Text))
     plain = bool(text) and all(isinstance(block, Text) for block in content)
-    if len(open_) == 1 and open_[0].kind == "question" and plain:
+    if len(open_) == 1 and open_[0].kind == "question" and plain and not again:
         event = open_[0]
         if event.freeform or not event.options:
             return [AnswerInteraction(request_id=event.request_id, text=text)]
@@ -119,12 +118,6 @@ def _instead(
     raise DragomanError(
         "The agent waits for an answer: say this again when it is given.", code=ErrorCode.PAUSED
     )
-
-
-def _is_answer(commands: Sequence[AnyCommand], words: Sequence[Words]) -> bool:
-    """Say whether words were taken as an answer."""
-    last = commands[-1] if commands else None
-    return isinstance(last, AnswerInteraction) and last.text is not None and bool(words)
 
 
 def check(meant: Meant, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
@@ -161,23 +154,22 @@ def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> str | None:
     return None
 
 
-def _message(given: ChatRequest, words: Sequence[Words], *, new_context: bool) -> SendMessage:
-    content = tuple(block for one in words for block in one.content)
-    if not content:
+def _message(given: ChatRequest, words: Words, *, new_context: bool) -> SendMessage:
+    if not words.content:
         _refuse("The message of the user has neither a text nor a file.")
     return SendMessage(
-        content=content,
+        content=words.content,
         policy="reject",
         client_context=list(given.context) if given.context and new_context else None,
     )
 
 
-def _notes(given: ChatRequest, words: Sequence[Words], *, ignored: Sequence[str]) -> Notes:
+def _notes(given: ChatRequest, words: Words | None, *, ignored: Sequence[str]) -> Notes:
     return Notes(
-        said=[one.id for one in words],
-        goes_on=not words,
+        said=[] if words is None else [words.id],
+        goes_on=words is None,
         ignored=list(ignored),
-        context=given.digest if words else None,
+        context=None if words is None else given.digest,
     )
 
 
@@ -192,8 +184,8 @@ def _dumped(notes: Notes) -> Mapping[str, Any]:
 def names_of(given: ChatRequest) -> Sequence[str]:
     """Return what a repeat of the request has as well: the ids of the messages that it says, or of
     what it answers."""
-    if given.words:
-        return [f"message {one.id}" for one in given.words]
+    if given.words is not None:
+        return [f"message {given.words.id}"]
     return [
         f"answer {one.name} {'' if one.approved is None else one.approved}" for one in given.given
     ]
@@ -204,10 +196,10 @@ def asks_anew(given: ChatRequest, seen: Seen[AisdkEncoder]) -> bool:
     that no backend took, or that are to be answered again; but not while they are being answered.
     A request that is still open is answered."""
     state = seen.encoder.state
-    if not given.words:
+    if given.words is None:
         asked = [state.requests.get(one.name) for one in given.given]
         return any(one is not None and not one.claimed for one in asked)
-    last = given.words[-1].id
+    last = given.words.id
     if last not in state.heard:
         return True
     running = seen.encoder.running

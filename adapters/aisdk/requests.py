@@ -1,7 +1,6 @@
 """Reads what a page posts: the whole conversation comes with each request, of which little is new.
 
-New are the words of the person behind the last message of the agent, and what answers an open
-request. A member that is null counts as left out, what is unknown is skipped, and what is known and
+New are the words of the person at the end, and what answers an open request. A member that is null counts as left out, what is unknown is skipped, and what is known and
 wrong is refused. No refusal quotes the body: it may hold the value of a sealed request.
 """
 
@@ -29,7 +28,7 @@ NAME_LIMIT = 512
 """Characters of a chat's, a message's or a call's id: those of the client have 16."""
 
 MAX_PARTS = 256
-"""Parts of a message, and new messages: each costs some hundredths of a millisecond."""
+"""Parts of a message of the person: each costs some hundredths of a millisecond."""
 
 IGNORED_MOST = 32
 """Members of the body that no agent hears of and that are told by name."""
@@ -40,7 +39,7 @@ _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Words:
-    """A message of the person behind all of the agent's."""
+    """The last message, where that is of the person."""
 
     id: str
     content: tuple[Content, ...]
@@ -56,7 +55,7 @@ class ChatRequest:
     chat: str
     again: bool
     edits: bool
-    words: tuple[Words, ...]
+    words: Words | None
     message: str | None
     steps: int
     given: tuple[Given, ...]
@@ -93,11 +92,11 @@ def parse_chat(body: bytes) -> ChatRequest:
         _refuse("`messageId` is not a string.")
     goes_on = _goes_on(messages, named, again=trigger == wire.REGENERATE)
     blobs: dict[str, bytes] = {}
-    found = () if goes_on is not None else _words(messages, blobs)
+    found = None if goes_on is not None else _words(messages, blobs)
     return ChatRequest(
         chat=_name(value, "id"),
         again=trigger == wire.REGENERATE,
-        edits=named is not None and bool(found) and found[-1].id == named,
+        edits=found is not None and found.id == named,
         words=found,
         message=None if goes_on is None else _name(messages[goes_on], "id", _at(goes_on)),
         steps=0 if goes_on is None else _steps(messages[goes_on]),
@@ -137,17 +136,11 @@ def _goes_on(
     return None
 
 
-def _words(messages: Sequence[Mapping[str, Any]], blobs: dict[str, bytes]) -> tuple[Words, ...]:
-    found: list[int] = []
-    for at in range(len(messages) - 1, -1, -1):
-        role = messages[at].get("role")
-        if role == "assistant":
-            break
-        if role == "user":
-            found.append(at)
-    if len(found) > MAX_PARTS:
-        _refuse(f"`messages` has more than {MAX_PARTS} of the user at its end.")
-    return tuple(_said(messages[at], _at(at), blobs) for at in reversed(found))
+def _words(messages: Sequence[Mapping[str, Any]], blobs: dict[str, bytes]) -> Words | None:
+    """Return the last message where it is of the person. Those before it that the agent has not
+    answered were refused, which the person has seen."""
+    last = len(messages) - 1
+    return _said(messages[last], _at(last), blobs) if messages[last].get("role") == "user" else None
 
 
 def _said(message: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Words:

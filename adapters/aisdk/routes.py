@@ -63,6 +63,7 @@ def _reading(
         heartbeat=wire.HEARTBEAT,
         heartbeat_seconds=HEARTBEAT_SECONDS,
         headers=answers.headers(),
+        first=wire.OPENING,
         turn=turn,
         stop=stop,
         omits=omits,
@@ -77,7 +78,7 @@ def _parse(body: bytes, _: Incoming) -> ChatRequest:
 
 
 def _needs(_: Incoming, given: ChatRequest) -> Action:
-    return Action.WRITE if given.words else Action.ANSWER
+    return Action.ANSWER if given.words is None else Action.WRITE
 
 
 def _chat_of(_: Incoming, given: ChatRequest) -> Target:

@@ -76,6 +76,9 @@ def begin(w: Writer, *, own: bool, anew: bool, ids: list[str] | None = None) -> 
     waiting, s.waiting, s.waits = s.waiting, [], 0
     for one in waiting:
         if one.message in ("", s.message):
+            if one.type in ("text-start", "tool-input-start"):
+                open_step(w)
+                s.tools = s.tools or one.type == "tool-input-start"
             w.write(one.type, one.members)
         else:
             put_result(w, one.type, one.members)
@@ -121,11 +124,11 @@ def close(w: Writer, outcome: str = "completed") -> None:
     _show(w, asked)
     _end_inputs(w)
     end_step(w)
-    if outcome == "interrupted":
-        w.write("abort")
     if s.tools and not asked:
         open_step(w)
         end_step(w)
+    if outcome == "interrupted":
+        w.write("abort")
     metadata: dict[str, Any] = {wire.OURS: {"outcome": "asked" if asked else outcome}}
     if s.usage:
         metadata["usage"] = dict(s.usage)
@@ -143,6 +146,7 @@ def fail(w: Writer, error: ev.ErrorInfo) -> None:
     """End the stream with an error; pages read nothing behind it."""
     _end_inputs(w)
     end_step(w)
+    put_data(w, "failure", error.model_dump(exclude_none=True))
     w.write("error", {"errorText": error.message or error.code})
     _over(w)
 

@@ -35,8 +35,9 @@ STOP = "stop"
 """Ours: `?on_leave=stop` says that the turn is to end when its page closes the connection. Without
 it nothing tells a page that stops from one that is loaded again."""
 
+OPENING = b": stream-open\n\n"
 HEARTBEAT = b": keep-alive\n\n"
-"""The vendor's own comment."""
+"""The vendor's own comments, at once and then where nothing else is written."""
 
 DONE = b"data: [DONE]\n\n"
 

@@ -140,10 +140,10 @@ def text_completed(w: Writer, event: ev.TextCompleted) -> None:
     shown = s.text is not None and s.text.id == event.block_id
     repaired = bool((event.extra or {}).get("repaired"))
     if shown:
-        part = s.text.part if s.text is not None else ""
         end_text(w)
         if repaired or event.status == "discarded":
-            put_data(w, "discarded", {"textPart": part})
+            # The part before this one does not count.
+            put_data(w, "discarded", {"repaired": repaired})
     if text and event.status != "discarded" and (repaired or (not shown and not _cut(s, event))):
         if s.stream is not None:
             end_thinking(w)
@@ -160,6 +160,9 @@ def _cut(s: State, event: ev.TextCompleted) -> bool:
 
 def _contents(w: Writer, event: ev.TextCompleted) -> None:
     """Tell what stands in place of words."""
+    if event.content and w.s.stream is not None:
+        end_thinking(w)
+        _next_step(w)
     for number, block in enumerate(event.content or ()):
         name = f"{event.block_id}-{number}"
         match block:

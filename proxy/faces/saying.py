@@ -288,11 +288,13 @@ async def _turn(
         if reading is None:
             ending.ours = True
         else:
-            position = reading.position
+            position, first = reading.position, reading.first
             plan = dataclasses.replace(plan_of(visit, reading), cut=cut)
             del reading
             feed, taken = visit.feed(found), visit.taken
-            await write_stream(request, response, feed, position, plan, taken=taken, ending=ending)
+            await write_stream(
+                request, response, feed, position, plan, first=first, taken=taken, ending=ending
+            )
     except Exception:
         ending.ours = True
         raise
