@@ -2,15 +2,16 @@
 # Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
 # In `agui` clients of AG-UI and CopilotKit, of several releases, hold it.
+# In `page` the page of docs/examples/usechat is used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|agui] [OPTIONS OF THE PART]; without a name all parts run.
+# Usage: run.sh [clients|terminal|servers|agui|page] [OPTIONS OF THE PART]; without a name all parts run.
 # The part `clients` without options includes `terminal`, eve's own terminal programs.
 set -eu
 
 part=both
 case ${1-} in
-    clients | terminal | servers | agui)
+    clients | terminal | servers | agui | page)
         part=$1
         shift
         ;;
@@ -22,27 +23,42 @@ root=$(cd "$peers/../.." && pwd)
 cache=$root/.cache/peers
 export EVE_TELEMETRY_DISABLED=1 DO_NOT_TRACK=1
 
-if ! command -v npm >/dev/null 2>&1; then
+# need PROGRAM PACKAGE...: installs Debian's packages where the program is missing.
+need() {
+    program=$1
+    shift
+    if command -v "$program" >/dev/null 2>&1; then
+        return
+    fi
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "npm is missing: installing nodejs and npm with apt-get"
+        echo "$program is missing: installing $* with apt-get"
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            nodejs npm >/dev/null
+            "$@" >/dev/null
     else
-        echo "npm is missing. On Debian or Ubuntu: sudo apt-get install nodejs npm" >&2
+        echo "$program is missing. On Debian or Ubuntu: sudo apt-get install $*" >&2
         exit 1
     fi
-fi
+}
+
+need npm nodejs npm
 
 mkdir -p "$cache"
 echo '*' >"$root/.cache/.gitignore"
 
 # install_locked FOLDER NPM...: what the folder's lock file says, unless it is there already.
-# Install scripts stay off: nothing here needs one. Peer dependencies are pinned by hand.
 install_locked() {
-    from=$peers/$1
-    to=$cache/$1
+    folder=$1
     shift
+    install_from "$peers/$folder" "$cache/$folder" "$@"
+}
+
+# install_from FROM TO NPM...: the same for any two folders.
+# Install scripts stay off: nothing here needs one. Peer dependencies are pinned by hand.
+install_from() {
+    from=$1
+    to=$2
+    shift 2
     mkdir -p "$to"
     if ! cmp -s "$from/package-lock.json" "$to/.installed"; then
         echo "installing ${to##*/}"
@@ -73,7 +89,7 @@ failed=0
 cd "$root"
 # A client is found from the folder of the file that imports it, so the drivers run beside it.
 cp "$peers"/*.mjs "$cache/"
-if [ "$part" != agui ]; then
+if [ "$part" != agui ] && [ "$part" != page ]; then
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "$generation" npm24
         cp "$peers/$generation/driver.mjs" "$cache/$generation/"
@@ -105,5 +121,15 @@ if [ "$part" = agui ] || [ "$part" = both ]; then
     done
     "$node" "$cache/agui/clients/verify.mjs" "$root/fixtures/golden" || failed=1
     "$node" "$cache/agui/run.mjs" "$root" "$@" || failed=1
+fi
+if [ "$part" = page ] || [ "$part" = both ]; then
+    need chromium chromium fonts-dejavu-core
+    usechat=$cache/aisdk/usechat
+    install_from "$root/docs/examples/usechat" "$usechat" npm24
+    rm -rf "$usechat/src"
+    cp -R "$root/docs/examples/usechat/." "$usechat/"
+    mkdir -p "$cache/aisdk/page"
+    cp "$peers/aisdk/page/"*.mjs "$cache/aisdk/page/"
+    "$node" "$cache/aisdk/page/run.mjs" "$root" "$(command -v chromium)" "$@" || failed=1
 fi
 exit "$failed"
