@@ -79,7 +79,7 @@ class Sessions:
         # Of equal requests, by owner and route: two must be one, and one that comes again while
         # its first is still being accepted must find that.
         self.in_order = KeyedLock()
-        self.unread = Unread()
+        self.unread = Unread(clock.now())
         # One session at a time arrives from another installation.
         self.arrivals = asyncio.Lock()
         self.bodies = Bodies(settings.server)

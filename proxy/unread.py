@@ -1,4 +1,4 @@
-"""Which sessions have a body that nobody read to its end: its client left, or is about to."""
+"""Which sessions have a body that nobody read to its end: its client left, or reads still."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ MOST = 10_000
 
 
 class Unread:
-    """The sessions, each with the dialect in which it was read."""
+    """The sessions, each with the dialect in which it was read, since a time (Unix ms)."""
 
-    __slots__ = ("_sessions",)
+    __slots__ = ("_sessions", "since")
 
-    def __init__(self) -> None:
-        self._sessions: OrderedDict[tuple[str, str], None] = OrderedDict()
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self._sessions: OrderedDict[tuple[str, str], bool] = OrderedDict()
 
     def begin(self, session_id: str, dialect: str) -> None:
         """Record that a body begins."""
-        self._sessions[session_id, dialect] = None
+        self._set(session_id, dialect, unread=True)
+
+    def end(self, session_id: str, dialect: str) -> None:
+        """Record that a body was read to its end."""
+        self._set(session_id, dialect, unread=False)
+
+    def _set(self, session_id: str, dialect: str, *, unread: bool) -> None:
+        self._sessions[session_id, dialect] = unread
         self._sessions.move_to_end((session_id, dialect))
         if len(self._sessions) > MOST:
             self._sessions.popitem(last=False)
 
-    def end(self, session_id: str, dialect: str) -> None:
-        """Record that a body was read to its end."""
-        self._sessions.pop((session_id, dialect), None)
-
-    def __contains__(self, key: tuple[str, str]) -> bool:
-        return key in self._sessions
+    def at(self, session_id: str, dialect: str, ended_at: int) -> bool:
+        """Say whether the newest body, which ended at a time, was not read to its end. One that had
+        no reader here and ended here was asked for before a restart."""
+        return self._sessions.get((session_id, dialect), ended_at >= self.since)

@@ -38,7 +38,7 @@ class AisdkEncoder(Encoder):
 
     def feed(self, entry: ev.Entry) -> list[Frame]:
         w, event = self._w, entry.event
-        w.out = []
+        w.out, w.at = [], entry.at
         handler = _HANDLERS.get(event.TYPE)
         if handler is not None:
             handler(w, event)

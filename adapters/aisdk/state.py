@@ -122,7 +122,7 @@ class State:
     message that is written, `begin` is its first cursor, `steps` counts its steps, `asks` has the
     cursors at which approvals were asked, `gone` those of them that are answered, and `tools` says
     that its last step has calls, `returned` that one of these has its result. `after` has the
-    stream in which each request was told that is over.
+    stream in which each request was told that is over, `over_at` is when the last stream ended.
     """
 
     cursor: int = 0
@@ -162,6 +162,7 @@ class State:
     digest: str | None = None
     ignored: list[str] = dataclasses.field(default_factory=list)
     context: str | None = None
+    over_at: int = 0
     ended: bool = False
 
 

@@ -158,7 +158,7 @@ def _over(w: Writer) -> None:
     # The last chunk and the end are one frame: who reads on is told neither.
     data = last.data.partition(b"\n")[2]
     s.kept[-1].tail = w.frame(data + wire.DONE, end=True)
-    s.stream = None
+    s.stream, s.over_at = None, w.at
 
 
 def _end_inputs(w: Writer) -> None:

@@ -16,11 +16,12 @@ __all__ = ["Writer", "open_step", "put", "put_data", "put_text", "words"]
 class Writer:
     """The state of a session's encoder, its form, and the frames that an entry has given so far."""
 
-    __slots__ = ("ask_tool", "old", "out", "s", "session_id")
+    __slots__ = ("ask_tool", "at", "old", "out", "s", "session_id")
 
     def __init__(self, state: State, session_id: str, *, old: bool, ask_tool: str) -> None:
         self.s = state
         self.out: list[Frame] = []
+        self.at = 0
         self.session_id = session_id
         self.old = old
         self.ask_tool = ask_tool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from multidict import MultiMapping
@@ -90,14 +90,18 @@ class Told(NamedTuple):
     updated_at: int
 
 
+def _read(_: int) -> bool:
+    return False
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen(Generic[EncoderT]):
     """A session, or a thread of it, as it is now.
 
     `settings` shape its frames in the dialect. `shown` is the encoder, fed with all that is stored,
     where the act asks for it, and so is `told`. `also` says whether `Named.also` names it too,
-    `unread` whether the newest body of it in the dialect was not read to its end, as far as this
-    process knows.
+    `unread` whether its newest body in the dialect, which ended at a time (Unix ms), was not read to
+    its end, as far as this process knows.
     """
 
     id: str
@@ -111,7 +115,7 @@ class Seen(Generic[EncoderT]):
     shown: EncoderT | None = None
     told: Told | None = None
     also: bool = False
-    unread: bool = False
+    unread: Callable[[int], bool] = _read
 
     @property
     def encoder(self) -> EncoderT:

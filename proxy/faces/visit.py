@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -210,7 +211,7 @@ class Visit:
             encoder,
             about,
             found.also,
-            (session.id, self.at.dialect) in self.sessions.unread,
+            functools.partial(self.sessions.unread.at, session.id, self.at.dialect),
         )
 
     async def _encoder(self, found: Found) -> Encoder:
