@@ -1,0 +1,2 @@
+export const expected = () => ({ page: "", shows: [] });
+export const plain = (line) => line;
