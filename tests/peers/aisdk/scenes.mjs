@@ -85,7 +85,7 @@ const PLAYS = {
       const ticks = ticksToStop(stage);
       const talk = await stage.begin();
       await midway(talk, ticks);
-      talk.note(`STOP ${JSON.stringify(await stage.stop(talk))}`);
+      talk.note(`STOP ${await stage.stop(talk)}`);
       await talk.run;
       await stage.rests(talk);
       await stage.howFar(talk, ticks);
@@ -204,8 +204,8 @@ export class Stage extends World {
     return this.talk;
   }
   /** What the application's own button asks for. */
-  stop(talk) {
-    return json(`${this.chat}/${talk.id}/stop`, { method: "POST" });
+  async stop(talk) {
+    return (await fetch(`${this.chat}/${talk.id}/stop`, { method: "POST" })).text();
   }
   /** Waits until the agent is at rest. */
   async rests({ session }) {

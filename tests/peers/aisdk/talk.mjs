@@ -34,7 +34,11 @@ class Line {
   }
   #watched(body) {
     const reader = body.getReader();
-    const over = () => void (this.open -= 1);
+    let lasts = 1;
+    const over = () => {
+      this.open -= lasts;
+      lasts = 0;
+    };
     return new ReadableStream({
       async pull(stream) {
         const { done, value } = await reader.read().catch((error) => {
@@ -144,21 +148,22 @@ export class Talk {
   }
   /** What the page asks the person: as approvals of calls, or as calls of the tool that asks. */
   asks() {
-    return this.messages.flatMap(({ parts }) =>
-      parts.flatMap(({ type, state, toolCallId: call, approval, input }) => {
-        if (state === "approval-requested") return [{ call, approval: approval.id }];
-        return type === `tool-${ASK}` && state === "input-available" ? [{ call, input }] : [];
-      }),
-    );
+    const { parts } = this.messages.at(-1);
+    return parts.flatMap(({ type, state, toolCallId: call, approval, input }) => {
+      if (state === "approval-requested") return [{ call, approval: approval.id }];
+      return type === `tool-${ASK}` && state === "input-available" ? [{ call, input }] : [];
+    });
   }
   note(line) {
     this.shown.push(line.replaceAll("\n", " / "));
   }
   async #acts(act) {
+    const page = this.#page;
     const before = this.posts;
     await act();
+    if (page !== this.#page) return; // it was closed meanwhile
     await this.#rest();
-    if (this.posts === before) this.note("nothing is sent");
+    if (page === this.#page && this.posts === before) this.note("nothing is sent");
   }
   /** Waits for the rest of the page, and notes what it shows then. */
   async #rest() {
@@ -169,7 +174,7 @@ export class Talk {
       await sleep(60);
       return page !== this.#page || (this.#line.open === 0 && picture() === before);
     });
-    if (page !== this.#page) return; // it was closed meanwhile
+    if (page !== this.#page) return;
     this.#look();
     const status = page.status();
     if (status === "error") this.note(`FAILS ${page.error().message}`);
@@ -186,12 +191,15 @@ export class Talk {
       for (const line of lines) if (!before.includes(line)) this.note(line);
     }
     for (const [part, lines] of this.#known) {
-      const gone = lines.filter((line) => !/^(ASKS|OPEN)/.test(line));
+      const gone = lines.filter((line) => !/^(ASKS|OPEN|ANSWERED)/.test(line));
       for (const line of gone) if (!now.get(part)?.includes(line)) this.note(`gone: ${line}`);
     }
     this.#known = now;
   }
 }
+
+/** Parts that an application draws nothing for. */
+const PASSED_OVER = ["step-start", "data-dragoman-call", "data-dragoman-session"];
 
 /** Pairs of the place of a part and the lines that it is shown as. */
 function linesByPart({ id, role, parts }) {
@@ -202,11 +210,13 @@ function linesByPart({ id, role, parts }) {
 function linesOf(part) {
   const { type, text, state, data } = part;
   const open = state === "streaming" ? " (unfinished)" : "";
-  if (type === "step-start") return [];
+  if (PASSED_OVER.includes(type)) return [];
   if (type === "text") return text ? [`SAYS ${text}${open}`] : [];
   if (type === "reasoning") return text ? [`THINKS ${text}${open}`] : [];
   if (type === "data-dragoman-request")
     return [data.state === "open" ? `OPEN ${data.prompt}` : `CLOSED ${data.state}: ${data.prompt}`];
+  if (type === "data-dragoman-error") return [`TOLD ${data.code}: ${data.message}`];
+  if (type === "data-dragoman-result") return [`TOLD ${JSON.stringify(data.output)}`];
   if (type === "dynamic-tool" || type.startsWith("tool-"))
     return linesOfTool(part, part.toolName ?? type.slice("tool-".length));
   return [JSON.stringify(part)];
@@ -220,6 +230,8 @@ function linesOfTool({ state, input, output, errorText }, name) {
       return [call];
     case "approval-requested":
       return [call, `ASKS for ${name}`];
+    case "approval-responded":
+      return [call, `ANSWERED ${name}`];
     case "output-available":
       return [call, `RESULT ${name}: ${typeof output === "string" ? output : JSON.stringify(output)}`];
     case "output-error":
