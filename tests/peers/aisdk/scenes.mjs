@@ -6,8 +6,8 @@ import { json, until, World } from "../driving.mjs";
 const APPROVE = "script: approve";
 /** How many tenths of a second an answer lasts: until it is stopped, and until a page is back. */
 const TO_STOP = 3000;
-const TO_RELOAD = 30;
-const TO_RESTART = 200;
+const TO_RELOAD = 120;
+const TO_RESTART = 400;
 /** The Engine has no way to stop a turn: there it is waited for. */
 const UNSTOPPABLE = 40;
 

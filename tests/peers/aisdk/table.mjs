@@ -98,11 +98,11 @@ function asks(can, ...pairs) {
 }
 
 /** Backend -> why a call was not run that a person has denied. */
-const REASONS = { herm: "permission denied", "eve-s": "", engine: "permission_denied" };
+const REASONS = { herm: "permission denied", "eve-s": "Tool execution was denied.", engine: "permission_denied" };
 const denied = (can, route, name) =>
   can.denials === "denied"
     ? `RESULT ${name} is denied`
-    : `RESULT ${name} is an error: Denied${REASONS[route] && `: ${REASONS[route]}`}`;
+    : `RESULT ${name} is an error: Denied: ${REASONS[route]}`;
 
 const TO_REMOVE = "SAYS The old export is 4 GB; removing it frees the disk.";
 const approval = (can, route) => [TO_REMOVE, ...asks(can, [BASH, removing(route)])];
@@ -245,8 +245,8 @@ const SHOWN = {
       return [
         "USER script: failmid",
         "SAYS The first lighthouse was built on ",
-        // Engine tells of an error before its turn fails; Herm has one line of text for it.
-        ...(route === "engine" ? [`TOLD ${code}: ${words}`] : []),
+        // Eve and Engine tell of an error before the turn fails; Herm has one line of text for both.
+        ...(route !== "herm" ? [`TOLD ${code}: ${words}`] : []),
         `FAILS ${route === "herm" ? `${code}: ` : ""}${words}`,
         ...basil(2),
         posts(2),
@@ -337,8 +337,8 @@ const SHOWN = {
     ["errors", "replays"],
     () => [
       SLOW,
-      "SAYS tick…",
-      "FAILS The connection to the agent ended before the run did; read the thread again.",
+      "SAYS tick… (unfinished)",
+      "FAILS The connection to the agent ended before the answer did; load the page again.",
       "RELOADS",
       "SAYS tick… (turn 1)",
       "ends",

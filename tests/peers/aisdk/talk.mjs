@@ -12,6 +12,7 @@ export const ASK = "dragoman_ask";
 class Line {
   posts = 0;
   open = 0;
+  empty = false; // the newest answer had no body
   #closed = new AbortController();
 
   fetch = async (url, init = {}) => {
@@ -21,7 +22,8 @@ class Line {
     this.open += 1;
     try {
       const response = await fetch(url, { ...init, signal: AbortSignal.any(signals) });
-      if (!response.body) return response;
+      this.empty = !response.body;
+      if (this.empty) return response;
       this.open += 1;
       const { status, statusText, headers } = response;
       return new Response(this.#watched(response.body), { status, statusText, headers });
@@ -172,7 +174,9 @@ export class Talk {
     await until("the rest of the page", async () => {
       const before = picture();
       await sleep(60);
-      return page !== this.#page || (this.#line.open === 0 && picture() === before);
+      if (page !== this.#page) return true;
+      const rests = ["ready", "error"].includes(page.status()) || this.#line.empty;
+      return rests && this.#line.open === 0 && picture() === before;
     });
     if (page !== this.#page) return;
     this.#look();

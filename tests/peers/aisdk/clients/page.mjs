@@ -29,6 +29,7 @@ const major = `${Number(version.split(".")[0]) + 3}.`;
 /** Hands the hook of a page to its talk. */
 function Page({ has, options }) {
   has.chat = useChat(options);
+  React.useEffect(() => void (has.mounted = true), [has]);
   return React.createElement("b", null, has.chat.status);
 }
 
@@ -41,7 +42,7 @@ await drive(major, async ({ api, id, messages, resume, line, may }) => {
   document.body.append(element);
   const root = createRoot(element);
   root.render(React.createElement(Page, { has, options }));
-  await until("the page", () => has.chat);
+  await until("the page", () => has.mounted);
   return {
     messages: () => has.chat.messages,
     status: () => has.chat.status,
