@@ -1,17 +1,17 @@
 #!/bin/sh
 # Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
-# In `agui` clients of AG-UI and CopilotKit, of several releases, hold it.
+# In `agui` clients of AG-UI and CopilotKit, of several releases, hold it; in `aisdk` pages of the AI SDK.
 # In `page` the page of docs/examples/usechat is used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|agui|page] [OPTIONS OF THE PART]; without a name all parts run.
+# Usage: run.sh [clients|terminal|servers|agui|aisdk|page] [OPTIONS OF THE PART]; without a name all run.
 # The part `clients` without options includes `terminal`, eve's own terminal programs.
 set -eu
 
 part=both
 case ${1-} in
-    clients | terminal | servers | agui | page)
+    clients | terminal | servers | agui | aisdk | page)
         part=$1
         shift
         ;;
@@ -89,7 +89,7 @@ failed=0
 cd "$root"
 # A client is found from the folder of the file that imports it, so the drivers run beside it.
 cp "$peers"/*.mjs "$cache/"
-if [ "$part" != agui ] && [ "$part" != page ]; then
+if [ "$part" != agui ] && [ "$part" != aisdk ] && [ "$part" != page ]; then
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "$generation" npm24
         cp "$peers/$generation/driver.mjs" "$cache/$generation/"
@@ -121,6 +121,14 @@ if [ "$part" = agui ] || [ "$part" = both ]; then
     done
     "$node" "$cache/agui/clients/verify.mjs" "$root/fixtures/golden" || failed=1
     "$node" "$cache/agui/run.mjs" "$root" "$@" || failed=1
+fi
+if [ "$part" = aisdk ] || [ "$part" = both ]; then
+    mkdir -p "$cache/aisdk"
+    cp "$peers/aisdk/"*.mjs "$cache/aisdk/"
+    install_locked aisdk/clients npm24
+    cp "$peers/aisdk/clients/"*.mjs "$cache/aisdk/clients/"
+    "$node" "$cache/aisdk/clients/verify.mjs" "$root/fixtures/golden" || failed=1
+    "$node" "$cache/aisdk/run.mjs" "$root" "$@" || failed=1
 fi
 if [ "$part" = page ] || [ "$part" = both ]; then
     need chromium chromium fonts-dejavu-core

@@ -3,16 +3,14 @@
 //
 // Usage, once run.sh has installed everything:
 // run.sh agui [--only NAME[,NAME]] [--client NAME[,NAME]] [--route NAME[,NAME]] [--list]
-import { fork } from "node:child_process";
 import path from "node:path";
 import process from "node:process";
-import { parseArgs } from "node:util";
 
-import { openHouse, running, startServer } from "../house.mjs";
+import { runCells } from "../cells.mjs";
+import { startServer } from "../house.mjs";
 import { SCENES } from "./scenes.mjs";
 import { expected, plain } from "./table.mjs";
 
-const ROUTES = ["herm", "eve-s", "engine"];
 /** Client -> its driver and what that is called with. */
 const CLIENTS = {
   "client 0.0.47": ["clients/driver.mjs", "0.0.47"],
@@ -21,140 +19,21 @@ const CLIENTS = {
   copilotkit: ["copilotkit/driver.mjs"],
   "copilotkit react": ["react/driver.mjs"],
 };
-
-const here = import.meta.dirname;
-const root = process.argv[2];
-const started = Date.now();
-const counts = { passed: 0, failed: 0 };
-const { values: options } = parseArgs({
-  args: process.argv.slice(3),
-  options: {
-    only: { type: "string", multiple: true },
-    client: { type: "string", multiple: true },
-    route: { type: "string", multiple: true },
-    list: { type: "boolean" },
-  },
-});
-
-function fail(message) {
-  counts.failed += 1;
-  console.log(`FAIL ${message}`);
-}
-
-/** The chosen ones of all that there are by an option. */
-function chosen(option, all) {
-  const wanted = options[option]?.flatMap((names) => names.split(","));
-  for (const name of wanted ?? []) if (!all.includes(name)) fail(`there is no ${name}`);
-  return all.filter((name) => wanted?.includes(name) ?? true);
-}
-
-/** Compares what a cell showed with the table. */
-function judge(client, { name, route, ms, shown, error }) {
-  const { page, shows } = expected(name, client, route);
-  const is = shown.map(plain);
-  const good = !error && shows.join("\n") === is.join("\n");
-  counts[good ? "passed" : "failed"] += 1;
-  console.log(`${good ? "PASS" : "FAIL"} ${client} ${route} ${name} (${ms} ms)`);
-  if (good) return;
-  if (error) console.log(error.replace(/^/gm, "     "));
-  const at = shows.findIndex((line, index) => is[index] !== line);
-  for (const line of is) console.log(`     shown  ${line}`);
-  for (const [index, line] of shows.entries())
-    console.log(`     ${index === at ? "WANTED" : "wanted"} ${line}`);
-  console.log(`     (sections ${page})`);
-}
-
-/**
- * Runs one client's driver. `onSettled` is called with each cell when it asks for a restart of the
- * server (then with the process to tell about it) or has ended.
- */
-function play(client, cells, env, onSettled = () => {}) {
-  const [driver, ...args] = CLIENTS[client];
-  const child = fork(path.join(here, driver), args, {
-    cwd: path.dirname(path.join(here, driver)),
-    env: { ...process.env, ...env, AGUI_CLIENT: client, AGUI_PLAN: JSON.stringify(cells) },
-  });
-  running.add(child);
-  const left = new Set(cells.map(([name, route]) => `${name} ${route}`));
-  child.on("message", (message) => {
-    const cell = `${message.name} ${message.route}`;
-    if (message.type === "restart") onSettled(`${client} ${cell}`, child);
-    if (message.type !== "result") return;
-    left.delete(cell);
-    onSettled(`${client} ${cell}`);
-    judge(client, message);
-  });
-  return new Promise((resolve) => {
-    child.on("exit", () => {
-      running.delete(child);
-      for (const cell of left) {
-        fail(`${client} ${cell}: the driver ended without a result`);
-        onSettled(`${client} ${cell}`);
-      }
-      resolve();
-    });
-  });
-}
-
-/** Plays all scenarios with this signal, or those without one. */
-async function converse(signal) {
-  const names = chosenScenes.filter((name) => SCENES[name].signal === signal);
-  if (names.length === 0) return;
-  const cells = names.flatMap((name) => chosenRoutes.map((route) => [name, route]));
-  const house = await openHouse(root, chosenRoutes);
-  let server = await house.start();
-  const words = [path.join(here, "copilotkit/runtime.mjs"), server.url, ...chosenRoutes];
-  const runtime = await startServer(root, process.execPath, words, QUIET);
-
-  const awaited = new Set(
-    chosenClients.flatMap((client) => cells.map((cell) => `${client} ${cell.join(" ")}`)),
-  );
-  const waiting = new Set();
-  const endAndStart = async () => {
-    const status = await server.stop(signal);
-    if (signal === "SIGTERM" && status !== 0) fail(`restart: exit with status ${status}`);
-    server = await house.start();
-    for (const driver of waiting) driver.send({ type: "back" });
-  };
-  const onSettled = (cell, driver) => {
-    if (!awaited.delete(cell)) return;
-    if (driver) waiting.add(driver);
-    if (awaited.size > 0 || waiting.size === 0) return;
-    endAndStart().catch((error) => fail(`restart: ${error.message}`));
-  };
-  const before = counts.failed;
-  const env = { ...QUIET, AGUI_BASE: server.url, AGUI_RUNTIME: runtime.url };
-  await Promise.all(chosenClients.map((client) => play(client, cells, env, onSettled)));
-  if (!runtime.lives()) fail("CopilotKit's runtime has ended");
-  if (counts.failed > before) {
-    console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
-    console.log(runtime.tail.join("\n").replace(/^/gm, "runtime: "));
-  }
-  await runtime.stop();
-  await house.stop(server);
-}
-
-function finish() {
-  for (const child of running) child.kill("SIGKILL");
-  console.log(`${((Date.now() - started) / 1000).toFixed(0)} s`);
-  console.log(`${counts.passed} passed, ${counts.failed} failed`);
-  process.exit(counts.failed === 0 && counts.passed > 0 ? 0 : 1);
-}
-
 const QUIET = { COPILOTKIT_TELEMETRY_DISABLED: "true", DO_NOT_TRACK: "1" };
-const chosenScenes = chosen("only", Object.keys(SCENES));
-const chosenClients = chosen("client", Object.keys(CLIENTS));
-const chosenRoutes = chosen("route", ROUTES);
-if (options.list) {
-  console.log(`clients: ${chosenClients.join(", ")}\nroutes: ${chosenRoutes.join(", ")}`);
-  for (const name of chosenScenes) console.log(`${name} ${SCENES[name].signal ?? ""}`.trim());
-  process.exit(0);
+const here = import.meta.dirname;
+
+async function startRuntime(root, { url }, routes) {
+  const words = [path.join(here, "copilotkit/runtime.mjs"), url, ...routes];
+  const server = await startServer(root, process.execPath, words, QUIET);
+  return { name: "CopilotKit's runtime", server, env: { AGUI_RUNTIME: server.url } };
 }
-for (const signal of ["SIGINT", "SIGTERM"])
-  process.on(signal, () => {
-    fail(signal);
-    finish();
-  });
-for (const signal of [undefined, "SIGTERM", "SIGKILL"])
-  await converse(signal).catch((error) => fail(error.stack));
-finish();
+
+await runCells({
+  folder: here,
+  clients: CLIENTS,
+  scenes: SCENES,
+  expected,
+  plain,
+  env: QUIET,
+  beside: startRuntime,
+});

@@ -1,7 +1,7 @@
 // The scenarios, one text for all clients.
 import { randomUUID } from "node:crypto";
 
-import { until } from "./talk.mjs";
+import { json, until, World } from "../driving.mjs";
 
 const APPROVE = "script: approve";
 /** How many tenths of a second an answer lasts: until it is stopped, or until all are in theirs. */
@@ -11,7 +11,7 @@ const TO_RESTART = 200;
 const UNSTOPPABLE = 40;
 
 /**
- * Name -> what is played: `stage` opens conversations and reaches the server by other ways.
+ * Name -> what is played: `stage` begins conversations and reaches the server by other ways.
  * `signal` says that the server is ended by it in the middle and started again; the scenario calls
  * `stage.restart()` when it has come to that point.
  */
@@ -63,7 +63,7 @@ export const SCENES = {
   },
   stop: {
     async play(stage) {
-      const talk = await stage.open({ stops: true });
+      const talk = await stage.begin({ stops: true });
       const ticks = stage.route === "engine" ? UNSTOPPABLE : TO_STOP;
       await midway(talk, ticks);
       talk.leave();
@@ -76,7 +76,7 @@ export const SCENES = {
   "approved-elsewhere": {
     async play(stage) {
       const talk = await says(stage, APPROVE);
-      await stage.allowInHerm(talk);
+      await stage.allowElsewhere(talk);
       await stage.rests(talk);
       await talk.decide(true);
       await talk.say("script: text");
@@ -85,7 +85,7 @@ export const SCENES = {
   restart: {
     signal: "SIGTERM",
     async play(stage) {
-      const talk = await stage.open();
+      const talk = await stage.begin();
       await midway(talk, TO_RESTART);
       const back = stage.restart();
       await talk.run;
@@ -106,7 +106,7 @@ export const SCENES = {
 };
 
 async function says(stage, words) {
-  const talk = await stage.open();
+  const talk = await stage.begin();
   await talk.say(words);
   return talk;
 }
@@ -118,15 +118,11 @@ async function midway(talk, ticks) {
   await until("the beginning of an answer", begun);
 }
 
-/** What a scenario needs of the world; `restart` is the runner's. */
-export class Stage {
-  constructor({ name, route, base, client, open, restart }) {
-    Object.assign(this, { name, route, base, client, restart });
-    this.start = open;
-  }
-  async open(how = {}) {
+/** What a scenario needs of the world. */
+export class Stage extends World {
+  async begin(how = {}) {
     const thread = `${this.client} ${this.name} ${this.route} ${randomUUID()}`.replaceAll(" ", "-");
-    const talk = await this.start(this.route, thread, how);
+    const talk = await this.open(this.route, thread, how);
     talk.thread = thread;
     this.talk = talk;
     return talk;
@@ -148,40 +144,7 @@ export class Stage {
     talk.note(told.includes(`tick ${ticks - 1} `) ? "AGENT went on" : "AGENT stopped");
   }
   /** Says yes in another dialect to what is asked in a thread. */
-  async allowInHerm(talk) {
-    const { id } = await this.#session(talk);
-    const events = `${this.base}/as/herm/to/${this.route}/v1/sessions/${id}/events`;
-    const asked = (await json(`${events}?order=desc&limit=20`)).data.find(
-      ({ type, payload }) => type === "session.status_idle" && payload.stop_reason?.event_ids,
-    );
-    const [use] = asked.payload.stop_reason.event_ids;
-    const answer = { type: "user.tool_confirmation", tool_use_id: use, result: "allow" };
-    await json(events, { method: "POST", body: JSON.stringify({ events: [answer] }) });
+  async allowElsewhere(talk) {
+    await this.allowInHerm((await this.#session(talk)).id);
   }
-}
-
-async function json(url, init = {}) {
-  const headers = { "content-type": "application/json" };
-  const response = await fetch(url, { headers, ...init });
-  const text = await response.text();
-  if (!response.ok) throw new Error(`${init.method ?? "GET"} ${url}: ${response.status} ${text}`);
-  return JSON.parse(text);
-}
-
-/** Plays scenarios on routes, each route by itself, and tells what was shown. */
-export async function playAll(plan, { base, client, open, restart }, tell) {
-  const routes = Map.groupBy(plan, ([, route]) => route);
-  const lane = async ([route, cells]) => {
-    for (const [name] of cells) {
-      const began = Date.now();
-      const again = () => restart(name, route);
-      const stage = new Stage({ name, route, base, client, open, restart: again });
-      const error = await SCENES[name].play(stage).then(
-        () => undefined,
-        (broken) => broken.stack ?? String(broken),
-      );
-      tell({ name, route, ms: Date.now() - began, shown: stage.talk?.shown ?? [], error });
-    }
-  };
-  await Promise.all([...routes].map(lane));
 }

@@ -1,16 +1,4 @@
 // What a person sees of a conversation in an application, and the way to it that all clients have.
-import { setTimeout as sleep } from "node:timers/promises";
-
-const PATIENCE_MS = 120_000;
-
-/** Waits until something holds; only what hangs takes as long. */
-export async function until(what, holds) {
-  const end = Date.now() + PATIENCE_MS;
-  while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`it does not come: ${what}`);
-    await sleep(20);
-  }
-}
 
 /**
  * A conversation of one client. What it shows is in `shown`, line by line: each run as its new

@@ -60,6 +60,6 @@ class HttpTalk extends Talk {
 }
 
 await drive((route, thread, { stops }) => {
-  const url = `${process.env.AGUI_BASE}/as/agui/to/${route}${stops ? "?on_leave=stop" : ""}`;
+  const url = `${process.env.PEERS_BASE}/as/agui/to/${route}${stops ? "?on_leave=stop" : ""}`;
   return new HttpTalk(url, thread);
 });

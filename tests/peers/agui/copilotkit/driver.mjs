@@ -4,8 +4,9 @@ import process from "node:process";
 
 import { CopilotKitCore } from "@copilotkit/core";
 
+import { until } from "../../driving.mjs";
 import { drive } from "../driver.mjs";
-import { askedBy, resumed, Talk, until } from "../talk.mjs";
+import { askedBy, resumed, Talk } from "../talk.mjs";
 
 globalThis.window ??= globalThis;
 

@@ -3,8 +3,9 @@ import { randomUUID } from "node:crypto";
 import { createRequire } from "node:module";
 import process from "node:process";
 
+import { until } from "../../driving.mjs";
 import { drive } from "../driver.mjs";
-import { askedBy, Talk, until } from "../talk.mjs";
+import { askedBy, Talk } from "../talk.mjs";
 
 const require = createRequire(import.meta.url);
 browse(require("jsdom").JSDOM);

@@ -1,0 +1,56 @@
+// A page in jsdom that uses `useChat` of `@ai-sdk/react`.
+import { createRequire } from "node:module";
+import process from "node:process";
+import { pathToFileURL } from "node:url";
+
+import { until } from "../../driving.mjs";
+import { drive } from "../driver.mjs";
+
+const [, , version] = process.argv;
+const require = createRequire(import.meta.url);
+const { JSDOM } = require("jsdom");
+const { window } = new JSDOM("<!doctype html>", { url: "http://localhost/", pretendToBeVisual: true });
+const { document, HTMLElement, Node } = window;
+Object.assign(globalThis, { window, document, HTMLElement, Node });
+const React = require("react");
+const { createRoot } = require("react-dom/client");
+
+/** The hook, and the `ai` that it brings along. */
+const hook = import.meta.resolve(`react-${version}`);
+const { useChat } = await import(hook);
+const ai = await import(pathToFileURL(createRequire(hook).resolve("ai")).href);
+const predicates = [
+  ai.lastAssistantMessageIsCompleteWithToolCalls,
+  ai.lastAssistantMessageIsCompleteWithApprovalResponses,
+].filter(Boolean);
+/** The major release of `ai`: the hooks of it have numbers of their own. */
+const major = `${Number(version.split(".")[0]) + 3}.`;
+
+/** Hands the hook of a page to its talk. */
+function Page({ has, options }) {
+  has.chat = useChat(options);
+  React.useEffect(() => void (has.mounted = true), [has]);
+  return React.createElement("b", null, has.chat.status);
+}
+
+await drive(major, async ({ api, id, messages, resume, line, may }) => {
+  const transport = new ai.DefaultChatTransport({ api, fetch: line.fetch });
+  const sendAutomaticallyWhen = (state) => may(predicates, state);
+  const options = { id, messages, resume, transport, sendAutomaticallyWhen };
+  const has = {};
+  const element = document.createElement("div");
+  document.body.append(element);
+  const root = createRoot(element);
+  root.render(React.createElement(Page, { has, options }));
+  await until("the page", () => has.mounted);
+  return {
+    messages: () => has.chat.messages,
+    status: () => has.chat.status,
+    error: () => has.chat.error,
+    send: (text) => has.chat.sendMessage({ text }),
+    approve: (approval, approved) => has.chat.addToolApprovalResponse({ id: approval, approved }),
+    output: (tool, toolCallId, output) => has.chat.addToolOutput({ tool, toolCallId, output }),
+    stop: () => has.chat.stop(),
+    leave: () => root.unmount(),
+  };
+});

@@ -1,0 +1,23 @@
+// Starts the servers, lets pages of the AI SDK play the scenarios, and compares what they showed with
+// the table.
+//
+// Usage, once run.sh has installed everything:
+// run.sh aisdk [--only NAME[,NAME]] [--client NAME[,NAME]] [--route NAME[,NAME]] [--list]
+import { runCells } from "../cells.mjs";
+import { SCENES } from "./scenes.mjs";
+import { expected, plain } from "./table.mjs";
+
+/** Client -> its driver and what that is called with. */
+const CLIENTS = {
+  "ai 5.0.0": ["clients/driver.mjs", "5.0.0"],
+  "ai 5.0.277": ["clients/driver.mjs", "5.0.277"],
+  "ai 6.0.0": ["clients/driver.mjs", "6.0.0"],
+  "ai 6.0.326": ["clients/driver.mjs", "6.0.326"],
+  "ai 7.0.0": ["clients/driver.mjs", "7.0.0"],
+  "ai 7.0.173": ["clients/driver.mjs", "7.0.173"],
+  "useChat 2.0.280": ["clients/page.mjs", "2.0.280"],
+  "useChat 3.0.328": ["clients/page.mjs", "3.0.328"],
+  "useChat 4.0.177": ["clients/page.mjs", "4.0.177"],
+};
+
+await runCells({ folder: import.meta.dirname, clients: CLIENTS, scenes: SCENES, expected, plain });

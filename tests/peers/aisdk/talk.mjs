@@ -1,0 +1,248 @@
+// What a person sees of a conversation in a page of the AI SDK, and the way to it of all clients.
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { until } from "../driving.mjs";
+
+/** More requests than any scenario has: the page sends for ever. */
+const ENDLESS = 12;
+/** The tool by which Dragoman asks a page what has no form of its own. */
+export const ASK = "dragoman_ask";
+
+/** A page's way to the server: it counts, knows what is not over, and ends as that of a closed tab. */
+class Line {
+  posts = 0;
+  open = 0;
+  empty = false; // the newest answer had no body
+  #closed = new AbortController();
+
+  fetch = async (url, init = {}) => {
+    if (init.method === "POST") this.posts += 1;
+    if (this.posts > ENDLESS) throw new Error("the page sends for ever");
+    const signals = [this.#closed.signal, ...(init.signal ? [init.signal] : [])];
+    this.open += 1;
+    try {
+      const response = await fetch(url, { ...init, signal: AbortSignal.any(signals) });
+      this.empty = !response.body;
+      if (this.empty) return response;
+      this.open += 1;
+      const { status, statusText, headers } = response;
+      return new Response(this.#watched(response.body), { status, statusText, headers });
+    } finally {
+      this.open -= 1;
+    }
+  };
+  close() {
+    this.#closed.abort();
+  }
+  #watched(body) {
+    const reader = body.getReader();
+    let lasts = 1;
+    const over = () => {
+      this.open -= lasts;
+      lasts = 0;
+    };
+    return new ReadableStream({
+      async pull(stream) {
+        const { done, value } = await reader.read().catch((error) => {
+          over();
+          throw error;
+        });
+        if (!done) return stream.enqueue(value);
+        over();
+        stream.close();
+      },
+      cancel: (reason) => {
+        over();
+        return reader.cancel(reason);
+      },
+    });
+  }
+}
+
+/**
+ * A conversation of one client. What it shows is in `shown`, line by line: after each action what is
+ * new in its messages, and what the page's status is then. A page has:
+ *
+ * - `messages()`, `status()`, `error()`: what its application draws,
+ * - `send(words)`, `approve(id, approved)`, `output(tool, toolCallId, output)`, `stop()`.
+ */
+export class Talk {
+  shown = [];
+  #page;
+  #line;
+  #known;
+  #posts = 0;
+
+  constructor({ version, api, id, open }) {
+    Object.assign(this, { api, id });
+    this.major = Number(version.split(".")[0]);
+    this.opens = open;
+  }
+  /** Opens a page, with what its application has stored. */
+  async open(messages = [], resume = false) {
+    const line = new Line();
+    this.#line = line;
+    this.#known = new Map(messages.flatMap(linesByPart));
+    const { api, id } = this;
+    const may = (predicates, state) =>
+      line.posts <= ENDLESS && predicates.some((predicate) => predicate(state));
+    this.#page = await this.opens({ api, id, messages: structuredClone(messages), resume, line, may });
+  }
+  /** Closes the page, as a tab is closed, and opens another one that resumes. */
+  async reload(messages) {
+    this.note("RELOADS");
+    this.close();
+    await this.open(messages, true);
+    await this.#rest();
+  }
+  close() {
+    this.#posts += this.#line.posts;
+    this.#page.leave?.();
+    this.#line.close();
+  }
+  get posts() {
+    return this.#posts + this.#line.posts;
+  }
+  get messages() {
+    return this.#page.messages();
+  }
+  /** What an application has stored that stores at the end of a turn: what the person said. */
+  get stored() {
+    return this.messages.slice(0, 1 + this.messages.findLastIndex((one) => one.role === "user"));
+  }
+  /** The text of the answer to the newest message. */
+  get coming() {
+    return this.messages
+      .slice(this.stored.length)
+      .flatMap(({ parts }) => parts.map((part) => (part.type === "text" ? part.text : "")))
+      .join("");
+  }
+  /** The id of the session that the conversation is one of: it stands in the metadata. */
+  get session() {
+    return this.messages.findLast(({ metadata }) => metadata)?.metadata.dragoman.session;
+  }
+
+  async say(words) {
+    this.note(`USER ${words}`);
+    await this.#acts(() => this.#page.send(words));
+  }
+  /** Begins what lasts; `run` is how it comes to its end. */
+  begin(words) {
+    this.run = this.say(words);
+  }
+  /** Allows or denies what is asked, one after the other. */
+  async decide(...approved) {
+    const asks = this.asks();
+    await this.#acts(async () => {
+      for (const [at, one] of approved.entries()) {
+        if (asks[at].input) await this.#page.output(ASK, asks[at].call, { approved: one });
+        else await this.#page.approve(asks[at].approval, one);
+      }
+    });
+  }
+  /** Answers a question. */
+  async answer(output) {
+    const [{ call }] = this.asks();
+    await this.#acts(() => this.#page.output(ASK, call, output));
+  }
+  stop() {
+    return this.#page.stop();
+  }
+  /** What the page asks the person: as approvals of calls, or as calls of the tool that asks. */
+  asks() {
+    const { parts } = this.messages.at(-1);
+    return parts.flatMap(({ type, state, toolCallId: call, approval, input }) => {
+      if (state === "approval-requested") return [{ call, approval: approval.id }];
+      return type === `tool-${ASK}` && state === "input-available" ? [{ call, input }] : [];
+    });
+  }
+  note(line) {
+    this.shown.push(line.replaceAll("\n", " / "));
+  }
+  async #acts(act) {
+    const page = this.#page;
+    const before = this.posts;
+    await act();
+    if (page !== this.#page) return; // it was closed meanwhile
+    await this.#rest();
+    if (page === this.#page && this.posts === before) this.note("nothing is sent");
+  }
+  /** Waits for the rest of the page, and notes what it shows then. */
+  async #rest() {
+    const page = this.#page;
+    const picture = () => [this.#line.open, this.#line.posts, page.status()].join(" ");
+    await until("the rest of the page", async () => {
+      const before = picture();
+      await sleep(60);
+      if (page !== this.#page) return true;
+      const rests = ["ready", "error"].includes(page.status()) || this.#line.empty;
+      return rests && this.#line.open === 0 && picture() === before;
+    });
+    if (page !== this.#page) return;
+    this.#look();
+    const status = page.status();
+    if (status === "error") this.note(`FAILS ${page.error().message}`);
+    else if (status !== "ready") this.note(`stays ${status}`);
+    else if (this.asks().length === 0) this.note("ends");
+  }
+  /** Notes what is new in the messages. */
+  #look() {
+    const ids = this.messages.map((one) => one.id);
+    if (new Set(ids).size !== ids.length) this.note(`an id twice: ${ids}`);
+    const now = new Map(this.messages.flatMap(linesByPart));
+    for (const [part, lines] of now) {
+      const before = this.#known.get(part) ?? [];
+      for (const line of lines) if (!before.includes(line)) this.note(line);
+    }
+    for (const [part, lines] of this.#known) {
+      const gone = lines.filter((line) => !/^(ASKS|OPEN|ANSWERED)/.test(line));
+      for (const line of gone) if (!now.get(part)?.includes(line)) this.note(`gone: ${line}`);
+    }
+    this.#known = now;
+  }
+}
+
+/** Parts that an application draws nothing for. */
+const PASSED_OVER = ["step-start", "data-dragoman-call", "data-dragoman-session"];
+
+/** Pairs of the place of a part and the lines that it is shown as. */
+function linesByPart({ id, role, parts }) {
+  if (role === "user") return [];
+  return parts.map((part, at) => [`${id} ${at}`, linesOf(part)]);
+}
+
+function linesOf(part) {
+  const { type, text, state, data } = part;
+  const open = state === "streaming" ? " (unfinished)" : "";
+  if (PASSED_OVER.includes(type)) return [];
+  if (type === "text") return text ? [`SAYS ${text}${open}`] : [];
+  if (type === "reasoning") return text ? [`THINKS ${text}${open}`] : [];
+  if (type === "data-dragoman-request")
+    return [data.state === "open" ? `OPEN ${data.prompt}` : `CLOSED ${data.state}: ${data.prompt}`];
+  if (type === "data-dragoman-error") return [`TOLD ${data.code}: ${data.message}`];
+  if (type === "data-dragoman-result") return [`TOLD ${JSON.stringify(data.output)}`];
+  if (type === "dynamic-tool" || type.startsWith("tool-"))
+    return linesOfTool(part, part.toolName ?? type.slice("tool-".length));
+  return [JSON.stringify(part)];
+}
+
+function linesOfTool({ state, input, output, errorText }, name) {
+  if (name === ASK) return state === "input-available" ? [`ASKS ${input.prompt}`] : [];
+  const call = `CALLS ${name} ${JSON.stringify(input)}`;
+  switch (state) {
+    case "input-available":
+      return [call];
+    case "approval-requested":
+      return [call, `ASKS for ${name}`];
+    case "approval-responded":
+      return [call, `ANSWERED ${name}`];
+    case "output-available":
+      return [call, `RESULT ${name}: ${typeof output === "string" ? output : JSON.stringify(output)}`];
+    case "output-error":
+      return [call, `RESULT ${name} is an error: ${errorText}`];
+    case "output-denied":
+      return [call, `RESULT ${name} is denied`];
+    default:
+      return [call, `${state} ${name}`];
+  }
+}
