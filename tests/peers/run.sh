@@ -5,7 +5,7 @@
 # In `page` the page of docs/examples/usechat is used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
-# Usage: run.sh [clients|terminal|servers|agui|page] [OPTIONS OF THE PART]; without a name all parts run.
+# Usage: run.sh [clients|terminal|servers|agui|page] [OPTIONS OF THE PART]; without a name all run.
 # The part `clients` without options includes `terminal`, eve's own terminal programs.
 set -eu
 
@@ -127,7 +127,9 @@ if [ "$part" = page ] || [ "$part" = both ]; then
     usechat=$cache/aisdk/usechat
     install_from "$root/docs/examples/usechat" "$usechat" npm24
     rm -rf "$usechat/src"
-    cp -R "$root/docs/examples/usechat/." "$usechat/"
+    for name in index.html vite.config.js src; do
+        cp -R "$root/docs/examples/usechat/$name" "$usechat/"
+    done
     mkdir -p "$cache/aisdk/page"
     cp "$peers/aisdk/page/"*.mjs "$cache/aisdk/page/"
     "$node" "$cache/aisdk/page/run.mjs" "$root" "$(command -v chromium)" "$@" || failed=1
