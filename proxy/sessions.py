@@ -32,6 +32,7 @@ from proxy.rows import SessionRow
 from proxy.session import RESET_SECONDS, Session
 from proxy.settings import SHADOWS, BackendSettings, Settings
 from proxy.tasks import Tasks
+from proxy.unread import Unread
 
 __all__ = ["ATTACH_PAGE", "QUIET_SECONDS", "WORK_AT_ONCE", "Sessions"]
 
@@ -78,6 +79,7 @@ class Sessions:
         # Of equal requests, by owner and route: two must be one, and one that comes again while
         # its first is still being accepted must find that.
         self.in_order = KeyedLock()
+        self.unread = Unread()
         # One session at a time arrives from another installation.
         self.arrivals = asyncio.Lock()
         self.bodies = Bodies(settings.server)

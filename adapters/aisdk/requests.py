@@ -1,7 +1,8 @@
 """Reads what a page posts: the whole conversation comes with each request, of which little is new.
 
-New are the words of the person at the end, and what answers an open request. A member that is null counts as left out, what is unknown is skipped, and what is known and
-wrong is refused. No refusal quotes the body: it may hold the value of a sealed request.
+New are the words of the person at the end, and what answers an open request. A member that is null
+counts as left out, what is unknown is skipped, and what is known and wrong is refused. No refusal
+quotes the body: it may hold the value of a sealed request.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _chat(incoming: Incoming, _: Any) -> Target:
 def _resume(_: Incoming, seen: _Seen, __: None) -> Reading | Response:
     """Read the whole last message, where it has more than a page was answered with."""
     encoder = seen.encoder
-    if not encoder.shows_more:
+    if not encoder.shows_more and not (seen.unread and encoder.state.kept):
         return answers.nothing()
     begin = next(one for one in encoder.state.kept if one.message == encoder.state.message)
     return _to_the_end(encoder, begin, encoder.omitted())

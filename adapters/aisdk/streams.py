@@ -66,7 +66,7 @@ def begin(w: Writer, *, own: bool, anew: bool, ids: list[str] | None = None) -> 
         s.gone.clear()
         s.tools, s.steps = False, 0
         metadata = {"messageMetadata": {wire.OURS: {"session": w.session_id}}}
-    s.step, s.cut, s.digest = False, None, None
+    s.step, s.digest = False, None
     s.usage, s.told = {}, None
     cursor = w.write("start", {"messageId": s.message, **metadata})
     s.kept.append(Kept(key, s.message, cursor, own, s.steps, ids=ids or []))

@@ -95,7 +95,9 @@ class Seen(Generic[EncoderT]):
     """A session, or a thread of it, as it is now.
 
     `settings` shape its frames in the dialect. `shown` is the encoder, fed with all that is stored,
-    where the act asks for it, and so is `told`. `also` says whether `Named.also` names it too.
+    where the act asks for it, and so is `told`. `also` says whether `Named.also` names it too,
+    `unread` whether the newest body of it in the dialect was not read to its end, as far as this
+    process knows.
     """
 
     id: str
@@ -109,6 +111,7 @@ class Seen(Generic[EncoderT]):
     shown: EncoderT | None = None
     told: Told | None = None
     also: bool = False
+    unread: bool = False
 
     @property
     def encoder(self) -> EncoderT:

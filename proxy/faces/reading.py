@@ -25,7 +25,7 @@ from proxy.faces.finding import at_work, find
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_by_steps
 from proxy.routes.entry import read, to_web
-from proxy.streams import StreamPlan, send_head, write, write_stream
+from proxy.streams import Ending, StreamPlan, send_head, write, write_stream
 
 LOOKED_SECONDS = 0.5
 """How long sessions are looked into for one page of a list, some 500 of them: those who want what
@@ -61,11 +61,9 @@ async def follow(visit: Visit) -> web.StreamResponse:
         if isinstance(ready, web.StreamResponse):
             return ready
         # What was made for it on the way is not kept for as long as the stream lasts.
-        response, feed, position, plan, first = ready
+        response, session_id, feed, position, plan, first = ready
         try:
-            await write_stream(
-                visit.request, response, feed, position, plan, first=first, taken=visit.taken
-            )
+            await write_body(visit, session_id, response, feed, position, plan, first=first)
         except DragomanError as error:
             # It left memory just after it was found, as when the disk refuses what it says.
             if error.code != ErrorCode.STOPPING or visit.sessions.stopping or not left:
@@ -80,14 +78,43 @@ async def stream(visit: Visit, found: Found, reading: Reading | Response) -> web
         return to_web(reading)
     response = web.StreamResponse(headers=reading.headers)
     feed, position, first = visit.feed(found), reading.position, reading.first
-    plan, taken = plan_of(visit, reading), visit.taken
-    await write_stream(visit.request, response, feed, position, plan, first=first, taken=taken)
+    plan, session_id = plan_of(visit, reading), found.session.id
+    await write_body(visit, session_id, response, feed, position, plan, first=first)
     return response
+
+
+async def write_body(
+    visit: Visit,
+    session_id: str,
+    response: web.StreamResponse,
+    feed: Feed,
+    position: int,
+    plan: StreamPlan,
+    *,
+    first: bytes,
+    ending: Ending | None = None,
+) -> None:
+    """Write the frames of a session, and remember whether they were read to the end; see
+    `write_stream`."""
+    unread, dialect, ending = visit.sessions.unread, visit.at.dialect, ending or Ending()
+    unread.begin(session_id, dialect)
+    await write_stream(
+        visit.request,
+        response,
+        feed,
+        position,
+        plan,
+        first=first,
+        taken=visit.taken,
+        ending=ending,
+    )
+    if ending.ours:
+        unread.end(session_id, dialect)
 
 
 async def _ready(
     visit: Visit,
-) -> tuple[web.StreamResponse, Feed, int, StreamPlan, bytes] | web.StreamResponse:
+) -> tuple[web.StreamResponse, str, Feed, int, StreamPlan, bytes] | web.StreamResponse:
     """Return what is to be streamed, or the answer where nothing is."""
     act = _follow_of(visit)
     target = act.where(visit.incoming, visit.said)
@@ -106,7 +133,7 @@ async def _ready(
         return to_web(reading)
     response = web.StreamResponse(headers=reading.headers)
     feed, plan = visit.feed(found), plan_of(visit, reading)
-    return response, feed, reading.position, plan, reading.first
+    return response, found.session.id, feed, reading.position, plan, reading.first
 
 
 def _follow_of(visit: Visit) -> Follow[Any, Any]:

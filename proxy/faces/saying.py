@@ -15,14 +15,14 @@ from proxy.auth import Action, authorize
 from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.faces.finding import find
 from proxy.faces.leaving import Leaving
-from proxy.faces.reading import plan_of, stream
+from proxy.faces.reading import plan_of, stream, write_body
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.hub import entries_by_steps
 from proxy.journal.base import SessionRow
 from proxy.repeats import Submission
 from proxy.routes.entry import read, read_submission, to_web
 from proxy.rows import AliasKind
-from proxy.streams import Ending, end, send_head, write_stream
+from proxy.streams import Ending, end, send_head
 
 
 async def say(visit: Visit) -> web.StreamResponse:
@@ -291,9 +291,9 @@ async def _turn(
             position, first = reading.position, reading.first
             plan = dataclasses.replace(plan_of(visit, reading), cut=cut)
             del reading
-            feed, taken = visit.feed(found), visit.taken
-            await write_stream(
-                request, response, feed, position, plan, first=first, taken=taken, ending=ending
+            feed, name = visit.feed(found), found.session.id
+            await write_body(
+                visit, name, response, feed, position, plan, first=first, ending=ending
             )
     except Exception:
         ending.ours = True

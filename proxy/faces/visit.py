@@ -210,6 +210,7 @@ class Visit:
             encoder,
             about,
             found.also,
+            (session.id, self.at.dialect) in self.sessions.unread,
         )
 
     async def _encoder(self, found: Found) -> Encoder:

@@ -1,13 +1,20 @@
-"""Recorded requests and answers of real pages."""
+"""Recorded requests and answers of real pages, and what the face reads in the requests: `--write`
+writes that anew."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
+
+from adapters.aisdk.requests import parse_chat
 
 REPOSITORY = Path(__file__).parents[2]
 RECORDED = REPOSITORY / "fixtures" / "wire" / "aisdk"
+GOLDEN = RECORDED / "read.json"
 
 RELEASES = {"v5": "5.0.277", "v6": "6.0.326", "v7": "7.0.173"}
 
@@ -48,3 +55,25 @@ def part_of(scenario: str, name: str, release: str) -> Path | None:
         if not marks or release in marks:
             return path
     return None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what the face reads in a request."""
+    body = json.loads(path.read_bytes())["request"]["body"]
+    said = dataclasses.asdict(parse_chat(json.dumps(body).encode()))
+    value: dict[str, Any] = json.loads(json.dumps(said, default=_plain))
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value.model_dump()
+
+
+def main() -> None:
+    """Write the golden file."""
+    found = {name_of(path): read(path) for path in requests()}
+    GOLDEN.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__" and sys.argv[1:] == ["--write"]:
+    main()

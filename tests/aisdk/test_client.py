@@ -153,7 +153,8 @@ def test_the_page_posts_what_real_pages_posted() -> None:
         ("6", [START, STEP, SAID[0], {"type": "error", "errorText": "x"}], "leaves this open"),
         ("6", [START, STEP, ENDS[1]], "within a step"),
         ("6", [START, OUTPUT], "not of this message"),
-        ("6", [START, STEP, CALL, CALL], "the input of a call"),
+        ("6", [START, STEP, CALL, OUTPUT, CALL], "the input of a call"),
+        ("6", [START, STEP, CALL, ENDS[0], STEP, CALL], "the input of a call"),
         ("6", [START, STEP, CALL, OUTPUT, OUTPUT], "an output of a call"),
         ("6", [START, STEP, CALL, ASK, ASK], "does not wait"),
         ("6", [START, STEP, CALL, {"type": "tool-output-denied", "toolCallId": "c1"}], "a denial"),
@@ -202,6 +203,7 @@ def test_dragoman_numbers_its_frames_and_comments_at_once() -> None:
     frames = Frames(numbered=True)
     body = b": stream-open\n\nid: 1\ndata: {}\n\n: keep-alive\n\ndata: [DONE]\n\n"
     assert list(frames.feed(body)) == [{}]
+    assert frames.comments == [b"stream-open", b"keep-alive"]
     frames.end()
 
 

@@ -464,6 +464,7 @@ def test_the_result_of_a_call_of_another_message_is_not_one_of_this() -> None:
         returned(status="rejected", output=None),
         *text("so"),
         ev.TurnEnded(**PLACE, outcome="completed"),
+        settled("c2", "refused"),
     ]
     first, second = bodies(frames_of(log, AisdkEncoder(CONTEXT)))
     assert [first[0]["messageId"], second[0]["messageId"]] == ["msg-1", "msg-2"]

@@ -260,14 +260,15 @@ class Frames:
         if said == [b"[DONE]"]:
             self.done = True
             return None
-        if self.numbered and b"id:" not in part:
-            raise ProtocolViolation("a frame without its number", part)
         try:
             chunk = json.loads(b"\n".join(said))
         except ValueError:
             raise ProtocolViolation("a frame is not JSON", part) from None
         if not isinstance(chunk, dict):
             raise ProtocolViolation("a frame is not an object", part)
+        if self.numbered and not part.startswith(b"id:") and chunk.get("type") != "error":
+            # The error that ends a body which is cut is not of the log: it has none.
+            raise ProtocolViolation("a frame without its number", part)
         return chunk
 
 
@@ -287,6 +288,7 @@ class Call:
     dynamic: bool
     state: str
     approval: str | None = None
+    step: int = 0
 
 
 _OVER = {"output-available", "output-error", "output-denied"}
@@ -312,9 +314,11 @@ class Checker:
         self.answered = {i for i, c in self.calls.items() if c.state == "approval-responded"}
         self.ours = ours
         self.state = "new"
+        self.aborted = False
         self.in_step = False
         self.open: set[tuple[str, str]] = set()
         self.told: set[str] = set()
+        self.steps = 1
 
     def feed(self, chunk: dict[str, Any]) -> dict[str, Any]:
         """Check the next chunk, and return it."""
@@ -340,7 +344,9 @@ class Checker:
             case "error" | "abort":
                 if self.ours and self.open:
                     raise ProtocolViolation(f"it leaves this open: {self.open}", chunk)
-                self.state = "broken"
+                self.aborted = True
+                if kind == "error":
+                    self.state = "broken"
             case _ if kind.startswith(("text-", "reasoning-s", "reasoning-d", "reasoning-e")):
                 self._text(chunk)
             case _ if kind.startswith("tool-"):
@@ -351,19 +357,20 @@ class Checker:
 
     def end(self) -> None:
         """Check that the message was whole at the end of the body."""
-        if self.state not in ("over", "broken"):
+        if self.state not in ("over", "broken") and not self.aborted:
             raise Disconnected(f"the body ends while the message is {self.state}")
 
     def _step(self, chunk: dict[str, Any], *, begins: bool) -> None:
         if self.in_step == begins:
             raise ProtocolViolation("a step in a step, or the end of none", chunk)
-        if self.open and (self.ours or self.state != "broken"):
+        if self.open and (self.ours or not self.aborted):
             raise ProtocolViolation(f"it leaves this open: {self.open}", chunk)
         self.open.clear()
         self.in_step = begins
+        self.steps += begins
 
     def _whole(self, chunk: dict[str, Any]) -> None:
-        if self.state == "broken":
+        if self.aborted:
             return
         left = [i for i, call in self.calls.items() if call.state == "input-streaming"]
         if left:
@@ -417,18 +424,20 @@ class Checker:
 
     def _call(self, chunk: dict[str, Any], state: str) -> None:
         dynamic = chunk.get("dynamic", False)
-        self.calls[chunk["toolCallId"]] = Call(chunk["toolName"], dynamic, state)
+        call = Call(chunk["toolName"], dynamic, state, step=self.steps)
+        self.calls[chunk["toolCallId"]] = call
 
-    @staticmethod
-    def _same(call: Call, chunk: dict[str, Any]) -> None:
-        if call.state != "input-streaming":
+    def _same(self, call: Call, chunk: dict[str, Any]) -> None:
+        # In its own step a call may be told anew until it has an output: its part is updated.
+        anew = call.state == "input-available" and call.step == self.steps
+        if call.state != "input-streaming" and not anew:
             raise ProtocolViolation(f"the input of a call that is {call.state}", chunk)
         if (call.name, call.dynamic) != (chunk["toolName"], chunk.get("dynamic", False)):
             raise ProtocolViolation("the call began as another tool", chunk)
 
     def _output(self, call: Call, chunk: dict[str, Any]) -> None:
         kind = chunk["type"].removeprefix("tool-")
-        if call.state == "input-streaming":
+        if call.state == "input-streaming" and kind != "output-error":
             raise ProtocolViolation("an output before the input", chunk)
         fives = any(major == 5 for major, _ in self.releases)
         if fives and call.dynamic and not chunk.get("dynamic"):
