@@ -135,7 +135,9 @@ if [ "$part" = page ] || [ "$part" = both ]; then
     usechat=$cache/aisdk/usechat
     install_from "$root/docs/examples/usechat" "$usechat" npm24
     rm -rf "$usechat/src"
-    cp -R "$root/docs/examples/usechat/." "$usechat/"
+    for name in index.html vite.config.js src; do
+        cp -R "$root/docs/examples/usechat/$name" "$usechat/"
+    done
     mkdir -p "$cache/aisdk/page"
     cp "$peers/aisdk/page/"*.mjs "$cache/aisdk/page/"
     "$node" "$cache/aisdk/page/run.mjs" "$root" "$(command -v chromium)" "$@" || failed=1
