@@ -292,6 +292,9 @@ def tool_returned(w: Writer, event: ev.ToolReturned) -> None:
     if here or (s.stream is None and call.message != "none"):
         put(w, type_, members, message=call.message)
         s.returned = s.step
+        if type_ == "tool-output-denied" and event.error is not None and event.error.message:
+            # The chunk has no place for words.
+            put_result(w, type_, {**members, "errorText": event.error.message})
     else:
         put_result(w, type_, members)
 

@@ -100,8 +100,8 @@ class Seen(Generic[EncoderT]):
 
     `settings` shape its frames in the dialect. `shown` is the encoder, fed with all that is stored,
     where the act asks for it, and so is `told`. `also` says whether `Named.also` names it too,
-    `unread` whether its newest body in the dialect, which ended at a time (Unix ms), was not read to
-    its end, as far as this process knows.
+    `unread` whether its newest body in the dialect, which ended at a time (Unix ms), was not read
+    to its end, as far as this process knows.
     """
 
     id: str

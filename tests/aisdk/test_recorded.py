@@ -1,4 +1,4 @@
-"""The face reads what real pages post."""
+"""The face reads what real pages post, and what it shows is taken by the strict client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.aisdk.recorded import GOLDEN, name_of, read, requests
+from tests.aisdk.recorded import GOLDEN, REPOSITORY, name_of, read, requests
+from tests.support.aisdk_chunks import Frames
+from tests.support.aisdk_client import Answer, Page
+
+GOLDENS = sorted((REPOSITORY / "fixtures" / "golden").rglob("aisdk*.sse"))
 
 
 @pytest.mark.parametrize("path", requests(), ids=name_of)
@@ -17,3 +21,20 @@ def test_the_face_reads_the_requests_of_real_pages(path: Path) -> None:
 
 def test_no_reading_is_left_over() -> None:
     assert set(json.loads(GOLDEN.read_bytes())) == {name_of(path) for path in requests()}
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_body_of_a_golden_is_taken_by_the_oldest_pages(golden: Path) -> None:
+    page = Page("chat-1", profile="5" if golden.stem == "aisdk-5" else "6")
+    *bodies, rest = golden.read_bytes().split(b"data: [DONE]\n\n")
+    for body in bodies:
+        chunks = list(Frames().feed(body))
+        goes_on = page.message(chunks[0]["messageId"]) is not None
+        answer = Answer(page, page.go_on() if goes_on else page.say("on"))
+        for chunk in chunks:
+            answer.feed(chunk)
+        answer.end()
+    # The last stream may be open still.
+    answer = Answer(page, page.say("on"))
+    for chunk in Frames().feed(rest):
+        answer.feed(chunk)

@@ -438,6 +438,7 @@ class Checker:
     def _output(self, call: Call, chunk: dict[str, Any]) -> None:
         kind = chunk["type"].removeprefix("tool-")
         if call.state == "input-streaming" and kind != "output-error":
+            # A call whose input never became whole may only fail.
             raise ProtocolViolation("an output before the input", chunk)
         fives = any(major == 5 for major, _ in self.releases)
         if fives and call.dynamic and not chunk.get("dynamic"):
