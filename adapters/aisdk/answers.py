@@ -10,7 +10,7 @@ from adapters.errors import DragomanError
 from adapters.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry, sse_headers
 from adapters.jsonvalue import format_json
 
-__all__ = ["cut", "headers", "nothing", "refusal", "stopped"]
+__all__ = ["cut", "headers", "nothing", "opening", "refusal", "stopped"]
 
 
 def headers() -> CIMultiDict[str]:
@@ -39,6 +39,12 @@ def refusal(error: DragomanError, *, error_id: str | None = None) -> Response:
     )
     answer = Response(status, head, words.encode("utf-8", "replace"))
     return say_when_to_retry(answer, error.details if error_id is None else {})
+
+
+def opening(cursor: int, message: str) -> bytes:
+    """Return what a page reads first that joins the open stream of a message behind a cursor."""
+    start = format_json({"type": "start", "messageId": message})
+    return wire.OPENING + b"id: %d\ndata: %b\n\n" % (cursor, start)
 
 
 def nothing() -> Response:

@@ -137,9 +137,13 @@ def resolved(w: Writer, event: InteractionResolved) -> None:
         while len(s.after) > AFTER_KEPT:
             del s.after[next(iter(s.after))]
     cursor = s.asks.pop(event.request_id, None)
-    if cursor is not None:
-        s.gone.append(cursor)
     call_id = asked.call
+    denied = event.outcome == "denied"
+    if cursor is not None and not denied:
+        # A page that reads it from its begin is shown what was denied, and not what is over.
+        s.gone.append(cursor)
+    if call_id in s.calls:
+        s.calls[call_id].approval &= denied
     if call_id is not None and call_id == wire.ASK_CALL + event.request_id:
         _answered(w, event, asked.event, call_id)
     tell_state(w, asked, event.outcome, event.reason)
@@ -159,7 +163,7 @@ def _answered(
         chosen = ", ".join(names.get(name, name) for name in event.answer.option_ids)
         told = event.answer.text or chosen or told
     type_, more = "tool-output-available", {"output": told}
-    if call.approval and event.outcome in ("denied", "skipped"):
+    if call.approval:
         type_, more = "tool-output-denied", {}
     members = {"toolCallId": call_id, **more}
     if w.s.stream is not None and call.message != w.s.message:

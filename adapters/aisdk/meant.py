@@ -18,9 +18,6 @@ from adapters.faces import Seen
 
 __all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
 
-INSTEAD = "The user said something else instead."
-"""Why an approval is denied to which the person says words."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Meant:
@@ -65,9 +62,9 @@ def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Meant:
         for event in seen.open_interactions
         if event.request_id not in {one.request_id for one in answers}
     ]
-    instead = [] if words is None or not left else _instead(words, left, again=again)
-    commands += instead
-    if words is not None and not any(one.text is not None for one in instead):
+    if words is not None and left:
+        commands.append(_answered_by(words, left, again=again))
+    elif words is not None:
         message = _message(given, words, new_context=given.digest != state.context)
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if commands else "reject"
@@ -94,27 +91,20 @@ def _answers(found: Sequence[Given], seen: Seen[AisdkEncoder]) -> list[AnswerInt
     return list(answers.values())
 
 
-def _instead(
+def _answered_by(
     words: Words, open_: Sequence[InteractionRequested], *, again: bool
-) -> list[AnswerInteraction]:
-    """Return what words say to open requests: the answer to the one question that takes any words,
-    unless they were said before, or that what is to be approved shall not be.
+) -> AnswerInteraction:
+    """Return the answer that words are to the one open question which takes any words.
 
     Raises:
-        DragomanError: these words answer nothing of it.
+        DragomanError: these were said before, or the agent waits for something else.
     """
-    content = words.content
-    text = "\n".join(block.text for block in content if isinstance(block, Text))
-    plain = bool(text) and all(isinstance(block, Text) for block in content)
-    if len(open_) == 1 and open_[0].kind == "question" and plain and not again:
-        event = open_[0]
-        if event.freeform or not event.options:
-            return [AnswerInteraction(request_id=event.request_id, text=text)]
-    if all(event.kind == "approval" and event.answerable for event in open_):
-        return [
-            AnswerInteraction(request_id=event.request_id, decision="deny", reason=INSTEAD)
-            for event in open_
-        ]
+    text = "\n".join(block.text for block in words.content if isinstance(block, Text))
+    plain = bool(text) and all(isinstance(block, Text) for block in words.content)
+    event = open_[0]
+    takes = event.kind == "question" and (event.freeform or not event.options)
+    if len(open_) == 1 and takes and plain and not again:
+        return AnswerInteraction(request_id=event.request_id, text=text)
     raise DragomanError(
         "The agent waits for an answer: say this again when it is given.", code=ErrorCode.PAUSED
     )

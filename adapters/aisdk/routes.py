@@ -6,6 +6,7 @@ Every path is there twice: below `/v5` it shows the form for `ai` 5.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -106,7 +107,12 @@ def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> Rea
     if found is None:
         return None
     kept, cursor = found
-    if cursor == kept.start and kept.message == given.message:
+    if cursor > kept.start:
+        # In an open stream, which has begun for somebody else.
+        return dataclasses.replace(
+            _reading(cursor, turn=kept.key), first=answers.opening(cursor - 1, kept.message)
+        )
+    if kept.message == given.message:
         lacking = seen.encoder.lacking(given.message, given.steps)
         cursor = min(cursor, cursor if lacking is None else lacking.start)
     return _reading(cursor, turn=kept.key)

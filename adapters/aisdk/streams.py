@@ -99,8 +99,7 @@ def start(w: Writer, *, anew: bool = False) -> None:
 
 def join(w: Writer) -> int:
     """Let a page read on in the open stream; return the cursor at which it begins."""
-    end_thinking(w)
-    end_text(w)
+    end_step(w)
     return w.s.cursor
 
 

@@ -48,12 +48,16 @@ class AisdkFrontend(Frontend):
         self.client = AisdkClient(http, url)
         number = next(self._numbers)
         self.page = Page(session or f"chat-{number}", prefix=f"page{number}")
-        self.failed: dict[str, str] = {}
+        self.failed: set[str] = set()
         self._posts = 0
         self._reading = 0
         self._live = False
 
     # Reading.
+
+    def shows_words_of(self, dialect: str) -> bool:
+        """A page has what it said itself, and no other one is told."""
+        return dialect != self.dialect
 
     async def attach(self) -> None:
         """Come back to the chat again and again."""
@@ -130,7 +134,10 @@ class AisdkFrontend(Frontend):
 
     def _failing(self, message_id: str, chunk: Mapping[str, Any]) -> None:
         if chunk["type"] == "error":
-            self.failed[message_id] = chunk["errorText"]
+            self.failed.add(message_id)
+        elif chunk["type"] == "finish":
+            # It went on since.
+            self.failed.discard(message_id)
 
     async def say(
         self,
@@ -262,6 +269,12 @@ class AisdkFrontend(Frontend):
                 seen.inputs.append(part["data"]["text"])
             case "data-dragoman-child-text":
                 seen.children.append(part["data"]["text"])
+            case "data-dragoman-failure":
+                seen.errors.append(f"{part['data']['code']}: {part['data']['message']}")
+            case "data-dragoman-result":
+                told = part["data"].get("errorText", part["data"].get("output"))
+                tool = seen.tools[part["data"]["toolCallId"]]
+                tool.output = _words(told) if told is not None else tool.output
             case "data-dragoman-result-value":
                 seen.results.append(part["data"])
             case "data-dragoman-turn":
@@ -280,7 +293,6 @@ class AisdkFrontend(Frontend):
     def _outcome(self, message: Message) -> None:
         outcome = message.get("metadata", {}).get("dragoman", {}).get("outcome", "asked")
         if message["id"] in self.failed:
-            self.seen.errors.append(self.failed[message["id"]])
             outcome = "failed"
         if outcome != "asked":
             self.seen.outcomes.append(outcome)
@@ -305,7 +317,7 @@ def _tool(part: Part) -> Tool:
         case "output-error":
             tool.output, tool.failed = part["errorText"], True
         case "output-denied":
-            tool.output, tool.failed = part.get("approval", {}).get("reason", ""), True
+            tool.output, tool.failed = "", True
     return tool
 
 
@@ -348,7 +360,7 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "files": (Refused(400, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE),
     "a schema for the answer": Carried("no member for it: it is ignored as unknown members are"),
     "a message while a turn runs": Refused(409, "busy", "is working"),
-    "a message while an approval is open": Carried("the approval is denied, the words come next"),
+    "a message while an approval is open": PAUSED,
     "steer": NO_ROUTE,
     "interrupt": STOPS,
     "interrupt while an approval is open": STOPS,
@@ -367,7 +379,7 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "deny with a reason": (Carried("Herm has no place for a reason"), NATIVE, NATIVE),
     "approve for the session": Carried("once: an answered approval has no scope"),
     "two approvals, one by one": NATIVE,
-    "a second answer": Refused(409, "already_answered"),
+    "a second answer": Carried("the page is given what came of the first"),
     "an answer that does not fit": Refused(400, "invalid_request", "nothing new"),
     "choose an option": NATIVE,
     "answer with other words": NATIVE,

@@ -120,6 +120,10 @@ class Frontend(Person):
         self._fault: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def shows_words_of(self, dialect: str) -> bool:
+        """Say whether a reader sees what people said by a dialect."""
+        return True
+
     @abc.abstractmethod
     async def attach(self) -> None:
         """Begin to read a session that somebody else opened."""
