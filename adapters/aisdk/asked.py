@@ -199,7 +199,8 @@ def to_answer(given: Given, event: InteractionRequested) -> AnswerInteraction:
 
 def _declines(output: Any) -> bool:
     if isinstance(output, dict):
-        return output.get("decline") is True or output.get("skip") is True
+        asked = output.get("decline") is True or output.get("skip") is True
+        return asked or output.get("optionId") == "decline"
     return bool(output == "decline")
 
 
