@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -217,14 +218,14 @@ async def test_a_chat_outlives_a_restart_and_an_answer_that_nobody_read_is_shown
 ) -> None:
     face = await serve(f"sqlite:///{tmp_path}/j.db", pace=0.02)
     talk = Talk(face)
-    chunks = talk.client.post(talk.page, talk.page.say("script: slow 30"))
-    session = (await anext(chunks))["messageMetadata"]["dragoman"]["session"]
-    async for chunk in chunks:
-        if chunk["type"] == "text-delta":
-            break
-    await face.sessions.aclose()
-    rest = [chunk async for chunk in chunks]
-    assert rest[-1]["type"] == "error"
+    body = talk.page.say("script: slow 30")
+    async with face.http.post(talk.client.url, json=body) as answer:
+        start = await answer.content.readuntil(b"text-delta")
+        await face.sessions.aclose()
+        rest = await answer.read()
+    assert b'{"type":"error"' in rest
+    assert rest.endswith(b"data: [DONE]\n\n")
+    (session,) = set(re.findall(r"dgs_[a-z0-9]+", start.decode()))
     await face.restart()
     await settled(await face.live(session))
     again = Talk(face)
