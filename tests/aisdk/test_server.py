@@ -257,8 +257,9 @@ def test_an_input_that_is_known_with_the_result_takes_the_place_of_none() -> Non
     log = turn(unknown, returned(input={"at": 2}))
     (part,) = tools_of(read(log).messages[0]["parts"])
     assert (part["input"], part["output"]) == ({"at": 2}, "seen")
-    step = ev.StepStarted(**PLACE, step_index=1)
-    seen = shown(turn(unknown, step, *text("so"), returned(input={"at": 2})))
+    step = ev.StepStarted(**PLACE, step_index=0)
+    ended = ev.StepEnded(**PLACE, step_index=0)
+    seen = shown(turn(unknown, step, *text("so"), ended, returned(input={"at": 2})))
     assert data(seen, "input") == [{"toolCallId": "c1", "input": {"at": 2}}]
 
 
