@@ -285,5 +285,5 @@ def test_translate_offers_only_dialects_that_are_built() -> None:
         arguments = [part for pair in others.items() for part in pair]
         done = CliRunner().invoke(cli.main, ["translate", *arguments])
         assert done.exit_code == 2
-        built = "'herm', 'eve', 'engine', 'agui', 'canonical'"
+        built = "'herm', 'eve', 'engine', 'agui', 'aisdk', 'canonical'"
         assert f"'hermes-agent' is not one of {built}" in done.stderr

@@ -55,7 +55,10 @@ ANSWERED = call("approval-responded", approval={"id": "r1", "approved": True})
         (body({"role": "user", "parts": [text()]}), r"`messages\[0\].id`"),
         (body(user({"type": "text"})), r"parts\[0\].text"),
         (body(user({"type": "file", "url": "data:,x"})), "mediaType"),
-        (body(user({"type": "file", "mediaType": "a/b", "url": "ftp://x"})), "neither a data URL"),
+        (
+            body(user({"type": "file", "mediaType": "a/b", "url": "ftp://x.test/"})),
+            "neither a data URL",
+        ),
         (body(user({"type": "file", "mediaType": "a/b", "url": "data:a/b;base64,%"})), "base64"),
         (
             body(user({"type": "file", "mediaType": "a/b", "providerReference": {"x": 1}})),

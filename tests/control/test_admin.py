@@ -161,6 +161,7 @@ REFUSED = {
     "eve": lambda body: body["code"] == "forbidden" and body["error"],
     "engine": lambda body: body["error"] == "PERMISSION_DENIED" and body["message"],
     "agui": lambda body: body["code"] == "forbidden" and body["error"],
+    "aisdk": lambda body: body,
 }
 
 
