@@ -10,7 +10,7 @@ from adapters.aisdk import wire
 from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.requests import ChatRequest, Words
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import NOTES, Notes
+from adapters.aisdk.state import NOTES, Kept, Notes
 from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.events import InteractionRequested, Text
@@ -134,13 +134,19 @@ def check(meant: Meant, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
     )
 
 
-def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> str | None:
-    """Return the request that is over and answered here once more, with what came of it to tell."""
+def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Kept | None:
+    """Return the stream with which that begins which came of a request answered here once more, and
+    which the page lacks."""
     encoder = seen.encoder
     for one in given.given:
-        for name in (one.name, one.name.removeprefix(wire.ASK_CALL)):
-            if encoder.after(name) is not None:
-                return name
+        after = encoder.after(one.name)
+        if after is None:
+            continue
+        lacking = encoder.lacking(given.message, given.steps)
+        if given.message == after.message and lacking is not None:
+            return lacking
+        if given.message != after.message or not encoder.steps_of(after):
+            return after
     return None
 
 
@@ -187,8 +193,11 @@ def asks_anew(given: ChatRequest, seen: Seen[AisdkEncoder]) -> bool:
     A request that is still open is answered."""
     state = seen.encoder.state
     if given.words is None:
-        asked = [state.requests.get(one.name) for one in given.given]
-        return any(one is not None and not one.claimed for one in asked)
+        calls = seen.encoder.calls()
+        names = [calls.get(one.name, one.name) for one in given.given]
+        open_ = [state.requests[name] for name in names if name in state.requests]
+        # Of what is over only a page is told that lacks what came of it.
+        return any(not one.claimed for one in open_) or (not open_ and late(given, seen) is None)
     last = given.words.id
     if last not in state.heard:
         return True

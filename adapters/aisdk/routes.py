@@ -120,14 +120,9 @@ def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> Rea
 
 def _late(_: Incoming, seen: _Seen, given: ChatRequest) -> Reading:
     """Tell what came of a request that was answered elsewhere: what its message went on with."""
-    encoder = seen.encoder
-    request = late(given, seen)
-    after = encoder.after(request or "")
-    assert after is not None
-    first = after
-    if given.message == after.message:
-        first = encoder.lacking(given.message, given.steps) or after
-    return _to_the_end(encoder, first)
+    first = late(given, seen)
+    assert first is not None
+    return _to_the_end(seen.encoder, first)
 
 
 def _to_the_end(encoder: AisdkEncoder, first: Kept, omits: frozenset[int] = frozenset()) -> Reading:

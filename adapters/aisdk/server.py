@@ -64,13 +64,23 @@ class AisdkEncoder(Encoder):
     def lacking(self, message: str | None, steps: int) -> Kept | None:
         """Return the first stream with a step that a page lacks of a message of which it shows so
         many steps."""
-        s, kept = self.state, self.state.kept
-        for place, one in enumerate(kept):
-            last = place + 1 == len(kept) or kept[place + 1].message != one.message
-            behind = s.steps if last else kept[place + 1].steps
-            if one.message == message and 0 < one.steps >= steps and behind > one.steps:
-                return one
-        return None
+        return next(
+            (
+                one
+                for one in self.state.kept
+                if one.message == message and 0 < one.steps >= steps and self.steps_of(one)
+            ),
+            None,
+        )
+
+    def steps_of(self, kept: Kept) -> int:
+        """Return how many steps a stream has."""
+        streams_ = [one for one in self.state.kept if one.message == kept.message]
+        later = streams_[streams_.index(kept) + 1 :]
+        if later:
+            return later[0].steps - kept.steps
+        # The last one of a message that is over goes to its end, wherever that is.
+        return self.state.steps - kept.steps if kept.message == self.state.message else 1
 
     def after(self, request_id: str) -> Kept | None:
         """Return the stream that came after the one in which a request was told that is over."""

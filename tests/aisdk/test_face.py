@@ -131,6 +131,25 @@ async def test_an_approval_is_answered_by_the_history_and_goes_on_in_its_message
     assert said(face)[-1] == "two"
 
 
+async def test_an_answer_that_its_page_has_seen_to_the_end_is_nothing_new(face: Face) -> None:
+    talk = Talk(face)
+    await talk.say("script: ask")
+    (ask,) = talk.calls
+    await talk.post(talk.page.go_on(talk.page.output(ask["toolCallId"], "07:40")))
+    text = talk.text
+    assert text
+    # Another page may say the same, and has what came of it already.
+    body = {**talk.page.go_on(), "messageId": None}
+    body["messages"].append({"id": "e", "role": "user", "parts": []})
+    with pytest.raises(Refused, match="neither a text nor a file"):
+        await talk.post(body)
+    part = {**talk.calls[0], "output": "07:41"}
+    talk.page.messages[-1]["parts"][talk.page.messages[-1]["parts"].index(talk.calls[0])] = part
+    with pytest.raises(Refused, match="nothing new"):
+        await talk.post(talk.page.go_on())
+    assert talk.text == text
+
+
 async def test_release_5_answers_by_the_output_of_a_call(face: Face) -> None:
     talk = Talk(face, at="/v5/api/chat")
     await talk.say("script: approve")
