@@ -46,6 +46,19 @@ def _ask(example: Example) -> Ask:
     return Ask(example.json, example.query)
 
 
+def _examples() -> dict[tuple[str, str], Ask]:
+    """Return what the examples of all faces ask, by method and path. Two that have the same path
+    are asked with the members of both, of which each takes its own."""
+    found: dict[tuple[str, str], Ask] = {}
+    for route in _routes():
+        for path in (route.path,) if route.path else ("", "/"):
+            if route.example is not None:
+                ask, known = _ask(route.example), found.get((route.method, path), ANY)
+                both = {**known.json, **ask.json} if isinstance(ask.json, dict) else ask.json
+                found[route.method, path] = Ask(both, {**known.query, **ask.query})
+    return found
+
+
 OPEN = {
     "": "is a base URL, which says what it is",
     "/": "says what the server is, or is a base URL",
@@ -64,12 +77,7 @@ ASKS: dict[tuple[str, str], Ask] = {
     ("POST", "/api/v1/sessions/{session}/interactions/{request}"): Ask({"decision": "deny"}),
     ("POST", "/api/v1/sessions/{session}/move"): Ask({"to": "other", "dry_run": True}),
     ("POST", "/api/v1/sessions/{session}/rollback"): Ask({"dry_run": True}),
-    **{
-        (route.method, path): _ask(route.example)
-        for route in _routes()
-        if route.example is not None
-        for path in ((route.path,) if route.path else ("", "/"))
-    },
+    **_examples(),
 }
 """Routes below the base URL of their face that want more than `{}`: each says so by an example."""
 
