@@ -104,6 +104,9 @@ const denied = (can, route, name) =>
     ? `RESULT ${name} is denied`
     : `RESULT ${name} is an error: Denied: ${REASONS[route]}`;
 
+// The chunk of a denial has no place for words.
+const why = (can, route) => (can.denials === "denied" ? [`TOLD ${REASONS[route]}`] : []);
+
 const TO_REMOVE = "SAYS The old export is 4 GB; removing it frees the disk.";
 const approval = (can, route) => [TO_REMOVE, ...asks(can, [BASH, removing(route)])];
 const asking = (can, route) => ["USER script: approve", ...approval(can, route)];
@@ -130,6 +133,7 @@ function partly(can, route) {
       ...asks(can, [HOSTS, writing(route)]),
       denied(can, route, "write_file"),
       `CLOSED denied: ${writing(route)}`,
+      ...why(can, route),
       `SAYS ${NOT_WRITTEN}`,
       "ends",
       posts(3),
@@ -143,7 +147,10 @@ function partly(can, route) {
     denied(can, route, "write_file"),
     `CLOSED approved: ${removing(route)}`,
     `CLOSED denied: ${writing(route)}`,
+    ...(route === "herm" ? [] : why(can, route)),
     `SAYS  Done, 4.1 GB freed.${NOT_WRITTEN}`,
+    // A Herm runs the second tool behind what it says of the first.
+    ...(route === "herm" ? why(can, route) : []),
     "ends",
     posts(2),
   ];
@@ -200,6 +207,7 @@ const SHOWN = {
       ...asking(can, route),
       denied(can, route, "bash"),
       `CLOSED denied: ${removing(route)}`,
+      ...why(can, route),
       "SAYS Understood, I left /srv/exports/2024 alone. (turn 1)",
       "ends",
       posts(2),
@@ -247,6 +255,7 @@ const SHOWN = {
         "SAYS The first lighthouse was built on ",
         // Eve and Engine tell of an error before the turn fails; Herm has one line of text for both.
         ...(route !== "herm" ? [`TOLD ${code}: ${words}`] : []),
+        `CODE ${route === "herm" ? "error" : code}`,
         `FAILS ${route === "herm" ? `${code}: ` : ""}${words}`,
         ...basil(2),
         posts(2),

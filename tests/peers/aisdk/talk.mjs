@@ -220,7 +220,8 @@ function linesOf(part) {
   if (type === "data-dragoman-request")
     return [data.state === "open" ? `OPEN ${data.prompt}` : `CLOSED ${data.state}: ${data.prompt}`];
   if (type === "data-dragoman-error") return [`TOLD ${data.code}: ${data.message}`];
-  if (type === "data-dragoman-result") return [`TOLD ${JSON.stringify(data.output)}`];
+  if (type === "data-dragoman-failure") return [`CODE ${data.code}`];
+  if (type === "data-dragoman-result") return [`TOLD ${data.errorText ?? JSON.stringify(data.output)}`];
   if (type === "dynamic-tool" || type.startsWith("tool-"))
     return linesOfTool(part, part.toolName ?? type.slice("tool-".length));
   return [JSON.stringify(part)];
