@@ -6,7 +6,7 @@ import { json, until, World } from "../driving.mjs";
 const APPROVE = "script: approve";
 /** How many tenths of a second an answer lasts: until it is stopped, or until all are in theirs. */
 const TO_STOP = 3000;
-const TO_RESTART = 200;
+const TO_RESTART = 400;
 /** The Engine has no way to stop a turn: there it is waited for. */
 const UNSTOPPABLE = 40;
 
