@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / ".ci").mkdir()
     (tmp_path / ".ci" / "run").write_text(
         SCRIPT.read_text()
-        .replace("part peers 660 ", "part peers 1 ")
+        .replace("part peers 900 ", "part peers 1 ")
         .replace("SLOWER=4", "SLOWER=1")
     )
     (tmp_path / "Makefile").write_text(MAKEFILE)
