@@ -290,6 +290,16 @@ async def test_a_history_that_says_nothing_is_refused_and_ends_every_loop(face: 
     assert said(face) == ["one"]
 
 
+async def test_words_that_are_said_again_answer_no_question(face: Face) -> None:
+    talk = Talk(face)
+    await talk.say("script: askopen")
+    with pytest.raises(Refused) as caught:
+        await talk.post(talk.page.regenerate())
+    assert (caught.value.status, caught.value.code) == (409, "paused")
+    await talk.say("Ada")
+    assert "The ticket carries the name Ada." in talk.text
+
+
 async def test_words_wait_until_what_is_asked_is_answered(face: Face) -> None:
     talk = Talk(face)
     await talk.say("script: approve")
