@@ -1365,6 +1365,38 @@ def test_deltas_that_come_after_their_text_was_listed_are_no_new_text(
     assert len(driver.of(ev.TurnStarted)) == len(driver.of(ev.TurnEnded)) == 1
 
 
+def test_deltas_without_numbers_whose_turn_was_listed_to_its_end_begin_no_turn(
+    driver: Driver,
+) -> None:
+    def delta(type_: str, words: str, name: str) -> Envelope:
+        driver.numbers -= 1
+        said = {"delta": True, "content": text(words)}
+        return driver.envelope(type_, said, sequence="-", id=name)
+
+    reopen_quietly(driver, [])
+    thought = driver.envelope("agent.thinking", {"delta": False, "content": text("Hm.")})
+    final = driver.envelope("agent.message", {"delta": False, "content": text("Six hours.")})
+    idle = driver.envelope("session.status_idle", {"stop_reason": {"type": "end_turn"}})
+    # The list is ahead of the stream, which goes on after what it had.
+    reconnect(driver, [thought, final, idle])
+    for late in (
+        delta("agent.thinking", "Hm.", "d1"),
+        thought,
+        delta("agent.message", "Six ", "d2"),
+        delta("agent.message", "hours.", "d3"),
+        final,
+        idle,
+    ):
+        driver.feed_envelope(late)
+    assert [event.text for event in driver.of(ev.TextCompleted)] == ["Six hours."]
+    assert len(driver.of(ev.TurnStarted)) == len(driver.of(ev.TurnEnded)) == 1
+    # What is new is shown as it comes.
+    driver.feed("session.status_running", {})
+    driver.feed_envelope(delta("agent.message", "Next", "d4"))
+    assert driver.of(ev.TextDelta)[-1].text == "Next"
+    assert len(driver.of(ev.TurnStarted)) == 2
+
+
 def reopen_quietly(driver: Driver, listed: Sequence[Envelope], *waiting: Envelope) -> None:
     """Open the stream again at a Herm that does not say what the session does."""
     reconnect(driver, listed, *waiting)

@@ -132,7 +132,8 @@ async def test_nothing_is_lost_and_nothing_half_moved(served: Served) -> None:
     ]
 
     async def person(number: int, session: str) -> None:
-        for turn in range(1, 6):
+        # The first words too: a kill may leave them in doubt.
+        for turn in range(6):
             await talk(served, session, f"w{number}x{turn}")
 
     people = [asyncio.create_task(person(*one)) for one in enumerate(sessions)]
@@ -159,10 +160,10 @@ async def check(served: Served, session: str, number: int) -> None:
     received = of(log, "message.received")
     ids = [one["command_id"] for one in received]
     assert len(set(ids)) == len(ids)
-    legs = [one["backend"]["leg"] for one in of(log, "session.updated") if "backend" in one]
-    assert legs == list(range(1, len(legs) + 1))
+    legs = [one["backend"] for one in of(log, "session.updated") if "backend" in one]
+    assert [one["leg"] for one in legs] == list(range(1, len(legs) + 1))
     # It is at rest where it is now, and is told everything anew by a move.
-    to = "engine" if of(log, "session.updated")[-1]["backend"]["name"] != "engine" else "engine2"
+    to = "engine" if not legs or legs[-1]["name"] != "engine" else "engine2"
     status, text = await served.ask("POST", f"/api/v1/sessions/{session}/move", {"to": to})
     assert status == 200, text
     await served.ask(

@@ -50,6 +50,9 @@ class Texts:
         torn = self._numbers.is_early(envelope)
         if self._joined:
             torn = torn or number is None or before is None or number <= before
+        elif number is None and before is not None and self._numbers.catching_up:
+            # The list may be ahead of the stream, and nothing but what comes next tells it.
+            torn = True
         self._joined = False
         if torn:
             self._s.withheld.setdefault(kind, "")
@@ -65,6 +68,10 @@ class Texts:
             self._s.withheld.pop(KINDS[type_], None)
         else:
             self._s.withheld.clear()
+
+    def is_held_back(self, seen: Seen) -> bool:
+        """Say whether a piece of a text is held back that may be of a turn which is over."""
+        return seen.payload.get("delta") is True and bool(self._s.withheld)
 
     def take(self, seen: Seen) -> list[ev.Event]:
         """Return what a piece of a text, or a whole one, means in the turn that is open."""

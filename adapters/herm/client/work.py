@@ -56,6 +56,9 @@ class Work:
 
     def text(self, seen: Seen) -> list[ev.Event]:
         """A piece of a text or of reasoning, or a whole one."""
+        if self._s.turn is None and self._texts.is_held_back(seen):
+            # It begins no turn: the whole text does, where it is new.
+            return []
         return self._turns.work(seen) + self._texts.take(seen)
 
     # Tools.
