@@ -34,8 +34,8 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / ".ci").mkdir()
     (tmp_path / ".ci" / "run").write_text(
         SCRIPT.read_text()
-        .replace("part peers 900 ", "part peers 1 ")
-        .replace("SLOWER=4", "SLOWER=1")
+        .replace("part peers 600 ", "part peers 1 ")
+        .replace("SLOWER=8", "SLOWER=1")
     )
     (tmp_path / "Makefile").write_text(MAKEFILE)
     return tmp_path
@@ -80,7 +80,7 @@ def test_what_failed_stands_by_its_name_at_the_end_and_later_parts_still_run(pro
 
 def test_when_all_the_time_is_over_the_summary_comes_all_the_same(project: Path) -> None:
     script = project / ".ci" / "run"
-    script.write_text(script.read_text().replace("ALL=$((80 * 60))", "ALL=0"))
+    script.write_text(script.read_text().replace("ALL=$((85 * 60))", "ALL=0"))
     status, lines = ran(project, "install", "test")
     assert status == 1
     assert [line.split("  ")[-1] for line in lines if ", usual " in line] == [

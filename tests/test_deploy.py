@@ -25,7 +25,6 @@ from tests.test_docker import FINAL
 
 REPOSITORY = Path(__file__).parent.parent
 WORDS = 1_800
-INSTALL_SECONDS = 240
 
 
 def settings(folder: Path, digest: str, **variables: str) -> Settings:
@@ -150,7 +149,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.deploy
-@pytest.mark.timeout(INSTALL_SECONDS)  # two virtual environments, on a slow network
+@pytest.mark.timeout(1200)  # of an installation that hangs
 def test_what_the_page_installs_is_a_server_that_is_healthy(tmp_path: Path) -> None:
     installed = tmp_path / "opt"
     # A copy of what is tracked: the block makes and removes `build`.

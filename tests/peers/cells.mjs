@@ -93,17 +93,31 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     });
   }
 
+  /**
+   * The cells of a client. With `ONCE` in the environment it plays each scenario with one backend,
+   * another one from scenario to scenario: so each scenario meets each backend by some client.
+   */
+  function cellsOf(client, names) {
+    const turn = Object.keys(clients).indexOf(client);
+    return names.flatMap((name) => {
+      const at = (turn + Object.keys(scenes).indexOf(name)) % chosenRoutes.length;
+      const routes = process.env.ONCE ? [chosenRoutes[at]] : chosenRoutes;
+      return routes.map((route) => [name, route]);
+    });
+  }
+
   /** Plays all scenarios with this signal, or those without one. */
   async function converse(signal) {
     const names = chosenScenes.filter((name) => scenes[name].signal === signal);
     if (names.length === 0) return;
-    const cells = names.flatMap((name) => chosenRoutes.map((route) => [name, route]));
     const house = await openHouse(root, chosenRoutes);
     let server = await house.start();
     const other = await beside?.(root, server, chosenRoutes);
 
     const awaited = new Set(
-      chosenClients.flatMap((client) => cells.map((cell) => `${client} ${cell.join(" ")}`)),
+      chosenClients.flatMap((client) =>
+        cellsOf(client, names).map((cell) => `${client} ${cell.join(" ")}`),
+      ),
     );
     const waiting = new Set();
     const endAndStart = async () => {
@@ -120,7 +134,7 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     };
     const before = counts.failed;
     const more = { ...env, ...other?.env, PEERS_BASE: server.url };
-    await Promise.all(chosenClients.map((client) => play(client, cells, more, onSettled)));
+    await Promise.all(chosenClients.map((client) => play(client, cellsOf(client, names), more, onSettled)));
     if (other && !other.server.lives()) fail(`${other.name} has ended`);
     if (counts.failed > before) {
       console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
