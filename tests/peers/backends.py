@@ -495,9 +495,10 @@ async def hold_against_once(found: Comparison, http: aiohttp.ClientSession, url:
 
 
 def plays(options: argparse.Namespace) -> list[Play]:
-    """Return what the options choose."""
+    """Return what the options choose; with `ONCE` in the environment each scenario of a generation
+    by one of its frontends, another one from scenario to scenario."""
     only = options.only.split(",") if options.only else None
-    return [
+    found = [
         Play(scene, generation, talk)
         for generation in GENERATIONS
         for talk in TALKS
@@ -508,6 +509,12 @@ def plays(options: argparse.Namespace) -> list[Play]:
         and talk.face in scene.faces
         and (scene.generations is None or GENERATIONS[generation] in scene.generations)
     ]
+    if not os.environ.get("ONCE"):
+        return found
+    by: dict[tuple[str, str], list[Play]] = {}
+    for one in found:
+        by.setdefault((one.scene.name, one.generation), []).append(one)
+    return [plays[turn % len(plays)] for turn, plays in enumerate(by.values())]
 
 
 async def play(play: Play, dragoman: Dragoman, http: aiohttp.ClientSession) -> str | None:
