@@ -65,16 +65,16 @@ def test_what_failed_stands_by_its_name_at_the_end_and_later_parts_still_run(pro
     end = lines[-LAST_LINES:]
     assert (status, lines[-1]) == (1, "FAILED")
     verdicts = {line.split()[0]: line.split("  ")[-1] for line in end if ", usual " in line}
-    assert verdicts.pop("bench").startswith("FAILED")  # there is no .venv for its second half
     assert verdicts == {
         "install": "passed",
         "lint": "FAILED: exit 2",
         "test": "FAILED: exit 2",
         "peers": "FAILED: out of time",
+        "bench": "passed",
     }
     assert "lint: proxy/hub.py:3:1: F401 unused" in end
     assert "test: FAILED tests/test_hub.py::test_many[1]" in end
-    assert [line for line in end if line.startswith("test: ")][-1].endswith(" (and 6 more)")
+    assert [line for line in end if line.startswith("test: ")][-1].endswith(" (and 5 more)")
     assert "peers: FAIL 0.80.1 follow-up: interrupted" in end
 
 

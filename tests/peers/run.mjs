@@ -81,12 +81,23 @@ function can(scenario, route) {
   return !(scenario.without ?? []).includes(route);
 }
 
+/**
+ * Whether a scenario is played with a backend. With `ONCE` in the environment each has one, another
+ * one from scenario to scenario.
+ */
+function turns(scenario, route) {
+  if (!process.env.ONCE || process.env.EVE_HOST || scenario.aside || scenario.restart) return true;
+  const routes = Object.keys(BACKENDS).filter((name) => can(scenario, name));
+  return routes[SCENARIOS.indexOf(scenario) % routes.length] === route;
+}
+
 /** The chosen scenarios of a generation on a backend, those with this signal or without one. */
 function chosen(generation, restart, route) {
   return SCENARIOS.filter(
     (s) =>
       s.restart === restart &&
       can(s, route) &&
+      turns(s, route) &&
       !(s.aside && route !== MAIN_ROUTE) &&
       (s.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
       (only === undefined || only.includes(s.name)),
