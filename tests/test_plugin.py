@@ -54,7 +54,6 @@ class Project:
             "HOME": str(folder),
             "PATH": f"{self.bin}:/usr/bin:/bin",
             "PYTHONPATH": str(PLUGIN),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": "-p no:cacheprovider",
         }
