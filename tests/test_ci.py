@@ -35,7 +35,7 @@ def project(tmp_path: Path) -> Path:
     (tmp_path / ".ci" / "run").write_text(
         SCRIPT.read_text()
         .replace("part peers 600 ", "part peers 1 ")
-        .replace("SLOWER=8", "SLOWER=1")
+        .replace("SLOWER=10", "SLOWER=1")
     )
     (tmp_path / "Makefile").write_text(MAKEFILE)
     return tmp_path
