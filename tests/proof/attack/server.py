@@ -22,11 +22,11 @@ __all__ = ["HANG_S", "PATIENCE_S", "Server", "Watch"]
 SAMPLE_S = 0.25
 """How often the process is looked at: its memory, and whether it still answers others."""
 
-HANG_S = 30.0
+HANG_S = 120.0
 """What takes longer is a hang; that of `/healthz` is one of everybody. It tells nothing of speed: a
-machine that does much else takes seconds for anything."""
+machine that does much else, or is slow, takes half a minute for what is far over a limit."""
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 """When nobody waits for an answer any more."""
 
 
