@@ -27,10 +27,10 @@ from tests.deployed import block, replaced
 from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).parent.parent
-STOP_SECONDS = 120
-"""Of a server that hangs; `docker stop` itself kills after 10 s."""
-READY_SECONDS = 120
-"""Of a health check that hangs."""
+STOP_SECONDS = 10
+"""What `docker stop` waits before it kills."""
+READY_SECONDS = 10
+"""The start period of the health check."""
 
 
 @dataclass

@@ -1397,6 +1397,23 @@ def test_deltas_without_numbers_whose_turn_was_listed_to_its_end_begin_no_turn(
     assert len(driver.of(ev.TurnStarted)) == 2
 
 
+def test_where_nothing_has_a_number_deltas_are_shown_again_after_the_first_text(
+    driver: Driver,
+) -> None:
+    reopen_quietly(driver, [])
+    # A Herm that numbers nothing never shows by a number that its stream has caught up.
+    driver.codec._at.mark = driver.codec._at.delta_mark = 0
+    driver.codec._s.inputs = []
+    for words, name, delta in (
+        ("Six ", "d1", True),
+        ("Six hours.", "d2", False),
+        ("Next", "d3", True),
+    ):
+        said = {"delta": delta, "content": text(words)}
+        driver.feed_envelope(driver.envelope("agent.message", said, sequence="-", id=name))
+    assert [event.text for event in driver.of(ev.TextDelta)][-1] == "Next"
+
+
 def reopen_quietly(driver: Driver, listed: Sequence[Envelope], *waiting: Envelope) -> None:
     """Open the stream again at a Herm that does not say what the session does."""
     reconnect(driver, listed, *waiting)
