@@ -44,7 +44,7 @@ async def shown(
 ) -> Shown:
     """What stands on the terminal; no line of it is too long."""
     env = {"DRAGOMAN_URL": running.url}
-    found = await run_in_terminal(arguments, columns=columns, env=env, input=typed)
+    found = await run_in_terminal(arguments, columns=columns, env=env, input=typed, once=b"[y/N]: ")
     assert found.status == status, found.text
     assert max(map(len, found.lines), default=0) <= columns, found.text
     return found

@@ -211,7 +211,10 @@ async def test_the_list_on_a_terminal_refreshes_until_ctrl_c(running: Proxied) -
     session = await running.say("hello")
     await running.until_idle(session)
     shown = await run_in_terminal(
-        ["sessions", "watch"], env={"DRAGOMAN_URL": running.url}, input=b"\x03"
+        ["sessions", "watch"],
+        env={"DRAGOMAN_URL": running.url},
+        input=b"\x03",
+        once=b"idle",
     )
     assert shown.status == 0
     assert shown.lines[0].removeprefix("^C").split() == ["id", "state", "updated", "title"]

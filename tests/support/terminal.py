@@ -54,6 +54,7 @@ async def run_in_terminal(
     columns: int = COLUMNS,
     env: Mapping[str, str] | None = None,
     input: bytes = b"",
+    once: bytes = b"",
     cwd: Path = REPOSITORY,
 ) -> Shown:
     """Run `dragoman` with these arguments until it ends.
@@ -63,16 +64,22 @@ async def run_in_terminal(
         columns: how wide the terminal is.
         env: further variables; those of Dragoman and of colours are not set otherwise.
         input: what is typed once it has said something. `b"\\x03"` is ^C.
+        once: what it must have said by then: what is typed before a question stands above it.
         cwd: the folder it runs in.
     """
     left = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "DRAGOMAN_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left)}
     whole = {**kept, "TERM": "xterm", "PYTHONPATH": str(REPOSITORY), **(env or {})}
-    return await asyncio.to_thread(_run, arguments, columns, whole, input, cwd)
+    return await asyncio.to_thread(_run, arguments, columns, whole, input, once, cwd)
 
 
 def _run(
-    arguments: Sequence[str], columns: int, env: Mapping[str, str], typed: bytes, cwd: Path
+    arguments: Sequence[str],
+    columns: int,
+    env: Mapping[str, str],
+    typed: bytes,
+    once: bytes,
+    cwd: Path,
 ) -> Shown:
     ours, its = pty.openpty()
     try:
@@ -93,7 +100,7 @@ def _run(
             os.close(its)
             its = -1
             try:
-                written = _read(ours, typed)
+                written = _read(ours, typed, once)
                 status = process.wait(SOON_S)
             finally:
                 process.kill()
@@ -104,7 +111,7 @@ def _run(
     return Shown(status, _STYLE.sub("", written.decode()).replace("\r\n", "\n"))
 
 
-def _read(terminal: int, typed: bytes) -> bytes:
+def _read(terminal: int, typed: bytes, once: bytes) -> bytes:
     """Return all that is written, until nobody has the terminal any more."""
     written = b""
     until = time.monotonic() + SOON_S
@@ -119,6 +126,6 @@ def _read(terminal: int, typed: bytes) -> bytes:
         if not data:
             return written
         written += data
-        if typed:
+        if typed and once in written:
             os.write(terminal, typed)
             typed = b""
