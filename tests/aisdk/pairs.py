@@ -115,6 +115,9 @@ class AisdkFrontend(Frontend):
                 first = await anext(chunks)
         except BaseException:
             self._reading -= 1
+            # What was under way may have ended meanwhile: no chunk will come that says so.
+            self._look()
+            self._changed.set()
             raise
         self._pump(self._answer(first, chunks))
         if self.session is None:

@@ -1180,6 +1180,26 @@ def test_a_session_that_was_perhaps_made_is_made_again_for_its_message() -> None
     assert [call.name for call in again.streams()] == ["stream"]
 
 
+def test_a_message_that_is_due_with_its_create_is_not_given_up_at_a_restart() -> None:
+    wire, call = first_message()
+    wire.answer(call, 400, {"ok": False, "error": "Invalid JSON body."})
+    # The process ends before the create is sent.
+    again = EveClient({})
+    again.restore(wire.codec.snapshot(), None)
+    wire.codec = again
+    message = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
+    ask = again.recover("c", message)
+    assert ask is not None
+    assert ask.name == "info"
+    assert again.take_calls() == []
+    wire.answer(ask, 404, {})
+    (create,) = again.take_calls()
+    assert orjson.loads(create.request.body or b"") == {"message": "hi"}
+    # From now on it may have been taken, and nothing looks for it.
+    assert again.recover("c", message) is None
+    assert again.take_calls() == []
+
+
 def test_a_create_that_fails_without_a_message_is_a_refusal() -> None:
     wire, call = first_message()
     wire.answer(call, 503, {"ok": False, "error": "Away."})

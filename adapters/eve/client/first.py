@@ -136,15 +136,15 @@ class First:
 
     def recover(self, first: FirstMessage) -> Call | None:
         """Go on with a message that was not said yet: a session that was perhaps made is empty, and
-        another is made."""
-        if first.next:
+        another is made. Without a session no stream is read that shows what became of it, so
+        it goes on with a call, and is not both given up and sent."""
+        if self._s.session is not None:
+            first.next = first.next or "info"
             return None
-        if not first.message:
-            return self.info(first.command_id)
-        if self._s.session is None:
+        if first.message and first.next is None:
             return self.prewarm(first.command_id)
-        first.next = "info"
-        return None
+        first.next = None
+        return self.info(first.command_id)
 
     def post_first(self, first: FirstMessage) -> Call:
         """Return the call that carries the first message, or the one before it."""
