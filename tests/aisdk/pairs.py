@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -74,22 +75,33 @@ class AisdkFrontend(Frontend):
     async def _come_back(self) -> AsyncGenerator[dict[str, Any], None]:
         """Read what runs, in a copy that is shown when it has caught up with what is seen."""
         posts, message_id = self._posts, ""
-        copy = Page(self.page.chat, messages=self.page.messages, prefix=f"{self.page.prefix}-")
-        async with aclosing(self.client.resume(copy)) as chunks:
+        shown = Page(self.page.chat, messages=self.page.messages, prefix=f"{self.page.prefix}-")
+        async with aclosing(self.client.resume(shown)) as chunks:
             async for chunk in chunks:
                 if self._posts != posts:
                     return
                 message_id = chunk.get("messageId", message_id)
                 self._failing(message_id, chunk)
-                self._adopt(copy, message_id)
+                self._adopt(shown, message_id)
                 yield chunk
         self._live = False
         if message_id and self._posts == posts:
-            self._adopt(copy, message_id, whole=True)
+            self._adopt(shown, message_id, whole=True)
             self._look()
+        elif isinstance(self.app, AisdkFrontend) and not self.app._reading:
+            self._load(self.app.page)
 
-    def _adopt(self, copy: Page, message_id: str, *, whole: bool = False) -> None:
-        theirs, ours = copy.message(message_id), self.page.message(message_id)
+    def _load(self, kept: Page) -> None:
+        """Load what the app has kept: nothing runs, as another page has read it to its end."""
+        for message in kept.messages:
+            more = _size(message) > _size(self.page.message(message["id"]))
+            if message["role"] == "assistant" and more:
+                self.page.put(copy.deepcopy(message), None)
+                self._look()
+                self._changed.set()
+
+    def _adopt(self, read: Page, message_id: str, *, whole: bool = False) -> None:
+        theirs, ours = read.message(message_id), self.page.message(message_id)
         assert theirs is not None
         more = _size(theirs) > _size(ours)
         self._live = (self._live or more) and not whole

@@ -114,6 +114,8 @@ class Frontend(Person):
         super().__init__(http, url)
         self.session = session
         self.watching = session is not None
+        self.app: Frontend | None = None
+        """Who speaks the same dialect in the session: the app of both keeps what its client has."""
         self.seen = Seen()
         self.frames: list[Any] = []
         self._changed = asyncio.Event()

@@ -110,6 +110,7 @@ class World:
             # A task is shown under the name that its frontend chose.
             name = self.person.task
         person = self.enter(dialect, name)
+        person.app = self.person if dialect == self.person.dialect else None
         await person.attach()
         return person
 
