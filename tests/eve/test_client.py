@@ -1120,15 +1120,25 @@ def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
     assert wire.of(ev.MessageReceived)[-1].command_id == "cmd-2"
 
 
+FIRST = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
+
+
+def restarted(wire: Wire) -> EveClient:
+    """Return the codec of the next process, which the wire has from now on."""
+    again = EveClient({})
+    again.restore(wire.codec.snapshot(), None)
+    wire.codec = again
+    return again
+
+
 def first_message() -> tuple[Wire, Call]:
     """Submit a first message and return the create that goes before it."""
     wire = Wire("S2")
     wire.codec, wire.normalizer, wire.events = EveClient({}), Normalizer(LogState()), []
-    message = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
     wire.take(
         [ev.InputAccepted(thread_id=ev.MAIN, command_id="c", kind="message", by="test")],
     )
-    return wire, wire.codec.submit("c", message)
+    return wire, wire.codec.submit("c", FIRST)
 
 
 MADE = {"ok": True, "sessionId": "wrun_9", "status": "accepted"}
@@ -1159,11 +1169,8 @@ def test_a_server_that_makes_no_empty_session_gets_the_message_with_the_create()
 
 def test_a_session_that_was_perhaps_made_is_made_again_for_its_message() -> None:
     wire, _ = first_message()
-    again = EveClient({})
-    again.restore(wire.codec.snapshot(), None)
-    wire.codec = again
-    message = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
-    second = again.recover("c", message)
+    again = restarted(wire)
+    second = again.recover("c", FIRST)
     assert second is not None
     assert (second.name, second.request.body) == ("prewarm", None)
     wire.answer(second, 202, MADE)
@@ -1171,12 +1178,14 @@ def test_a_session_that_was_perhaps_made_is_made_again_for_its_message() -> None
     assert ask.name == "info"
     # Of an answer that is lost nothing is known, and the message goes.
     lost = DragomanError("Too late.", code=ErrorCode.BACKEND_TIMEOUT)
-    assert again.recover("c", message) is None
+    assert again.recover("c", FIRST) is None
     assert again.failed(ask, lost, sent=True, now=1_000) == []
+    # What is due is not asked for again.
+    assert again.recover("c", FIRST) is None
     (post,) = again.take_calls()
     assert orjson.loads(post.request.body or b"")["message"] == "hi"
     # From now on it may have been taken: it is looked for, and not posted again.
-    assert again.recover("c", message) is None
+    assert again.recover("c", FIRST) is None
     assert [call.name for call in again.streams()] == ["stream"]
 
 
@@ -1184,11 +1193,8 @@ def test_a_message_that_is_due_with_its_create_is_not_given_up_at_a_restart() ->
     wire, call = first_message()
     wire.answer(call, 400, {"ok": False, "error": "Invalid JSON body."})
     # The process ends before the create is sent.
-    again = EveClient({})
-    again.restore(wire.codec.snapshot(), None)
-    wire.codec = again
-    message = cmd.SendMessage(content=(ev.Text(text="hi"),), policy="queue")
-    ask = again.recover("c", message)
+    again = restarted(wire)
+    ask = again.recover("c", FIRST)
     assert ask is not None
     assert ask.name == "info"
     assert again.take_calls() == []
@@ -1196,7 +1202,7 @@ def test_a_message_that_is_due_with_its_create_is_not_given_up_at_a_restart() ->
     (create,) = again.take_calls()
     assert orjson.loads(create.request.body or b"") == {"message": "hi"}
     # From now on it may have been taken, and nothing looks for it.
-    assert again.recover("c", message) is None
+    assert again.recover("c", FIRST) is None
     assert again.take_calls() == []
 
 
