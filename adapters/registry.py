@@ -6,7 +6,8 @@ from adapters.agui import routes as agui
 from adapters.agui.server import AguiEncoder
 from adapters.aisdk import routes as aisdk
 from adapters.aisdk.server import AisdkEncoder
-from adapters.dialect import Dialect
+from adapters.contract.dialect import Dialect
+from adapters.contract.faces import Face
 from adapters.engine import routes as engine
 from adapters.engine.captured import CAPTURED as ENGINE
 from adapters.engine.client import EngineClient
@@ -17,7 +18,6 @@ from adapters.eve.captured import CAPTURED as EVE
 from adapters.eve.client import EveClient
 from adapters.eve.probe import PROBE as PROBE_EVE
 from adapters.eve.server import EveEncoder
-from adapters.faces import Face
 from adapters.herm import routes as herm
 from adapters.herm.captured import CAPTURED as HERM
 from adapters.herm.client import HermClient

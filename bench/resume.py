@@ -31,19 +31,19 @@ import aiohttp
 import apsw
 from aiohttp import web
 
-from adapters import events as ev
 from adapters.herm import requests
 from adapters.herm.server import HermEncoder
+from adapters.model import events as ev
 from bench.machine import alone, describe
 from bench.report import document
 from bench.target import ROUTE, Process
-from proxy.app import create_app
-from proxy.hub import entries_of
+from proxy.app.app import create_app
+from proxy.app.server import opened_sessions
+from proxy.config.settings import Settings
+from proxy.fanout.hub import entries_of
 from proxy.journal.sqlite import SqliteJournal
-from proxy.server import opened_sessions
 from proxy.session import SNAPSHOT_ENTRIES, codec_of
-from proxy.sessions import Sessions
-from proxy.settings import Settings
+from proxy.sessions.sessions import Sessions
 
 OWNER = "local"
 FACES = ("eve", "engine", "herm")

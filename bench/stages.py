@@ -23,23 +23,23 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from adapters.base import Encoder, EncoderContext, Frame, Response
-from adapters.capture import End, Record, Request, body_of, format_record
-from adapters.capture import Event as CapturedEvent
-from adapters.capture import Response as CapturedResponse
-from adapters.capture.redact import Redactor
-from adapters.commands import SendMessage
+from adapters.captures import End, Record, Request, body_of, format_record
+from adapters.captures import Event as CapturedEvent
+from adapters.captures import Response as CapturedResponse
+from adapters.captures.redact import Redactor
 from adapters.engine.client import EngineClient
 from adapters.eve.server import EveEncoder
-from adapters.events import Entry, Event, Text
-from adapters.framing.sse import SseFrame, SseParser
-from adapters.jsonvalue import parse_json
-from adapters.normalizer import Normalizer
-from adapters.replay import ReplayClient, Script, script_of
+from adapters.model.base import Encoder, EncoderContext, Frame, Response
+from adapters.model.commands import SendMessage
+from adapters.model.events import Entry, Event, Text
+from adapters.model.normalizer import Normalizer
+from adapters.offline.replay import ReplayClient, Script, script_of
+from adapters.wire.framing.sse import SseFrame, SseParser
+from adapters.wire.jsonvalue import parse_json
 from bench.origin import Connection, Origin, Turn
 from bench.wire import ChunkedBody
-from proxy.errors import JournalError
-from proxy.hub import Feed, Reader
+from proxy.base.errors import JournalError
+from proxy.fanout.hub import Feed, Reader
 from proxy.journal import open_journal
 from proxy.journal.base import Write
 

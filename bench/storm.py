@@ -27,7 +27,7 @@ import aiohttp
 import uvloop
 from aiohttp import web
 
-from adapters import events as ev
+from adapters.model import events as ev
 from bench.load import (
     HANG_SECONDS,
     Connection,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.faces import Example, Open, PassOn, Route, Say
+from adapters.contract.faces import Example, Open, PassOn, Route, Say
 from adapters.registry import faces
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Measures how faithfully the fixtures cross between dialects, and writes what was found.
 
     python -m tests.fidelity            say what differs from the committed numbers
-    python -m tests.fidelity --write    write `proxy/fidelity.json` and `docs/fidelity.md`
+    python -m tests.fidelity --write    write `proxy/config/fidelity.json` and `docs/fidelity.md`
 
 What makes a pair worse is not written, unless `--accept` says that it was meant.
 """
@@ -16,12 +16,12 @@ from typing import Any
 
 import orjson
 
-from adapters.fidelity import CANONICAL, ORDER, measure
-from proxy import matrix
+from adapters.contract.fidelity import CANONICAL, ORDER, measure
+from proxy.config import matrix
 from tests.wire import bodies, driven, entries_of, name_of, served
 
 REPOSITORY = Path(__file__).parent.parent
-NUMBERS = REPOSITORY / "proxy" / matrix.NUMBERS
+NUMBERS = REPOSITORY / "proxy" / "config" / matrix.NUMBERS
 PAGE = REPOSITORY / "docs" / "fidelity.md"
 
 Numbers = dict[str, dict[str, dict[str, list[int]]]]

@@ -19,14 +19,14 @@ import aiohttp
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapters.base import ClientCodec
-from adapters.commands import SendMessage
 from adapters.engine.client import EngineClient
 from adapters.engine.wire import KEY_HEADER
 from adapters.eve.client import EveClient
-from adapters.events import Blob, File, Text
 from adapters.herm.client import HermClient
-from proxy.clock import ManualClock, SeededIds
+from adapters.model.base import ClientCodec
+from adapters.model.commands import SendMessage
+from adapters.model.events import Blob, File, Text
+from proxy.base.clock import ManualClock, SeededIds
 from proxy.scripted import eve, herm
 from proxy.scripted.engine import create_engine_app
 from proxy.scripted.eve_turns import Generation

@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-PLUGIN = REPOSITORY / "proxy" / "pytest_plugin"
+PLUGIN = REPOSITORY / "proxy" / "tools" / "pytest_plugin"
 BUILD = "import sys; from hatchling import build; print(getattr(build, sys.argv[1])(sys.argv[2]))"
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import events as ev
-from adapters.about import ABOUT_BYTES, TITLE_CHARACTERS, About, check_metadata, merged
-from adapters.errors import DragomanError, ErrorCode
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.model.about import ABOUT_BYTES, TITLE_CHARACTERS, About, check_metadata, merged
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.jsonvalue import format_json
 
 
 def about(*events: ev.Event) -> About:

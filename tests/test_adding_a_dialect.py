@@ -8,16 +8,16 @@ from typing import get_args
 
 import pytest
 
-from adapters.base import Encoder
-from adapters.events import EVENT_TYPES
-from adapters.faces import Act, Face
-from adapters.mapping import BACKENDS, FIDELITIES, SECTIONS, SERVICES
+from adapters.contract.faces import Act, Face
+from adapters.contract.mapping import BACKENDS, FIDELITIES, SECTIONS, SERVICES
+from adapters.model.base import Encoder
+from adapters.model.events import EVENT_TYPES
 from docs.examples import tiny
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = (REPOSITORY / "docs" / "adding-a-dialect.md").read_text(encoding="utf-8")
-LAWS = (REPOSITORY / "adapters" / "LAWS.md").read_text(encoding="utf-8")
-TABLES = (REPOSITORY / "adapters" / "TABLES.md").read_text(encoding="utf-8")
+LAWS = (REPOSITORY / "adapters" / "model" / "LAWS.md").read_text(encoding="utf-8")
+TABLES = (REPOSITORY / "adapters" / "contract" / "TABLES.md").read_text(encoding="utf-8")
 
 
 def section(title: str, page: str = PAGE) -> str:

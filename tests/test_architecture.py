@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapters.dialect import Dialect
+from adapters.contract.dialect import Dialect
 from adapters.registry import DIALECTS
 from tests.contracts import DialectsForbidden, DialectsIndependent
 from tests.release import PLUGIN

@@ -19,22 +19,22 @@ import apsw
 import pytest
 from hypothesis import given, settings
 
-from adapters import events as ev
 from adapters.engine.client import EngineClient
-from adapters.errors import DragomanError
-from adapters.normalizer import Normalizer
+from adapters.model import events as ev
+from adapters.model.normalizer import Normalizer
+from adapters.wire.errors import DragomanError
 from proxy.archives import form
 from proxy.archives.files import new_file, parts_of
 from proxy.archives.form import ArchiveError, Foot, Head, Piece, Unpacker
 from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
-from proxy.errors import JournalUnavailable, SessionNotFound
+from proxy.base.errors import JournalUnavailable, SessionNotFound
+from proxy.base.rows import BackendRow
+from proxy.config.settings import Settings
 from proxy.journal.base import Chunk, CodecRow, Journal, Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.rows import BackendRow
 from proxy.session import codec_of
 from proxy.session.settlements import ended, unknown
-from proxy.settings import Settings
 from tests.test_laws import streams
 
 BACKEND = {"name": "lab", "dialect": "engine", "url": "http://127.0.0.1:9"}

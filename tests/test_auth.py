@@ -10,8 +10,16 @@ from itertools import product
 import pytest
 from multidict import CIMultiDict
 
-from adapters.errors import DragomanError, ErrorCode
-from proxy.auth import (
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.config.settings import (
+    SHADOWS,
+    BackendSettings,
+    KeySettings,
+    RouteSettings,
+    Settings,
+    Share,
+)
+from proxy.http.auth import (
     Action,
     Key,
     Principal,
@@ -20,14 +28,6 @@ from proxy.auth import (
     authorize_action,
     authorize_admin,
     may_use,
-)
-from proxy.settings import (
-    SHADOWS,
-    BackendSettings,
-    KeySettings,
-    RouteSettings,
-    Settings,
-    Share,
 )
 
 WEB, OPS = "k-web-71", "k-öps-72"
@@ -95,7 +95,7 @@ def test_the_work_does_not_tell_which_key_fits(monkeypatch: pytest.MonkeyPatch) 
         compared.append(right)
         return real(left, right)
 
-    monkeypatch.setattr("proxy.auth.hmac.compare_digest", counting)
+    monkeypatch.setattr("proxy.http.auth.hmac.compare_digest", counting)
     counts = []
     for value in (WEB, OPS, "wrong"):
         compared.clear()

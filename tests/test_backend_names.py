@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Request, Response
 from adapters.eve import requests
 from adapters.eve.client import EveClient
-from adapters.framing.sse import SseFrame
 from adapters.herm.client import HermClient
-from adapters.paths import is_header_value, is_segment, path_of, segments_of
-from proxy.errors import UpstreamUnavailable
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Request, Response
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.paths import is_header_value, is_segment, path_of, segments_of
+from proxy.base.errors import UpstreamUnavailable
 from proxy.upstream.client import Upstream
 from tests.eve.test_client import Wire
 from tests.eve.test_server import encoder, entries, frames

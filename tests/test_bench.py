@@ -14,8 +14,8 @@ from bench.storm import judged
 from bench.target import BARE, DURABLE, MEMORY
 from bench.told import Commits, commits_of, lag_of
 from bench.wire import BadResponse, ChunkedBody, engine_stamps, eve_stamps
-from proxy import metrics
-from proxy.loop_lag import LAG
+from proxy.base import metrics
+from proxy.base.loop_lag import LAG
 
 MACHINE = {
     "date": "2026-01-02",

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from adapters.faces import Size
+from adapters.contract.faces import Size
 from adapters.registry import faces
-from proxy import bodies
-from proxy.routes.control import IMPORT_BYTES
-from proxy.routes.entry import TAKES
-from proxy.settings import ListenerSettings
+from proxy.config.settings import ListenerSettings
+from proxy.control.control import IMPORT_BYTES
+from proxy.entry.entry import TAKES
+from proxy.http import bodies
 from tests.support.proxied import Proxied, Served, proxied
 from tests.support.waiting import SOON_S, until
 
@@ -417,7 +417,7 @@ async def test_what_was_accepted_goes_on_without_its_client() -> None:
 
 @pytest.mark.parametrize("face", POSTS)
 async def test_a_half_sent_body_is_given_up(face: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.connections.LINGERING_SECONDS", 0.1)
+    monkeypatch.setattr("proxy.http.connections.LINGERING_SECONDS", 0.1)
     path, _ = POSTS[face]
     async with (
         proxied(server={"body_timeout_seconds": 0.1}) as dragoman,

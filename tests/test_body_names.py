@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Response
-from adapters.body import Body
 from adapters.engine.client import EngineClient
 from adapters.engine.requests import parse_execute
-from adapters.errors import ClientProtocolError
 from adapters.eve import requests
 from adapters.eve.client import EveClient
 from adapters.eve.requests import parse_create
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Response
+from adapters.model.body import Body
+from adapters.wire.errors import ClientProtocolError
 
 OWN, OTHERS = "a" * 64, "b" * 64
 FILES = {OWN: b"mine", OTHERS: b"somebody else's"}

@@ -18,11 +18,17 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from proxy import checking, logs, server
-from proxy.checking import Checked, check_backends, warn
+from proxy.app import server
+from proxy.base import logs
+from proxy.base.errors import UpstreamTimeout
 from proxy.cli import main, printing
-from proxy.errors import UpstreamTimeout
-from proxy.findings import Finding, Kind
+from proxy.config.settings import (
+    BackendSettings,
+    JournalSettings,
+    ServerSettings,
+    Settings,
+    load_settings,
+)
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.backend import Backend
 from proxy.scripted.eve import Variant as EveVariant
@@ -30,14 +36,10 @@ from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import Fault, Faults, Redirect, Status, WrongContentType
 from proxy.scripted.herm import HERM, create_herm_app
-from proxy.settings import (
-    BackendSettings,
-    JournalSettings,
-    ServerSettings,
-    Settings,
-    load_settings,
-)
+from proxy.upstream import checking
+from proxy.upstream.checking import Checked, check_backends, warn
 from proxy.upstream.client import Upstream
+from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health, Trouble
 from tests.support.alone import Alone
 from tests.support.ports import free_port

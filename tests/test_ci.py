@@ -15,7 +15,7 @@ LAST_LINES = 30
 MAKEFILE = """
 install:
 lint:
-\t@echo proxy/hub.py:3:1: F401 unused
+\t@echo proxy/fanout/hub.py:3:1: F401 unused
 \t@false
 test:
 \t@echo "FAILED tests/test_hub.py::test_resume - AssertionError"
@@ -72,7 +72,7 @@ def test_what_failed_stands_by_its_name_at_the_end_and_later_parts_still_run(pro
         "peers": "FAILED: out of time",
         "bench": "passed",
     }
-    assert "lint: proxy/hub.py:3:1: F401 unused" in end
+    assert "lint: proxy/fanout/hub.py:3:1: F401 unused" in end
     assert "test: FAILED tests/test_hub.py::test_many[1]" in end
     assert [line for line in end if line.startswith("test: ")][-1].endswith(" (and 5 more)")
     assert "peers: FAIL 0.80.1 follow-up: interrupted" in end

@@ -21,8 +21,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner, Result
 
-from proxy import cli, demo
+from proxy import cli
 from proxy.cli import printing
+from proxy.tools import demo
 from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).parent.parent

@@ -24,7 +24,7 @@ from proxy.cli import serving
 from proxy.cli.backends import Backend, Given
 from proxy.cli.init import configuration
 from proxy.cli.serving import base_urls
-from proxy.settings import Settings, load_settings
+from proxy.config.settings import Settings, load_settings
 from tests.support.terminal import COLUMNS, run_in_terminal
 from tests.test_cli_scripted import program
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters.base import Fidelity
-from adapters.fidelity import CANONICAL, ORDER, Ledger
-from adapters.recorded_inputs import BadInput
+from adapters.contract.fidelity import CANONICAL, ORDER, Ledger
+from adapters.model.base import Fidelity
+from adapters.offline.recorded_inputs import BadInput
+from adapters.offline.translate import Options, make_source
 from adapters.registry import DIALECTS
-from adapters.translate import Options, make_source
 from proxy import cli
 from proxy.cli.crossings import MOST_LOSSES
-from proxy.matrix import side_of
+from proxy.config.matrix import side_of
 from tests.support.terminal import COLUMNS, run_in_terminal
 from tests.test_translate import BODIES, COMPLETED, STARTED, WORDS
 

@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import Result
 
-from adapters import events as ev
-from adapters.events import MAIN
+from adapters.model import events as ev
+from adapters.model.events import MAIN
 from proxy.cli import printing
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import Result
 
-from adapters.events import Entry
+from adapters.model.events import Entry
 from proxy import cli
 from proxy.cli import printing
 from proxy.journal.base import Write

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters import events as ev
-from adapters.events import MAIN
+from adapters.model import events as ev
+from adapters.model.events import MAIN
 from tests.support.proxied import Proxied, proxied
 from tests.support.terminal import COLUMNS, Shown, run_in_terminal
 

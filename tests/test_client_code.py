@@ -14,7 +14,7 @@ import pytest
 from multidict import CIMultiDict
 
 from adapters.registry import faces
-from proxy.auth import Key, authenticate
+from proxy.http.auth import Key, authenticate
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 

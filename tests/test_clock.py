@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from proxy.clock import Clock, Ids, ManualClock, SeededIds
+from proxy.base.clock import Clock, Ids, ManualClock, SeededIds
 from tests.support.clocks import HurriedClock
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.jsonvalue import Halved, JsonError, mended_json, parse_json
-from adapters.normalizer import Rule
-from adapters.translate import Options, make_source
+from adapters.model import events as ev
+from adapters.model.normalizer import Rule
+from adapters.offline.translate import Options, make_source
+from adapters.wire.jsonvalue import Halved, JsonError, mended_json, parse_json
 from tests.support.slipped import conversation, slipped
 from tests.wire import FIXTURES
 

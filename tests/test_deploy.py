@@ -19,7 +19,7 @@ import click
 import pytest
 
 from proxy.cli import main
-from proxy.settings import ServerSettings, Settings, load_settings
+from proxy.config.settings import ServerSettings, Settings, load_settings
 from tests.deployed import PAGE, UPSTREAM, block, blocks, replaced
 from tests.test_docker import FINAL
 

@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters import translate
-from adapters.capture import Event, Head, Request, format_record
-from adapters.difference import UnknownField, compare, describe
+from adapters.captures import Event, Head, Request, format_record
+from adapters.model import events as ev
+from adapters.offline import translate
+from adapters.offline.compare.difference import UnknownField, compare, describe
 from proxy import cli
 from proxy.cli import printing
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import ServerSettings
+from proxy.config.settings import ServerSettings
 from tests.deployed import block, replaced
 from tests.support.ports import free_port
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.encodings import PERCENT, decode_base64, decode_percent
+from adapters.wire.encodings import PERCENT, decode_base64, decode_percent
 
 
 @pytest.mark.parametrize("text", ["QUI=", "QUI", " QU\r\nI =\n", "QUI==", ""])

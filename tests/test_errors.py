@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.errors import ClientProtocolError, DragomanError
-from adapters.jsonvalue import format_json
+from adapters.wire.errors import ClientProtocolError, DragomanError
+from adapters.wire.jsonvalue import format_json
 
 
 @pytest.mark.parametrize(

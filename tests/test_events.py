@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from adapters import events as ev
-from adapters.commands import (
+from adapters.model import events as ev
+from adapters.model.commands import (
     COMMAND_TYPES,
     AnswerInteraction,
     Sealed,
@@ -20,7 +20,7 @@ from adapters.commands import (
     decode_command,
     encode_command,
 )
-from adapters.jsonvalue import parse_json
+from adapters.wire.jsonvalue import parse_json
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(-(2**80), 2**80) | st.floats(allow_nan=False, allow_infinity=False)

@@ -17,13 +17,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
-from adapters import faces
-from adapters.base import Response
-from adapters.commands import AnyCommand, SendMessage
-from adapters.errors import ClientProtocolError, ErrorCode
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.contract import faces
+from adapters.model import events as ev
+from adapters.model.base import Response
+from adapters.model.commands import AnyCommand, SendMessage
 from adapters.registry import DIALECTS
+from adapters.wire.errors import ClientProtocolError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 from docs.examples.tiny import (
     FACE,
     STATUS,
@@ -35,12 +35,12 @@ from docs.examples.tiny import (
     reading,
     refuse,
 )
-from proxy import bodies
-from proxy.metrics import exposition
-from proxy.repeats import Submission
+from proxy.base.metrics import exposition
+from proxy.base.repeats import Submission
+from proxy.config.settings import ListenerSettings
+from proxy.http import bodies
 from proxy.scripted import BACKENDS, Options
-from proxy.sessions import Sessions
-from proxy.settings import ListenerSettings
+from proxy.sessions.sessions import Sessions
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from adapters.dialect import Dialect
+from adapters.contract.dialect import Dialect
+from adapters.contract.faces import Follow, Incoming, Reading, Seen
 from adapters.engine.client import EngineClient
-from adapters.errors import DragomanError
-from adapters.faces import Follow, Incoming, Reading, Seen
+from adapters.offline.translate import Options, make_sink, make_source
 from adapters.registry import DIALECTS
-from adapters.translate import Options, make_sink, make_source
+from adapters.wire.errors import DragomanError
 from docs.examples.tiny import FACE, TINY, TinyEncoder
-from proxy import matrix
-from proxy.errors import ConfigError
-from proxy.settings import ListenerSettings, load_settings
+from proxy.base.errors import ConfigError
+from proxy.config import matrix
+from proxy.config.settings import ListenerSettings, load_settings
 from tests.pairs.expectations import NATIVE, by_backend, by_frontend
 from tests.support.keys import credential, key_of
 from tests.support.proxied import Proxied, proxied

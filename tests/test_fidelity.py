@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from adapters import events as ev
-from adapters.base import Fidelity, Support
-from adapters.commands import COMMAND_TYPES
-from adapters.fidelity import CANONICAL, Ledger, Side, fields_of, measure
-from adapters.mapping import Mapping, parse_mapping
+from adapters.contract.fidelity import CANONICAL, Ledger, Side, fields_of, measure
+from adapters.contract.mapping import Mapping, parse_mapping
+from adapters.model import events as ev
+from adapters.model.base import Fidelity, Support
+from adapters.model.commands import COMMAND_TYPES
 from adapters.registry import DIALECTS
-from proxy import matrix
 from proxy.cli import main
+from proxy.config import matrix
 from tests import fidelity
 from tests.test_mapping import NEVER_DROPPED
 from tests.wire import bodies, driven, entries_of, frontends, name_of, served

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import EncoderContext
 from adapters.eve.wire import STREAM_VERSIONS
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext
+from adapters.model.state import LogState
 from adapters.registry import DIALECTS
-from adapters.state import LogState
 from tests import golden
 from tests.golden import FACES, GOLDEN, SCENARIOS, SESSION, WIRE
 from tests.support.eve_records import ProtocolViolation, RecordChecker

@@ -18,19 +18,12 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.base import Encoder, Frame
-from adapters.events import MAIN, Entry, Native
-from proxy import hub, streams
-from proxy.hub import (
-    STEP_ENTRIES,
-    WARM_ENTRIES,
-    Feed,
-    Reader,
-    entries_by_steps,
-    entries_of,
-)
+from adapters.model.base import Encoder, Frame
+from adapters.model.events import MAIN, Entry, Native
+from proxy.fanout import hub, streams
+from proxy.fanout.hub import STEP_ENTRIES, WARM_ENTRIES, Feed, Reader, entries_by_steps, entries_of
+from proxy.fanout.streams import StreamPlan, write_stream
 from proxy.journal.base import Chunk, Snapshot
-from proxy.streams import StreamPlan, write_stream
 from tests.support.waiting import SOON_S
 
 RING = 60

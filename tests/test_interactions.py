@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.commands import AnswerInteraction, Sealed
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import (
+from adapters.model.commands import AnswerInteraction, Sealed
+from adapters.model.events import (
     MAIN,
     SEALED_KINDS,
     InteractionKind,
@@ -18,7 +17,7 @@ from adapters.events import (
     Option,
     Text,
 )
-from adapters.interactions import (
+from adapters.model.interactions import (
     NEGATIVE,
     POSITIVE,
     SEALED_CHARACTERS,
@@ -28,6 +27,7 @@ from adapters.interactions import (
     option_named,
     polarity,
 )
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 YES_NO = (Option(id="approve", label="Yes"), Option(id="deny", label="No"))
 SCOPED = (

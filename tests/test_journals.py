@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from adapters import events as ev
-from proxy.clock import ManualClock, SeededIds
+from adapters.model import events as ev
+from proxy.base.clock import ManualClock, SeededIds
 from tests.journals import house
 from tests.journals.backends import START
 from tests.journals.cases import RUN_S, cases_of

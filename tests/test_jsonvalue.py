@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import jsonvalue
-from adapters.jsonvalue import (
+from adapters.wire import jsonvalue
+from adapters.wire.jsonvalue import (
     MAX_DEPTH,
     MOST_COUNT,
     MOST_DIGITS,

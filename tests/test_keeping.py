@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import JournalUnavailable
-from proxy.keeping import RETENTION_SECONDS, Keeping
-from proxy.retention import Limits
+from proxy.base.errors import JournalUnavailable
+from proxy.sessions.keeping import RETENTION_SECONDS, Keeping
+from proxy.sessions.retention import Limits
 
 
 class Over(Exception):
@@ -49,7 +49,7 @@ async def test_retention_that_fails_is_tried_again(
     nothing: Any = None
     clock: Any = SimpleNamespace(sleep=sleep)
     monkeypatch.setattr(Keeping, "prune", prune)
-    caplog.set_level("INFO", "proxy.keeping")
+    caplog.set_level("INFO", "proxy.sessions.keeping")
     with pytest.raises(Over):
         await Keeping(nothing, nothing, tasks=nothing, clock=clock).retain(Limits(age=1))
     assert waits == [RETENTION_SECONDS] * 3

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.normalizer import _RULES, Normalizer, Rule
-from adapters.raw import BlockEnded
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.normalizer import _RULES, Normalizer, Rule
+from adapters.model.raw import BlockEnded
+from adapters.model.state import LogState
 
 # Few names, so that they meet: repeated ids, ids of ended turns, results of other turns' calls.
 threads = st.sampled_from(["main", "main", "main", "kid"])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.leg import Batch, batch_of, stamp
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
+from adapters.contract.leg import Batch, batch_of, stamp
+from adapters.model import events as ev
+from adapters.model.normalizer import Normalizer
+from adapters.model.state import LogState
 
 
 class Codec:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adapters.limits import FRAME_VALUES, is_light
+from adapters.wire.limits import FRAME_VALUES, is_light
 
 TABLE = "\n".join(["1,2,3,[4],{5}"] * FRAME_VALUES)
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
-from adapters.errors import ErrorCode
-from proxy import logs
-from proxy.errors import UpstreamRejected
-from proxy.malformed import NO_HTTP
-from proxy.sealed import REDACTED
+from adapters.wire.errors import ErrorCode
+from proxy.base import logs
+from proxy.base.errors import UpstreamRejected
+from proxy.base.sealed import REDACTED
+from proxy.http.malformed import NO_HTTP
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from proxy import loop_lag
-from proxy.loop_lag import PERIOD, LoopLag
+from proxy.base import loop_lag
+from proxy.base.loop_lag import PERIOD, LoopLag
 from tests.support.waiting import until
 
 

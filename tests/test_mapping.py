@@ -12,9 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 import adapters
-from adapters.commands import COMMAND_TYPES
-from adapters.events import EVENT_TYPES, Entry, Event, InteractionKind, NativeRef
-from adapters.mapping import (
+from adapters.contract.mapping import (
     BACKENDS,
     FIDELITIES,
     SERVICES,
@@ -25,6 +23,8 @@ from adapters.mapping import (
     RouteRow,
     parse_mapping,
 )
+from adapters.model.commands import COMMAND_TYPES
+from adapters.model.events import EVENT_TYPES, Entry, Event, InteractionKind, NativeRef
 from adapters.registry import DIALECT_OF_FOLDER, faces
 from tests.wire import backends, frontends
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from adapters.events import EVENT_TYPES
-from adapters.fidelity import CANONICAL, fields_of
-from adapters.framing.ndjson import NdjsonParser
-from adapters.framing.sse import SseParser
-from adapters.jsonvalue import JsonError, parse_json
-from adapters.mapping import EventRow
+from adapters.contract.fidelity import CANONICAL, fields_of
+from adapters.contract.mapping import EventRow
+from adapters.model.events import EVENT_TYPES
 from adapters.registry import DIALECTS
-from proxy.matrix import mapping_of
+from adapters.wire.framing.ndjson import NdjsonParser
+from adapters.wire.framing.sse import SseParser
+from adapters.wire.jsonvalue import JsonError, parse_json
+from proxy.config.matrix import mapping_of
 from tests.wire import FIXTURES, bodies, driven, entries_of, every_body, served
 
 ALLOWED = FIXTURES / "unexercised.toml"

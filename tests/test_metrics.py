@@ -16,20 +16,21 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
-from adapters import events as ev
-from adapters.normalizer import Normalizer, Rule
+from adapters.model import events as ev
+from adapters.model.normalizer import Normalizer, Rule
+from adapters.model.state import SNAPSHOT_SHAPE, LogState
 from adapters.registry import faces
-from adapters.state import SNAPSHOT_SHAPE, LogState
-from proxy import __version__, metrics
-from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
-from proxy.hub import Feed
+from proxy import __version__
+from proxy.app import health
+from proxy.base import metrics
+from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable
+from proxy.config.settings import ListenerSettings
+from proxy.fanout.hub import Feed
 from proxy.journal import _writer
 from proxy.journal.base import Journal, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.routes import health
 from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots
-from proxy.settings import ListenerSettings
 from tests.journal.conftest import create, journal, line, path, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
 from tests.support.dragoman import starts

@@ -78,7 +78,7 @@ def test_numbers_outside_of_functions_are_left_alone_and_words_are_not() -> None
 
 
 def test_every_change_of_the_product_stays_on_its_line_and_is_python() -> None:
-    for path in modules(ROOT, "adapters/framing"):
+    for path in modules(ROOT, "adapters/wire/framing"):
         content = (ROOT / path).read_bytes()
         for change in find(path, content):
             changed = change.apply(content)
@@ -100,7 +100,7 @@ def test_changes_of_equal_lines_are_told_apart() -> None:
 
 
 def test_a_seed_draws_one_change_of_a_line_and_the_same_again() -> None:
-    sources = {path: (ROOT / path).read_bytes() for path in modules(ROOT, "adapters/framing")}
+    sources = {path: (ROOT / path).read_bytes() for path in modules(ROOT, "adapters/wire/framing")}
     drawn = Sample(sources, seed=1, count=20).changes
 
     assert Sample(dict(reversed(sources.items())), seed=1, count=20).changes == drawn
@@ -109,7 +109,7 @@ def test_a_seed_draws_one_change_of_a_line_and_the_same_again() -> None:
 
 
 def test_an_edit_elsewhere_leaves_the_sample_as_it_is() -> None:
-    (path,) = modules(ROOT, "adapters/framing/sse.py")
+    (path,) = modules(ROOT, "adapters/wire/framing/sse.py")
     content = (ROOT / path).read_bytes()
     drawn = Sample({path: content}, seed=1, count=20).changes
     later = Sample({path: content.replace(b"\n\n\n", b"\n\n\n# A remark.\n", 1)}, 1, 20).changes

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, CloseReason, EncoderContext, Request, Response
-from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import count_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, EncoderContext, Request, Response
+from adapters.model.state import LogState
 from adapters.registry import DIALECTS
-from adapters.state import LogState
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import count_of
 from tests import wire
 from tests.support.mutated import disturb, frames_of, mutated
 from tests.support.played import Played

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Ability, ClientCodec, Support
-from adapters.errors import NotSupported
-from adapters.fidelity import CANONICAL
-from adapters.mapping import parse_mapping
-from adapters.needs import (
+from adapters.contract.fidelity import CANONICAL
+from adapters.contract.mapping import parse_mapping
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Ability, ClientCodec, Support
+from adapters.offline.moves.needs import (
     WHOLE,
     WITNESSES,
     Judgement,
@@ -25,7 +24,8 @@ from adapters.needs import (
     witness,
 )
 from adapters.registry import DIALECTS
-from proxy import matrix
+from adapters.wire.errors import NotSupported
+from proxy.config import matrix
 from tests.wire import bodies, driven, entries_of
 
 IMAGE = ev.File(media_type="image/PNG; q=1", ref=ev.Blob(sha256="0" * 64), size=3)

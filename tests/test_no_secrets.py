@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.capture.secrets import Secrets
+from adapters.captures.secrets import Secrets
 from tests.test_project import REPOSITORY
 
 SECRET = re.compile(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
-from adapters.raw import BlockEnded, CutDelta, mended
-from adapters.state import BLOCK_TEXT, OPEN_TEXT, RECENT_IDS, REPAIRED, LogState
+from adapters.model import events as ev
+from adapters.model.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
+from adapters.model.raw import BlockEnded, CutDelta, mended
+from adapters.model.state import BLOCK_TEXT, OPEN_TEXT, RECENT_IDS, REPAIRED, LogState
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)

@@ -10,10 +10,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
-from adapters.base import EncoderContext
-from adapters.framing import on_one_line
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext
 from adapters.registry import DIALECTS
+from adapters.wire.framing import on_one_line
 from tests.support.slipped import slipped
 from tests.support.waiting import SOON_S
 

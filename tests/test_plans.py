@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from adapters.base import EncoderContext, Frame
 from adapters.eve.server import EveEncoder
-from adapters.events import MAIN, Entry
 from adapters.herm.server import HermEncoder
+from adapters.model.base import EncoderContext, Frame
+from adapters.model.events import MAIN, Entry
 from adapters.registry import DIALECTS
 from tests import plans
 

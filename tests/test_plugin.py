@@ -1,4 +1,4 @@
-"""The pytest plugin in `proxy/pytest_plugin`, its example, and the page about both.
+"""The pytest plugin in `proxy/tools/pytest_plugin`, its example, and the page about both.
 
 `make plugin-steps` runs the marked test. It installs Dragoman and the plugin from their wheels,
 each into an environment of its own, and follows the page.

@@ -34,7 +34,7 @@ import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from proxy.settings import ServerSettings
+from proxy.config.settings import ServerSettings
 from tests.deployed import HOST, UPSTREAM, block, replaced
 from tests.support.keys import key_of
 from tests.support.ports import free_port

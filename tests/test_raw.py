@@ -9,10 +9,10 @@ import pytest
 from multidict import CIMultiDict
 from pydantic import TypeAdapter
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Response
-from adapters.jsonvalue import format_json, parse_json
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Response
+from adapters.wire.jsonvalue import format_json, parse_json
 
 AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t1"}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from adapters import events as ev
-from adapters.capture import Head, Request, Response, body_of, format_record
-from adapters.difference import compare
-from adapters.raw_sides import Raw, Spoken, raw_sides
+from adapters.captures import Head, Request, Response, body_of, format_record
+from adapters.model import events as ev
+from adapters.offline.compare.difference import compare
+from adapters.offline.raw_sides import Raw, Spoken, raw_sides
 from proxy.cli import printing
-from proxy.comparing import read_log
+from proxy.tools.comparing import read_log
 from tests.test_difference import ENGINE, OF, dragoman, log_of
 from tests.test_project import REPOSITORY
 

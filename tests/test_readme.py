@@ -12,7 +12,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.settings import BackendSettings, RouteSettings
+from proxy.config.settings import BackendSettings, RouteSettings
 from tests.picture import PATH, STEPS
 
 REPOSITORY = Path(__file__).parents[1]

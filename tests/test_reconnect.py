@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.clock import SeededIds
+from proxy.base.clock import SeededIds
 from proxy.upstream.reconnect import FIRST_MS, MOST_MS, Attempts, Backoff
 
 NOW = 1_767_225_600_000

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.recorded_inputs import BadInput, Inputs, read_inputs
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.offline.recorded_inputs import BadInput, Inputs, read_inputs
 
 STARTED = ev.TurnStarted(thread_id="main", turn_id="t", cause="unknown")
 STEP = ev.StepStarted(thread_id="main", turn_id="t", step_index=0)

@@ -15,15 +15,15 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
-from adapters.capture import Capture, Request, Response, read_capture
-from adapters.capture.redact import Redactor
-from adapters.captured_log import log_of
+from adapters.captures import Capture, Request, Response, read_capture
+from adapters.captures.redact import Redactor
+from adapters.offline.captured_log import log_of
 from adapters.registry import DIALECTS
-from proxy import captures as files_of
 from proxy import cli
-from proxy.captures import Files
-from proxy.recorder import Recorder, _Exchange
+from proxy.recording import captures as files_of
+from proxy.recording.captures import Files
 from proxy.scripted import BACKENDS, Options
+from proxy.tools.recorder import Recorder, _Exchange
 from tests.support.ports import HOST, free_port
 from tests.support.serving import serve
 from tests.support.waiting import SOON_S

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from adapters import events as ev
-from adapters.base import Response
 from adapters.engine.client import refusal as engine
-from adapters.errors import CODE_LIMIT, DETAILS_LIMIT, MESSAGE_LIMIT
 from adapters.eve.client import refusal as eve
 from adapters.herm.client import refusal as herm
+from adapters.model import events as ev
+from adapters.model.base import Response
+from adapters.wire.errors import CODE_LIMIT, DETAILS_LIMIT, MESSAGE_LIMIT
 
 Refusal = Callable[[Response], ev.ErrorInfo]
 LONG = "no \u2028" * 100_000

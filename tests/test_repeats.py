@@ -1,4 +1,4 @@
-"""What `proxy.repeats` recognises, and for how long."""
+"""What `proxy.base.repeats` recognises, and for how long."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from adapters import events as ev
-from adapters.errors import DragomanError
-from proxy.locks import KeyedLock
-from proxy.repeats import (
+from adapters.model import events as ev
+from adapters.wire.errors import DragomanError
+from proxy.base.locks import KeyedLock
+from proxy.base.repeats import (
     KEY_MS,
     LOST_MS,
     REQUESTS_KEPT,

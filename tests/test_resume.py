@@ -19,9 +19,9 @@ import apsw
 import pytest
 from aiohttp import web
 
-from adapters import events as ev
 from adapters.herm import routes as herm
 from adapters.herm.server import Envelope, HermEncoder, messages_of
+from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from bench.resume import (
     CURSORS,
@@ -34,9 +34,9 @@ from bench.resume import (
     started,
     write_log,
 )
-from proxy import hub
 from proxy.faces import reading
-from proxy.hub import entries_of
+from proxy.fanout import hub
+from proxy.fanout.hub import entries_of
 from proxy.journal._writer import SNAPSHOTS_WAITING_BYTES
 from proxy.journal.base import CodecRow, Write
 from proxy.journal.sqlite import READERS, SqliteJournal

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.normalizer import Normalizer
-from adapters.translate import Options, make_sink, make_source
+from adapters.model import events as ev
+from adapters.model.normalizer import Normalizer
+from adapters.offline.translate import Options, make_sink, make_source
 from tests.wire import driven, forms
 
 FACES = [(name, form or "all") for name, form, _ in forms() if name in driven()]

@@ -20,13 +20,13 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from adapters.errors import DragomanError
 from adapters.registry import faces
-from proxy.auth import Action, authenticate, authorize
-from proxy.keys import KEYS as KEYS_
-from proxy.keys import SESSIONS, SETTINGS
-from proxy.routes.control import STATUS
-from proxy.settings import ListenerSettings, Settings
+from adapters.wire.errors import DragomanError
+from proxy.config.settings import ListenerSettings, Settings
+from proxy.control.control import STATUS
+from proxy.entry.keys import KEYS as KEYS_
+from proxy.entry.keys import SESSIONS, SETTINGS
+from proxy.http.auth import Action, authenticate, authorize
 from tests.asks import (
     ADMINISTERS,
     ADMINS_ONLY,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import Call, Request
-from adapters.framing import TORN
+from adapters.model import events as ev
+from adapters.model.base import Call, Request
+from adapters.offline.translate import Options, make_source
 from adapters.registry import DIALECTS
-from adapters.salvage import block_of, salvage
-from adapters.translate import Options, make_source
+from adapters.wire.framing import TORN
+from adapters.wire.salvage import block_of, salvage
 from tests.support.slipped import conversation, slipped
 
 LONG = "x" * 2_000

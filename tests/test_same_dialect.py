@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from adapters.translate import Options, make_sink, make_source
-from proxy.matrix import mapping_of
+from adapters.offline.translate import Options, make_sink, make_source
+from proxy.config.matrix import mapping_of
 from tests.test_mapping_used import ANY, ROOTS, frames_of
 from tests.wire import FIXTURES, bodies, name_of
 

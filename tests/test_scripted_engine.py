@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.clock import ManualClock
+from proxy.base.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.backend import Refusal
 from proxy.scripted.engine import ENGINE, ScriptedEngine, Variant, create_engine_app

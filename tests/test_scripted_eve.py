@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
-from proxy.clock import ManualClock
+from proxy.base.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
 from proxy.scripted.eve_frames import FRAMES

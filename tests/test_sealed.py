@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.base import Response
-from adapters.commands import Sealed
-from adapters.errors import DragomanError, ErrorCode
-from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame
-from proxy import logs
-from proxy.sealed import SecretScrubber
+from adapters.model import events as ev
+from adapters.model.base import Response
+from adapters.model.commands import Sealed
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame
+from proxy.base import logs
+from proxy.base.sealed import SecretScrubber
 
 VALUE = 'pa"ss wörd/1'
 END = ev.TurnEnded(thread_id=ev.MAIN, turn_id="t", outcome="completed")

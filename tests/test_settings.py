@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from adapters.errors import ErrorCode
-from proxy.errors import ConfigError
-from proxy.settings import (
+from adapters.wire.errors import ErrorCode
+from proxy.base.errors import ConfigError
+from proxy.config.settings import (
     Address,
     BackendSettings,
     CreateSettings,

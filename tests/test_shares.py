@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import commands as cmd
-from adapters.errors import DragomanError, ErrorCode, NotSupported
-from proxy.backends import Backends
-from proxy.clock import SeededIds
+from adapters.model import commands as cmd
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from proxy.base.clock import SeededIds
+from proxy.config.settings import Settings, Share
 from proxy.journal import open_journal
 from proxy.journal.base import Journal, ShareRow
-from proxy.settings import Settings, Share
-from proxy.shares import Shares
+from proxy.sessions.backends import Backends
+from proxy.sessions.shares import Shares
 from tests.support.keys import key_of
 
 DRAWS = 1000

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.state import RECENT_IDS, TURN_TABLE, LawBroken, LogState, RecentIds, Turn
+from adapters.model import events as ev
+from adapters.model.state import RECENT_IDS, TURN_TABLE, LawBroken, LogState, RecentIds, Turn
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)

@@ -29,9 +29,9 @@ from aiohttp import web
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import (
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import (
     Ability,
     Call,
     ClientCodec,
@@ -42,13 +42,12 @@ from adapters.base import (
     Response,
     Support,
 )
-from adapters.errors import ClientProtocolError, DragomanError
-from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import format_json, parse_json
-from adapters.state import LogState
-from proxy import hub
-from proxy.clock import ManualClock, SeededIds
-from proxy.errors import (
+from adapters.model.state import LogState
+from adapters.wire.errors import ClientProtocolError, DragomanError
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import format_json, parse_json
+from proxy.base.clock import ManualClock, SeededIds
+from proxy.base.errors import (
     CursorExpired,
     InteractionConflict,
     SessionExpired,
@@ -56,17 +55,18 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.hub import entries_of
+from proxy.base.tasks import Tasks
+from proxy.config.settings import BackendSettings, Settings
+from proxy.fanout import hub
+from proxy.fanout.hub import entries_of
+from proxy.fanout.streams import StreamPlan, write_stream
 from proxy.journal._changes import Transaction
 from proxy.journal._writer import Job
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.retention import Limits
 from proxy.session import Session, snapshots
-from proxy.sessions import QUIET_SECONDS, Sessions
-from proxy.settings import BackendSettings, Settings
-from proxy.streams import StreamPlan, write_stream
-from proxy.tasks import Tasks
+from proxy.sessions.retention import Limits
+from proxy.sessions.sessions import QUIET_SECONDS, Sessions
 from proxy.upstream.client import Load, Take
 from tests.test_hub import Wire
 from tests.wire import served

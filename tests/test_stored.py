@@ -16,16 +16,14 @@ from typing import Annotated, Any, ClassVar
 import pytest
 from pydantic import TypeAdapter
 
-from adapters import commands, events, stored
-from adapters import events as ev
-from adapters.base import ClientCodec
-from adapters.commands import Command, SendMessage, decode_command, encode_command
 from adapters.driving.part import NOT_STORED
-from adapters.events import Entry, Event
-from adapters.migration import Continuing
-from adapters.raw import Raw
-from adapters.registry import DIALECTS
-from adapters.stored import (
+from adapters.model import commands, events, stored
+from adapters.model import events as ev
+from adapters.model.base import ClientCodec
+from adapters.model.commands import Command, SendMessage, decode_command, encode_command
+from adapters.model.events import Entry, Event
+from adapters.model.raw import Raw
+from adapters.model.stored import (
     Kept,
     Stored,
     StoredByNewer,
@@ -36,6 +34,8 @@ from adapters.stored import (
     read,
     upgraded,
 )
+from adapters.offline.moves import Continuing
+from adapters.registry import DIALECTS
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -113,7 +113,7 @@ def test_what_is_stored_changes_with_its_version_only(name: str) -> None:
 
 _RESTORE = """
 from adapters.registry import DIALECTS
-from adapters.stored import adapter_of
+from adapters.model.stored import adapter_of
 made = adapter_of.cache_info().misses
 for known in DIALECTS.values():
     if known.client is not None:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 from aiohttp.test_utils import make_mocked_request
 
-from proxy.streams import _limit_silence, send_head
+from proxy.fanout.streams import _limit_silence, send_head
 
 OPTION = 18
 """The number that Linux has for it; other systems that know the option have others."""

@@ -9,7 +9,7 @@ import logging
 
 import pytest
 
-from proxy.tasks import Tasks
+from proxy.base.tasks import Tasks
 from tests.support.waiting import SOON_S
 
 
@@ -73,7 +73,7 @@ async def test_closing_cancels_every_task_and_waits_until_it_has_cleaned_up() ->
 async def test_a_task_that_ignores_its_cancellation_is_told_of_and_cancelled_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.tasks.STRAGGLER_SECONDS", 0.001)
+    monkeypatch.setattr("proxy.base.tasks.STRAGGLER_SECONDS", 0.001)
     tasks = Tasks("owner")
 
     async def stubborn() -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.fidelity import CANONICAL, ORDER
-from adapters.framing.ndjson import DEFAULT_MAX_LINE_BYTES
-from adapters.recorded_inputs import BadInput, read_inputs
-from adapters.state import LogState
-from adapters.translate import Options, Source, make_sink, make_source, time_of
+from adapters.contract.fidelity import CANONICAL, ORDER
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.state import LogState
+from adapters.offline.recorded_inputs import BadInput, read_inputs
+from adapters.offline.translate import Options, Source, make_sink, make_source, time_of
+from adapters.wire.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from proxy.cli import main, translate
 from tests.wire import FIXTURES, bodies, driven, entries_of, every_body, name_of, served
 

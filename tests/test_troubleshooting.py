@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from adapters.errors import ErrorCode
-from proxy.routes.control import STATUS
+from adapters.wire.errors import ErrorCode
+from proxy.control.control import STATUS
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")

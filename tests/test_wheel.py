@@ -153,7 +153,7 @@ import dragoman
 for module in pkgutil.walk_packages(dragoman.__path__, "dragoman."):
     importlib.import_module(module.name)
 from dragoman.adapters.registry import DIALECTS
-from dragoman.proxy import matrix
+from dragoman.proxy.config import matrix
 from dragoman.proxy.journal import _database
 assert all(matrix.mapping_of(name) for name in DIALECTS) and matrix.load_numbers()
 assert _database._migrations()

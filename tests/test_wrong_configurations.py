@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from pydantic import BaseModel
 
 from proxy import cli
-from proxy.errors import ConfigError
-from proxy.settings import Settings, Share, load_settings
+from proxy.base.errors import ConfigError
+from proxy.config.settings import Settings, Share, load_settings
 
 TABLE = Path(__file__).with_name("wrong_configurations.txt").read_text("utf-8")
 

@@ -18,9 +18,9 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from adapters.faces.astray import Asked, way_out
+from adapters.contract.faces.astray import Asked, way_out
 from proxy import __version__
-from proxy.settings import ListenerSettings
+from proxy.config.settings import ListenerSettings
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 from tests.support.raw import exchange

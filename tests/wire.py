@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from adapters.events import Entry
-from adapters.fidelity import CANONICAL
+from adapters.contract.fidelity import CANONICAL
+from adapters.model.events import Entry
+from adapters.offline.translate import Options, make_source
 from adapters.registry import DIALECTS, faces
-from adapters.translate import Options, make_source
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.agui import wire
-from adapters.base import Response
-from adapters.errors import DragomanError, ErrorCode
-from adapters.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry, sse_headers
-from adapters.framing import on_one_line
-from adapters.jsonvalue import format_json
+from adapters.contract.faces.answers import (
+    USUAL_STATUS,
+    json_answer,
+    say_when_to_retry,
+    sse_headers,
+)
+from adapters.model.base import Response
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["INTERRUPTS", "asked_again", "cut", "passed_over", "refusal"]
 

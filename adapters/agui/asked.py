@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, assert_never
 
 from adapters.agui import wire
-from adapters.commands import AnswerInteraction, Sealed
-from adapters.errors import ClientProtocolError, NotSupported
-from adapters.events import SEALED_KINDS, InteractionRequested
-from adapters.interactions import option_named, polarity
-from adapters.jsonvalue import format_json
+from adapters.model.commands import AnswerInteraction, Sealed
+from adapters.model.events import SEALED_KINDS, InteractionRequested
+from adapters.model.interactions import option_named, polarity
+from adapters.wire.errors import ClientProtocolError, NotSupported
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["Resume", "interrupt_of", "to_answer"]
 

@@ -12,11 +12,11 @@ from adapters.agui.asked import Resume, interrupt_of, to_answer
 from adapters.agui.requests import RunInput, Told, Words
 from adapters.agui.server import AguiEncoder
 from adapters.agui.state import NOTES, Notes
-from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import InteractionRequested, Text
-from adapters.faces import Seen
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.contract.faces import Seen
+from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.model.events import InteractionRequested, Text
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, parse_json
 
 __all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
 

@@ -17,11 +17,11 @@ from typing import Any, NoReturn
 
 from adapters.agui import wire
 from adapters.agui.asked import Resume
-from adapters.encodings import decode_base64
-from adapters.errors import ClientProtocolError
-from adapters.events import Content, File, FileId, Text, Url
-from adapters.faces.answers import file_of
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.contract.faces.answers import file_of
+from adapters.model.events import Content, File, FileId, Text, Url
+from adapters.wire.encodings import decode_base64
+from adapters.wire.errors import ClientProtocolError
+from adapters.wire.jsonvalue import JsonError, parse_json
 
 __all__ = ["RunInput", "Told", "Words", "parse_run"]
 

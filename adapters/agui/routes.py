@@ -15,10 +15,7 @@ from adapters.agui.asked import interrupt_of
 from adapters.agui.meant import asks_anew, check, first_words, late, meant_by, names_of
 from adapters.agui.requests import RunInput, parse_run
 from adapters.agui.server import AguiEncoder
-from adapters.base import Response
-from adapters.commands import AnyCommand
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.faces import (
+from adapters.contract.faces import (
     Action,
     Body,
     Chosen,
@@ -38,7 +35,10 @@ from adapters.faces import (
     TurnBody,
     astray,
 )
-from adapters.faces.answers import sse_headers
+from adapters.contract.faces.answers import sse_headers
+from adapters.model.base import Response
+from adapters.model.commands import AnyCommand
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 __all__ = ["FACE"]
 

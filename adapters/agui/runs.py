@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.agui import wire
 from adapters.agui.asked import interrupt_of
 from adapters.agui.state import Asked, Kept, Notes, Run
 from adapters.agui.writer import Writer, about, announce, at_work, put_custom
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import format_json
 
 __all__ = [
     "begin",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.agui import wire
 from adapters.agui.runs import begin, close_main, fail, waits
 from adapters.agui.state import NOTES, Awaited, Batch, Notes
 from adapters.agui.writer import Writer, put, put_custom, put_message
-from adapters.errors import ErrorCode
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.wire.errors import ErrorCode
+from adapters.wire.jsonvalue import format_json
 
 __all__ = [
     "input_accepted",

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters import events as ev
 from adapters.agui import runs, said, wire, work
 from adapters.agui.state import SHAPE, Kept, State, dump, load
 from adapters.agui.writer import Writer, put_custom
-from adapters.base import Encoder, EncoderContext, Frame
+from adapters.model import events as ev
+from adapters.model.base import Encoder, EncoderContext, Frame
 
 __all__ = ["AguiEncoder"]
 

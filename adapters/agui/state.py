@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from adapters.base import shape_of
-from adapters.events import InteractionRequested, format_state
-from adapters.jsonvalue import parse_json
+from adapters.model.base import shape_of
+from adapters.model.events import InteractionRequested, format_state
+from adapters.wire.jsonvalue import parse_json
 
 __all__ = [
     "Asked",

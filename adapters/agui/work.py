@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.agui import wire
 from adapters.agui.runs import close_line, end_text, end_thinking, show_call
 from adapters.agui.state import Asked, Block, Child, Line
@@ -17,9 +16,10 @@ from adapters.agui.writer import (
     put_custom,
     put_message,
 )
-from adapters.faces.results import digest_of, digest_of_text
-from adapters.jsonvalue import format_json
-from adapters.normalizer import ABANDONED
+from adapters.contract.faces.results import digest_of, digest_of_text
+from adapters.model import events as ev
+from adapters.model.normalizer import ABANDONED
+from adapters.wire.jsonvalue import format_json
 
 __all__ = [
     "delta",

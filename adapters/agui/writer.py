@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.agui import wire
 from adapters.agui.state import Child, Line, Run, State, Waiting
-from adapters.base import Frame
-from adapters.framing import on_one_line
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.model.base import Frame
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["Writer", "about", "announce", "at_work", "put", "put_custom", "put_message"]
 

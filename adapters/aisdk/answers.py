@@ -5,10 +5,15 @@ from __future__ import annotations
 from multidict import CIMultiDict
 
 from adapters.aisdk import wire
-from adapters.base import Response
-from adapters.errors import DragomanError
-from adapters.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry, sse_headers
-from adapters.jsonvalue import format_json
+from adapters.contract.faces.answers import (
+    USUAL_STATUS,
+    json_answer,
+    say_when_to_retry,
+    sse_headers,
+)
+from adapters.model.base import Response
+from adapters.wire.errors import DragomanError
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["cut", "headers", "nothing", "opening", "refusal", "stopped"]
 

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 from adapters.aisdk import wire
 from adapters.aisdk.state import Asked, Call
 from adapters.aisdk.writer import Writer, open_step, put, put_data, words
-from adapters.commands import AnswerInteraction
-from adapters.errors import ClientProtocolError
-from adapters.events import SEALED_KINDS, InteractionRequested, InteractionResolved, Text
-from adapters.interactions import option_named, polarity
+from adapters.model.commands import AnswerInteraction
+from adapters.model.events import SEALED_KINDS, InteractionRequested, InteractionResolved, Text
+from adapters.model.interactions import option_named, polarity
+from adapters.wire.errors import ClientProtocolError
 
 __all__ = ["Given", "is_approval", "resolved", "show", "tell_state", "to_answer"]
 

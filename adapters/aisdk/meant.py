@@ -11,10 +11,10 @@ from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.requests import ChatRequest, Words
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.state import NOTES, Kept, Notes
-from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import InteractionRequested, Text
-from adapters.faces import Seen
+from adapters.contract.faces import Seen
+from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.model.events import InteractionRequested, Text
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 __all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
 

@@ -17,11 +17,11 @@ from urllib.parse import unquote_to_bytes
 
 from adapters.aisdk import wire
 from adapters.aisdk.asked import Given
-from adapters.encodings import decode_base64
-from adapters.errors import ClientProtocolError
-from adapters.events import Content, File, FileId, Text, Url
-from adapters.faces.answers import file_of
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.contract.faces.answers import file_of
+from adapters.model.events import Content, File, FileId, Text, Url
+from adapters.wire.encodings import decode_base64
+from adapters.wire.errors import ClientProtocolError
+from adapters.wire.jsonvalue import JsonError, parse_json
 
 __all__ = ["ChatRequest", "Words", "parse_chat"]
 

@@ -15,10 +15,7 @@ from adapters.aisdk.meant import asks_anew, check, first_words, late, meant_by, 
 from adapters.aisdk.requests import ChatRequest, parse_chat
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.state import Kept
-from adapters.base import Response
-from adapters.commands import AnyCommand, Interrupt
-from adapters.errors import DragomanError, ErrorCode
-from adapters.faces import (
+from adapters.contract.faces import (
     Action,
     Body,
     Chosen,
@@ -39,6 +36,9 @@ from adapters.faces import (
     TurnBody,
     astray,
 )
+from adapters.model.base import Response
+from adapters.model.commands import AnyCommand, Interrupt
+from adapters.wire.errors import DragomanError, ErrorCode
 
 __all__ = ["FACE"]
 

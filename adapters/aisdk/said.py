@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.aisdk import wire
 from adapters.aisdk.state import NOTES, Awaited, Batch, Notes
 from adapters.aisdk.streams import begin, end_step, fail, join, waits
 from adapters.aisdk.writer import Writer, put_data
-from adapters.errors import ErrorCode
+from adapters.model import events as ev
+from adapters.wire.errors import ErrorCode
 
 __all__ = ["input_accepted", "input_settled", "message_received", "notes_of", "said_elsewhere"]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters import events as ev
 from adapters.aisdk import asked, said, streams, wire, work
 from adapters.aisdk.state import SHAPE, Kept, State, dump, load
 from adapters.aisdk.writer import Writer, put_data
-from adapters.base import Encoder, EncoderContext, Frame
+from adapters.model import events as ev
+from adapters.model.base import Encoder, EncoderContext, Frame
 
 __all__ = ["AisdkEncoder"]
 

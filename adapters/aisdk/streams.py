@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.aisdk import wire
 from adapters.aisdk.asked import is_approval, show
 from adapters.aisdk.state import Kept
 from adapters.aisdk.writer import Writer, open_step, put_data
+from adapters.model import events as ev
 
 __all__ = [
     "begin",

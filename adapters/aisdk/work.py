@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from adapters import events as ev
 from adapters.aisdk.state import Asked, Block, Call, State
 from adapters.aisdk.streams import end_step, end_text, end_thinking, put_result
 from adapters.aisdk.writer import Writer, open_step, put, put_data, put_text, words
-from adapters.faces.results import digest_of, digest_of_text
-from adapters.framing import on_one_line
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.contract.faces.results import digest_of, digest_of_text
+from adapters.model import events as ev
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
 __all__ = [
     "delta",

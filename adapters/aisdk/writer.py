@@ -6,9 +6,9 @@ from typing import Any
 
 from adapters.aisdk import wire
 from adapters.aisdk.state import State, Waiting
-from adapters.base import Frame
-from adapters.framing import on_one_line
-from adapters.jsonvalue import format_json
+from adapters.model.base import Frame
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["Writer", "open_step", "put", "put_data", "put_text", "words"]
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from adapters import events as ev
-from adapters import raw
 from adapters.driving.part import Part
+from adapters.model import events as ev
+from adapters.model import raw
 
 __all__ = ["Ask", "Asks", "Given", "Resolved"]
 

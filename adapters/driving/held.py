@@ -15,9 +15,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from adapters import events as ev
 from adapters.driving.part import Part
-from adapters.raw import Raw
+from adapters.model import events as ev
+from adapters.model.raw import Raw
 
 __all__ = ["HOLD_MS", "Held"]
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Generic, TypeVar
 
-from adapters import events as ev
-from adapters import raw
 from adapters.driving.part import Part
-from adapters.state import RECEIVED_KINDS
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.state import RECEIVED_KINDS
 
 __all__ = ["Input", "Ledger"]
 

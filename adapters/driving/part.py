@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from adapters.base import Call
-from adapters.events import Event
+from adapters.model.base import Call
+from adapters.model.events import Event
 
 __all__ = ["NOT_STORED", "Out", "Part", "soonest"]
 

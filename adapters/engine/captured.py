@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
-from adapters.capture import Exchange
-from adapters.capture.bodies import format_frame, frames_of
-from adapters.capture.dialect import Captured, SessionNaming
-from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.captures import Exchange
+from adapters.captures.bodies import format_frame, frames_of
+from adapters.captures.dialect import Captured, SessionNaming
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import JsonError, parse_json
 
 NAMING = SessionNaming(query="task_id", sent="task_id")
 """Section 2: a task is named in the body, or in the query of what has none."""

@@ -6,9 +6,9 @@ from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters.base import Call, Request
+from adapters.contract.probing import Generation, Probe, Question
 from adapters.engine import wire
-from adapters.probing import Generation, Probe, Question
+from adapters.model.base import Call, Request
 
 __all__ = ["PROBE"]
 

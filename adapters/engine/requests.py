@@ -21,12 +21,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, assert_never
 
-from adapters.base import Response
-from adapters.commands import AnswerInteraction, SendMessage
-from adapters.encodings import decode_base64, decode_percent
+from adapters.contract.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
 from adapters.engine import wire
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import (
+from adapters.model.base import Response
+from adapters.model.commands import AnswerInteraction, SendMessage
+from adapters.model.events import (
     SEALED_KINDS,
     Content,
     File,
@@ -35,9 +34,10 @@ from adapters.events import (
     Text,
     Url,
 )
-from adapters.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
-from adapters.interactions import decide, option_named
-from adapters.jsonvalue import JsonError, parse_json
+from adapters.model.interactions import decide, option_named
+from adapters.wire.encodings import decode_base64, decode_percent
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, parse_json
 
 __all__ = [
     "CANCEL",

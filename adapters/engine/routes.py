@@ -9,13 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 
-from adapters.base import Response
-from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
-from adapters.engine import requests, wire
-from adapters.engine.requests import Execute, Respond
-from adapters.engine.server import TASK_OPTION, EngineEncoder
-from adapters.errors import DragomanError, ErrorCode, NotSupported
-from adapters.faces import (
+from adapters.contract.faces import (
     Action,
     Backend,
     Body,
@@ -41,8 +35,14 @@ from adapters.faces import (
     Waiting,
     astray,
 )
-from adapters.faces.answers import json_answer, sse_headers
-from adapters.jsonvalue import format_json
+from adapters.contract.faces.answers import json_answer, sse_headers
+from adapters.engine import requests, wire
+from adapters.engine.requests import Execute, Respond
+from adapters.engine.server import TASK_OPTION, EngineEncoder
+from adapters.model.base import Response
+from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["FACE"]
 

@@ -26,15 +26,15 @@ from typing import Any, cast
 
 import orjson
 
-from adapters import events as ev
-from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.engine import wire
 from adapters.engine.requests import offered, stated_code
-from adapters.errors import ErrorCode
-from adapters.framing import on_one_line
-from adapters.jsonvalue import JsonError, format_json, parse_json
-from adapters.limits import is_light
-from adapters.normalizer import ABANDONED
+from adapters.model import events as ev
+from adapters.model.base import Encoder, EncoderContext, Frame, fields_of, shape_of
+from adapters.model.normalizer import ABANDONED
+from adapters.wire.errors import ErrorCode
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from adapters.wire.limits import is_light
 
 TASK_OPTION = "task_id"
 """The key in the options of `session.started`: the name that the frontend chose for the task."""

@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from adapters.errors import DragomanError, ErrorCode
+from adapters.contract.faces import AnyOf, Child, Incoming, Named, Seen, Target
 from adapters.eve import requests, wire
 from adapters.eve.requests import Control, FollowUp
 from adapters.eve.server import EveEncoder
-from adapters.faces import AnyOf, Child, Incoming, Named, Seen, Target
-from adapters.paths import is_segment, path_of
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.paths import is_segment, path_of
 
 TOKEN_NUMBER = "eve_token"
 """The key in an accepted input's `details`: which continuation token it used."""

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import parse_qs, urlsplit
 
-from adapters.capture import Exchange
-from adapters.capture.bodies import lines_of
-from adapters.capture.dialect import Captured, SessionNaming
-from adapters.framing.ndjson import format_line
+from adapters.captures import Exchange
+from adapters.captures.bodies import lines_of
+from adapters.captures.dialect import Captured, SessionNaming
+from adapters.wire.framing.ndjson import format_line
 
 NAMING = SessionNaming(
     path=re.compile(r"/eve/v1/session/([^/]+)"),

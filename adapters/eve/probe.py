@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.base import Call, Request
+from adapters.contract.probing import Generation, Probe, Question
 from adapters.eve import wire
 from adapters.eve.client.server import not_read
-from adapters.probing import Generation, Probe, Question
+from adapters.model.base import Call, Request
 
 __all__ = ["PROBE"]
 

@@ -35,12 +35,11 @@ from typing import Any, Literal, NoReturn, TypeAlias, assert_never
 
 from multidict import CIMultiDict
 
-from adapters.base import Response
-from adapters.commands import AnswerInteraction, SendMessage
-from adapters.encodings import decode_base64, decode_percent
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.contract.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
 from adapters.eve import wire
-from adapters.events import (
+from adapters.model.base import Response
+from adapters.model.commands import AnswerInteraction, SendMessage
+from adapters.model.events import (
     SEALED_KINDS,
     Content,
     File,
@@ -50,10 +49,11 @@ from adapters.events import (
     Text,
     Url,
 )
-from adapters.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
-from adapters.interactions import decision_of, option_named, polarity
-from adapters.jsonvalue import JsonError, format_json, parse_json
-from adapters.paths import path_of, segments_of, to_header_value
+from adapters.model.interactions import decision_of, option_named, polarity
+from adapters.wire.encodings import decode_base64, decode_percent
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from adapters.wire.paths import path_of, segments_of, to_header_value
 
 __all__ = [
     "Control",

@@ -6,35 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from adapters.base import Response
-from adapters.commands import (
-    SAID_AS_MESSAGE,
-    AnswerInteraction,
-    AnyCommand,
-    Clear,
-    Compact,
-    Interrupt,
-    Reset,
-)
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
-from adapters.eve import requests, wire
-from adapters.eve.addressing import (
-    JOIN_HEADER,
-    EveSeen,
-    addressed,
-    callback_path,
-    face_of,
-    nothing_pending,
-    read_as,
-    session_of,
-    shown,
-    stands_for,
-    token_used,
-    viewed,
-)
-from adapters.eve.requests import Control, ControlKind, Create, FollowUp
-from adapters.events import MAIN
-from adapters.faces import (
+from adapters.contract.faces import (
     Action,
     Body,
     Done,
@@ -56,7 +28,35 @@ from adapters.faces import (
     Tell,
     astray,
 )
-from adapters.faces.answers import json_answer
+from adapters.contract.faces.answers import json_answer
+from adapters.eve import requests, wire
+from adapters.eve.addressing import (
+    JOIN_HEADER,
+    EveSeen,
+    addressed,
+    callback_path,
+    face_of,
+    nothing_pending,
+    read_as,
+    session_of,
+    shown,
+    stands_for,
+    token_used,
+    viewed,
+)
+from adapters.eve.requests import Control, ControlKind, Create, FollowUp
+from adapters.model.base import Response
+from adapters.model.commands import (
+    SAID_AS_MESSAGE,
+    AnswerInteraction,
+    AnyCommand,
+    Clear,
+    Compact,
+    Interrupt,
+    Reset,
+)
+from adapters.model.events import MAIN
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 
 __all__ = ["FACE"]
 

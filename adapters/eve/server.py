@@ -26,15 +26,15 @@ from typing import Any, cast
 
 import orjson
 
-from adapters import events as ev
-from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
 from adapters.eve import wire
 from adapters.eve.requests import make_token, name_again, offered_options, webhook_path
-from adapters.framing import on_one_line
-from adapters.interactions import decision_of
-from adapters.jsonvalue import format_json, parse_json
-from adapters.normalizer import ABANDONED
-from adapters.paths import path_of
+from adapters.model import events as ev
+from adapters.model.base import Encoder, EncoderContext, Frame, fields_of, shape_of
+from adapters.model.interactions import decision_of
+from adapters.model.normalizer import ABANDONED
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import format_json, parse_json
+from adapters.wire.paths import path_of
 
 MERGE_FROM = 4096
 """Characters of a block up to which every delta is a record of its own."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from adapters.capture import Exchange
-from adapters.capture.bodies import format_frame, frames_of
-from adapters.capture.dialect import Captured, SessionNaming
+from adapters.captures import Exchange
+from adapters.captures.bodies import format_frame, frames_of
+from adapters.captures.dialect import Captured, SessionNaming
 
 NAMING = SessionNaming(
     path=re.compile(r"/v1/sessions/([^/]+)"),

@@ -6,10 +6,10 @@ from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters.base import Call, Request
+from adapters.contract.probing import Generation, Probe, Question
 from adapters.herm import wire
-from adapters.paths import is_segment
-from adapters.probing import Generation, Probe, Question
+from adapters.model.base import Call, Request
+from adapters.wire.paths import is_segment
 
 __all__ = ["PROBE"]
 

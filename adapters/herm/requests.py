@@ -20,16 +20,23 @@ from typing import Any, Literal, NoReturn
 
 from multidict import CIMultiDict
 
-from adapters.about import TITLE_CHARACTERS
-from adapters.base import Response
-from adapters.commands import AnswerInteraction, AnyCommand, Interrupt, Sealed, SendMessage, Steer
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import SEALED_KINDS, InteractionRequested, Policy, Text
-from adapters.faces.answers import USUAL_STATUS, say_when_to_retry
+from adapters.contract.faces.answers import USUAL_STATUS, say_when_to_retry
 from adapters.herm import wire
 from adapters.herm.server import Envelope, position_of
-from adapters.interactions import NEGATIVE, POSITIVE, decide
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.model.about import TITLE_CHARACTERS
+from adapters.model.base import Response
+from adapters.model.commands import (
+    AnswerInteraction,
+    AnyCommand,
+    Interrupt,
+    Sealed,
+    SendMessage,
+    Steer,
+)
+from adapters.model.events import SEALED_KINDS, InteractionRequested, Policy, Text
+from adapters.model.interactions import NEGATIVE, POSITIVE, decide
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
 _Json = dict[str, Any]
 

@@ -8,11 +8,7 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from adapters.base import Response
-from adapters.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
-from adapters.errors import DragomanError, ErrorCode
-from adapters.events import Entry, InteractionRequested
-from adapters.faces import (
+from adapters.contract.faces import (
     Action,
     Body,
     Done,
@@ -38,11 +34,15 @@ from adapters.faces import (
     Tell,
     astray,
 )
-from adapters.faces.answers import sse_headers
+from adapters.contract.faces.answers import sse_headers
 from adapters.herm import requests, wire
 from adapters.herm.requests import Create, HermRefusal, UserEvent
 from adapters.herm.server import USER_ID, HermEncoder, messages_of, session_object
-from adapters.jsonvalue import format_json
+from adapters.model.base import Response
+from adapters.model.commands import AnyCommand, Archive, CreateSession, Delete, UpdateSession
+from adapters.model.events import Entry, InteractionRequested
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["FACE"]
 

@@ -22,14 +22,14 @@ from typing import Any, Literal, NamedTuple, cast
 
 import orjson
 
-from adapters import events as ev
-from adapters.about import About
-from adapters.base import Encoder, EncoderContext, Frame, fields_of, shape_of
-from adapters.framing import on_one_line
 from adapters.herm import wire
-from adapters.jsonvalue import format_json, parse_json
-from adapters.normalizer import ABANDONED
-from adapters.state import REPAIRED
+from adapters.model import events as ev
+from adapters.model.about import About
+from adapters.model.base import Encoder, EncoderContext, Frame, fields_of, shape_of
+from adapters.model.normalizer import ABANDONED
+from adapters.model.state import REPAIRED
+from adapters.wire.framing import on_one_line
+from adapters.wire.jsonvalue import format_json, parse_json
 
 INPUTS_KEPT = 16
 """Settled inputs that are remembered for the answer to their own POST: more than one batch is

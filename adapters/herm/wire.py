@@ -11,7 +11,7 @@ import datetime
 from collections.abc import Iterable
 from typing import Any
 
-from adapters.paths import path_of
+from adapters.wire.paths import path_of
 
 DIALECT = "herm"
 

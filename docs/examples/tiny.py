@@ -12,14 +12,14 @@ from typing import Any, TypeAlias
 
 from multidict import CIMultiDict
 
-from adapters import events as ev
-from adapters import faces
-from adapters.base import Encoder, EncoderContext, Frame, Response, fields_of, shape_of
-from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
-from adapters.dialect import Dialect
-from adapters.errors import ClientProtocolError
-from adapters.interactions import polarity
-from adapters.jsonvalue import JsonError, format_json, parse_json
+from adapters.contract import faces
+from adapters.contract.dialect import Dialect
+from adapters.model import events as ev
+from adapters.model.base import Encoder, EncoderContext, Frame, Response, fields_of, shape_of
+from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.model.interactions import polarity
+from adapters.wire.errors import ClientProtocolError
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
 TURNS_KEPT = 100
 """Messages whose body can still be asked for: a snapshot stays small however long a chat gets."""

@@ -19,9 +19,9 @@ from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter
 
-from adapters.errors import DragomanError, ErrorCode
-from adapters.jsonvalue import JsonError, format_json, parse_json
-from proxy.rows import CodecRow, LegRow, SessionRow
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from proxy.base.rows import CodecRow, LegRow, SessionRow
 
 __all__ = [
     "LINE_MOST",

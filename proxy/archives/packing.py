@@ -7,13 +7,13 @@ import dataclasses
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 
-from adapters.errors import DragomanError, ErrorCode
-from adapters.state import LogState
+from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.archives.form import Head, foot_line, head_line, piece_lines
-from proxy.errors import JournalCorrupt, SessionExpired, SessionNotFound, reading_back
-from proxy.hub import entries_by_steps
+from proxy.base.errors import JournalCorrupt, SessionExpired, SessionNotFound, reading_back
+from proxy.base.rows import CommandRow, SessionRow
+from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
-from proxy.rows import CommandRow, SessionRow
 
 __all__ = ["Packed", "pack", "under_way"]
 

@@ -9,19 +9,19 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal
 
-from adapters.errors import DragomanError, ErrorCode
-from adapters.events import Entry
-from adapters.migration import Continuing
+from adapters.model.events import Entry
+from adapters.model.state import LogState
+from adapters.model.stored import StoredByNewer
+from adapters.offline.moves import Continuing
 from adapters.registry import DIALECTS
-from adapters.state import LogState
-from adapters.stored import StoredByNewer
+from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.archives.form import LINE_MOST, ArchiveError, Foot, Head, Piece, Unpacker
 from proxy.archives.packing import under_way
-from proxy.errors import UNREADABLE, JournalError, NameTaken, SessionNotFound
-from proxy.hub import STEP_ENTRIES
+from proxy.base.errors import UNREADABLE, JournalError, NameTaken, SessionNotFound
+from proxy.base.rows import Arrival, Chunk, LegRow, SessionRow
+from proxy.config.settings import LOCAL, BackendSettings, Settings
+from proxy.fanout.hub import STEP_ENTRIES
 from proxy.journal.base import OF_THE_NEWEST, Journal
-from proxy.rows import Arrival, Chunk, LegRow, SessionRow
-from proxy.settings import LOCAL, BackendSettings, Settings
 
 __all__ = ["Imported", "Wishes", "lines_of", "unpack"]
 

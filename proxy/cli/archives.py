@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
 
-from adapters.paths import path_of
+from adapters.wire.paths import path_of
 from proxy.journal.base import Journal
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _archive_one(source: Server | JournalFile, name: str, out: BinaryIO) -> None
     if isinstance(source, Server):
         source.copy(path_of(session_path(name), "archive"), out)
         return
-    from proxy import offline
+    from proxy.control import offline
 
     async def write(journal: Journal) -> None:
         async for lines in offline.archived(journal, name):
@@ -186,7 +186,7 @@ def _all_of(source: Server | JournalFile) -> list[str]:
 
 
 def _page(journal: Journal, before: int | None) -> Coroutine[Any, Any, JsonObject]:
-    from proxy import offline
+    from proxy.control import offline
 
     return offline.listed(journal, state=None, limit=1000, before=before)
 
@@ -275,8 +275,8 @@ def _taker(
     source: Server | JournalFile, wishes: Wishes, config: Path | None
 ) -> Callable[[BinaryIO, Part, Callable[[int], None]], JsonObject]:
     """Return what takes in one session of an archive."""
-    from proxy import offline
     from proxy.archives.files import pieces_of
+    from proxy.control import offline
 
     one_by_one = dataclasses.replace(source, fail=_refuse)
     if isinstance(one_by_one, Server):

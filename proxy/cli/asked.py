@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from yarl import URL
 
-from adapters.events import SEALED_KINDS, InteractionRequested, Option
-from adapters.interactions import Decision, decision_of, option_for
+from adapters.model.events import SEALED_KINDS, InteractionRequested, Option
+from adapters.model.interactions import Decision, decision_of, option_for
 from proxy.cli.printing import JsonObject, cell, clean
 from proxy.cli.servers import DEFAULT_URL
 

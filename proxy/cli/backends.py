@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 from pydantic import ValidationError
 
 from adapters.registry import DIALECTS
-from proxy.complaints import complaints
-from proxy.settings import CLIENT_VARIABLES, BackendSettings
+from proxy.config.complaints import complaints
+from proxy.config.settings import CLIENT_VARIABLES, BackendSettings
 
 _FORM = re.compile(r"(?:([^:=]*):)?([^:=]*)=(.*)")
 _HEADERS = {"engine": "X-Engine-Key"}

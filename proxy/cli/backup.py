@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from adapters.errors import DragomanError
+from adapters.wire.errors import DragomanError
+from proxy.base.errors import ConfigError
 from proxy.cli import printing
 from proxy.cli.printing import clean, fail, print_json, print_rows, progress
 from proxy.cli.running import OF_A_CONFIGURATION, read_settings
 from proxy.cli.servers import journal_url
-from proxy.errors import ConfigError
 from proxy.journal import back_up
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from proxy.checking import Checked, check_backends
 from proxy.cli.printing import JsonObject, fail, print_json, print_rows
 from proxy.cli.running import OF_A_CONFIGURATION, read_settings
+from proxy.upstream.checking import Checked, check_backends
 
 
 @click.command(short_help="Check whether the backends of a configuration can be used.")

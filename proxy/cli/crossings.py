@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adapters.base import Fidelity
-from adapters.fidelity import ORDER, Ledger, Loss, counts_of
+from adapters.contract.fidelity import ORDER, Ledger, Loss, counts_of
+from adapters.model.base import Fidelity
 from proxy.cli.printing import clean
 
 MOST_LOSSES = 10

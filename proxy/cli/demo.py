@@ -11,12 +11,12 @@ from typing import Any
 
 import click
 
-from adapters.errors import DragomanError
-from proxy import demo as playing
-from proxy import logs
+from adapters.wire.errors import DragomanError
+from proxy.base import logs
 from proxy.cli.printing import clean
 from proxy.cli.running import announce, run_server
-from proxy.settings import Address, parse_listen
+from proxy.config.settings import Address, parse_listen
+from proxy.tools import demo as playing
 
 
 def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:

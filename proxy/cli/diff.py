@@ -17,15 +17,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from adapters import difference
-from adapters.errors import DragomanError
-from adapters.raw_sides import Raw, raw_sides
+from adapters.offline.compare import difference
+from adapters.offline.raw_sides import Raw, raw_sides
 from adapters.registry import DIALECTS
-from proxy import comparing, verifying
+from adapters.wire.errors import DragomanError
 from proxy.cli import printing
 from proxy.cli.files import named, readable
 from proxy.cli.printing import JsonObject, clean, fail, print_json, print_lines, print_rows
 from proxy.cli.servers import DEFAULT_URL, JournalFile, Server, journal_url, write_log
+from proxy.tools import comparing, verifying
 
 WIDE = 100
 """Columns of a terminal on which two dialects have room side by side."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from adapters.fidelity import ORDER
-from proxy import matrix as tables
+from adapters.contract.fidelity import ORDER
 from proxy.cli.printing import print_json, print_rows
+from proxy.config import matrix as tables
 
 
 @click.command(short_help="Print how faithfully each pair of dialects crosses.")

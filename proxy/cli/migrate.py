@@ -13,7 +13,7 @@ import click
 import orjson
 from yarl import URL
 
-from adapters.paths import path_of
+from adapters.wire.paths import path_of
 from proxy.cli import printing
 from proxy.cli.naming import ids_of
 from proxy.cli.printing import (

@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
 
 JsonObject = dict[str, Any]
 

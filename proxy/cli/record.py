@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from yarl import URL
 
-from adapters.capture.redact import BadPattern, Redactor
+from adapters.captures.redact import BadPattern, Redactor
 from adapters.registry import DIALECTS
 from proxy.cli.printing import fail
 from proxy.cli.running import announce, listening, run_server
-from proxy.recorder import record as recording
+from proxy.tools.recorder import record as recording
 
 
 class _RecordedBackend(click.ParamType[tuple[str, str]]):

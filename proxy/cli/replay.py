@@ -11,17 +11,17 @@ from typing import Any, NoReturn
 
 import click
 
-from adapters.errors import DragomanError
+from adapters.offline.replay import Script, script_of
 from adapters.registry import DIALECTS, faces
-from adapters.replay import Script, script_of
-from proxy import comparing
+from adapters.wire.errors import DragomanError
 from proxy.cli.files import named, readable
 from proxy.cli.printing import clean, fail, print_json
 from proxy.cli.running import announce, port_option, run, run_server
-from proxy.replay.driving import drive
-from proxy.replay.faults import Faulty
-from proxy.replay.serving import Replay, serve_replay
-from proxy.settings import BackendSettings, JournalSettings, Settings
+from proxy.config.settings import BackendSettings, JournalSettings, Settings
+from proxy.tools import comparing
+from proxy.tools.replay.driving import drive
+from proxy.tools.replay.faults import Faulty
+from proxy.tools.replay.serving import Replay, serve_replay
 
 
 class _Speed(click.ParamType[float]):

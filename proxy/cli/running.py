@@ -14,10 +14,10 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from adapters.errors import DragomanError
+from adapters.wire.errors import DragomanError
+from proxy.base.errors import ConfigError
 from proxy.cli.printing import fail
-from proxy.errors import ConfigError
-from proxy.settings import Options, Settings, load_settings
+from proxy.config.settings import Options, Settings, load_settings
 
 T = TypeVar("T")
 

@@ -15,11 +15,11 @@ import click
 import orjson
 from yarl import URL
 
-from adapters.errors import DragomanError
-from adapters.paths import path_of
+from adapters.wire.errors import DragomanError
+from adapters.wire.paths import path_of
+from proxy.base.errors import ConfigError, JournalUnavailable, SessionNotFound
 from proxy.cli.naming import begins, chosen
 from proxy.cli.printing import JsonObject, clean, fail
-from proxy.errors import ConfigError, JournalUnavailable, SessionNotFound
 from proxy.journal.base import Journal
 
 T = TypeVar("T")
@@ -337,7 +337,7 @@ class JournalFile:
         self, work: Callable[[Journal], Coroutine[Any, Any, T]], *, read_only: bool = True
     ) -> T:
         """Return what `work` gives; every other outcome ends the program."""
-        from proxy import offline
+        from proxy.control import offline
 
         async def run() -> T:
             async with offline.opened(self.url, read_only=read_only) as journal:
@@ -384,7 +384,7 @@ class JournalFile:
         return self.ask(lambda journal: self._meant(journal, name))
 
     async def _meant(self, journal: Journal, name: str) -> JsonObject | None:
-        from proxy import offline
+        from proxy.control import offline
 
         found = (await offline.named(journal, name))["sessions"]
         return chosen(name, found, functools.partial(self.fail, status=self.status))
@@ -423,7 +423,7 @@ def session_path(session: str) -> str:
 
 async def write_log(journal: Journal, session: str, out: BinaryIO, *, frames: bool) -> None:
     """Write the log of a session as lines, or the frames of its backends."""
-    from proxy import offline
+    from proxy.control import offline
 
     export = offline.exported_frames if frames else offline.exported
     async for lines in export(journal, session):

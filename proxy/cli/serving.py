@@ -13,7 +13,8 @@ import aiohttp
 import click
 
 from adapters.registry import DIALECTS
-from proxy import logs
+from proxy.base import logs
+from proxy.base.errors import ConfigError
 from proxy.cli import printing
 from proxy.cli.backends import Given, backend_option
 from proxy.cli.printing import clean, fail
@@ -25,8 +26,7 @@ from proxy.cli.running import (
     read_settings,
     run_server,
 )
-from proxy.errors import ConfigError
-from proxy.settings import Address, Options, Settings, load_address, parse_listen
+from proxy.config.settings import Address, Options, Settings, load_address, parse_listen
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ def serve(config: Path | None, listen: str | None, backends: Sequence[Given]) ->
 
 def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, Any, None]:
     # Imported here: `health` needs no server, and starts sooner without it.
-    from proxy import server
+    from proxy.app import server
 
     def ready(url: str) -> None:
         announce(url)

@@ -54,7 +54,7 @@ def sessions_list(
 ) -> None:
     """List your sessions, newest first; with an administrator's key those of everybody."""
     if isinstance(source, JournalFile):
-        from proxy import offline
+        from proxy.control import offline
 
         answer = source.ask(
             lambda journal: offline.listed(journal, state=state, limit=limit, before=before)
@@ -94,7 +94,7 @@ def sessions_list(
 def sessions_show(source: Server | JournalFile, session: str) -> None:
     """Show one session: what it waits for, its backends, its other names."""
     if isinstance(source, JournalFile):
-        from proxy import offline
+        from proxy.control import offline
 
         answer = source.ask_of(session, offline.shown)
     else:
@@ -184,7 +184,7 @@ def sessions_delete(
     answers: list[JsonObject] = []
     for name in _which(source, names, yes=yes):
         if isinstance(source, JournalFile):
-            from proxy import offline
+            from proxy.control import offline
 
             given = source.ask(
                 lambda journal, name=name: offline.deleted(journal, name),  # type: ignore[misc]
@@ -268,8 +268,8 @@ def sessions_prune(
         _check_askable(yes=yes)
         _agreed("Erase the sessions that these limits do not keep for ever?", yes=yes)
     if isinstance(source, JournalFile):
-        from proxy import offline
-        from proxy.retention import Limits
+        from proxy.control import offline
+        from proxy.sessions.retention import Limits
 
         limits = Limits(
             age=None if older_than is None else round(older_than * 1000),

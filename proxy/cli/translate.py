@@ -11,18 +11,18 @@ from typing import BinaryIO, NoReturn
 
 import click
 
-from adapters import translate as translation
-from adapters.base import Fidelity
-from adapters.commands import AnyCommand
-from adapters.errors import NotSupported
-from adapters.events import Entry
-from adapters.fidelity import CANONICAL, Ledger, Report
-from adapters.recorded_inputs import BadInput, read_inputs
+from adapters.contract.fidelity import CANONICAL, Ledger, Report
+from adapters.model.base import Fidelity
+from adapters.model.commands import AnyCommand
+from adapters.model.events import Entry
+from adapters.offline import translate as translation
+from adapters.offline.recorded_inputs import BadInput, read_inputs
 from adapters.registry import DIALECTS
+from adapters.wire.errors import NotSupported
 from proxy.cli.crossings import lost_fields, print_report
 from proxy.cli.files import named
 from proxy.cli.printing import clean, fail, reader_left
-from proxy.matrix import side_of
+from proxy.config.matrix import side_of
 
 READ_BYTES = 64 * 1024
 """Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""

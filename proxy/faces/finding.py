@@ -7,14 +7,14 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 
-from adapters.errors import DragomanError, ErrorCode
-from adapters.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, That
-from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
+from adapters.contract.faces import AnyOf, Child, Chosen, Named, New, Newest, Target, That
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import CursorExpired, SessionExpired, SessionNotFound
+from proxy.base.repeats import Submission
+from proxy.base.rows import AliasKind
+from proxy.entry.entry import owned
 from proxy.faces.visit import Found, Visit
 from proxy.journal.base import SessionRow
-from proxy.repeats import Submission
-from proxy.routes.entry import owned
-from proxy.rows import AliasKind
 from proxy.session import Session
 
 LOOKED_AT = 10_000

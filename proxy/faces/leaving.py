@@ -7,12 +7,12 @@ import logging
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
-from adapters import events as ev
-from adapters.commands import Interrupt, SendMessage, Steer
-from adapters.errors import DragomanError
-from adapters.faces import Done
+from adapters.contract.faces import Done
+from adapters.model import events as ev
+from adapters.model.commands import Interrupt, SendMessage, Steer
+from adapters.wire.errors import DragomanError
 from proxy.faces.visit import Found, Visit
-from proxy.hub import entries_by_steps
+from proxy.fanout.hub import entries_by_steps
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Passes requests on to backends that are called back: the hook `adapters.faces.PassOn`."""
+"""Passes requests on to backends that are called back: `adapters.contract.faces.PassOn`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from aiohttp import web
 from multidict import CIMultiDict, MultiDict
 
-from adapters.base import Call, Request, Response
-from adapters.errors import DragomanError, ErrorCode
-from adapters.faces import PassOn
-from adapters.paths import is_header_value
-from proxy.errors import UpstreamError
+from adapters.contract.faces import PassOn
+from adapters.model.base import Call, Request, Response
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.paths import is_header_value
+from proxy.base.errors import UpstreamError
+from proxy.config.settings import BackendSettings
+from proxy.entry.entry import read_bytes
 from proxy.faces.visit import Found, Visit
-from proxy.routes.entry import read_bytes
-from proxy.settings import BackendSettings
 
 _NOT_PENDING = frozenset(
     {ErrorCode.NOT_FOUND, ErrorCode.CURSOR_EXPIRED, ErrorCode.BACKEND_UNAVAILABLE}

@@ -7,9 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters.base import Response
-from adapters.errors import DragomanError, ErrorCode
-from adapters.faces import (
+from adapters.contract.faces import (
     Follow,
     Listed,
     ListSessions,
@@ -20,12 +18,14 @@ from adapters.faces import (
     Tell,
     Waiting,
 )
-from proxy.errors import CursorExpired, SessionExpired, SessionNotFound
+from adapters.model.base import Response
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import CursorExpired, SessionExpired, SessionNotFound
+from proxy.entry.entry import read, to_web
 from proxy.faces.finding import at_work, find
 from proxy.faces.visit import Found, RoutePlace, Visit
-from proxy.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_by_steps
-from proxy.routes.entry import read, to_web
-from proxy.streams import Ending, StreamPlan, send_head, write, write_stream
+from proxy.fanout.hub import FIRST_ROWS, WRITE_BYTES, Feed, entries_by_steps
+from proxy.fanout.streams import Ending, StreamPlan, send_head, write, write_stream
 
 LOOKED_SECONDS = 0.5
 """How long sessions are looked into for one page of a list, some 500 of them: those who want what

@@ -8,21 +8,21 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters import events as ev
-from adapters.commands import AnyCommand
-from adapters.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
-from proxy.auth import Action, authorize
-from proxy.errors import SequenceConflict, SessionExpired, SessionNotFound
+from adapters.contract.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
+from adapters.model import events as ev
+from adapters.model.commands import AnyCommand
+from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
+from proxy.base.repeats import Submission
+from proxy.base.rows import AliasKind
+from proxy.entry.entry import read, read_submission, to_web
 from proxy.faces.finding import find
 from proxy.faces.leaving import Leaving
 from proxy.faces.reading import plan_of, stream, write_body
 from proxy.faces.visit import Found, RoutePlace, Visit
-from proxy.hub import entries_by_steps
+from proxy.fanout.hub import entries_by_steps
+from proxy.fanout.streams import Ending, end, send_head
+from proxy.http.auth import Action, authorize
 from proxy.journal.base import SessionRow
-from proxy.repeats import Submission
-from proxy.routes.entry import read, read_submission, to_web
-from proxy.rows import AliasKind
-from proxy.streams import Ending, end, send_head
 
 
 async def say(visit: Visit) -> web.StreamResponse:

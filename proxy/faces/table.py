@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from aiohttp import web
 
-from adapters.base import Response
-from adapters.errors import DragomanError, ErrorCode
-from adapters.faces import (
+from adapters.contract.faces import (
     Action,
     Face,
     Failure,
@@ -28,13 +26,15 @@ from adapters.faces import (
     Tell,
     Waiting,
 )
+from adapters.model.base import Response
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.entry.entry import Handler, check_head, takes, to_web
+from proxy.entry.keys import KEYS, SESSIONS
+from proxy.faces.addresses import astray_routes, base_routes
 from proxy.faces.passing import pass_on
 from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
 from proxy.faces.saying import say
 from proxy.faces.visit import ServedFace, Visit
-from proxy.keys import KEYS, SESSIONS
-from proxy.routes.addresses import astray_routes, base_routes
-from proxy.routes.entry import Handler, check_head, takes, to_web
 
 _DOES: Mapping[type, Callable[[Visit], Awaitable[web.StreamResponse]]] = {
     Tell: tell,

@@ -10,23 +10,23 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters import events as ev
-from adapters.base import Encoder
-from adapters.events import MAIN
-from adapters.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
+from adapters.contract.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
+from adapters.model import events as ev
+from adapters.model.base import Encoder
+from adapters.model.events import MAIN
 from adapters.registry import DIALECTS
-from proxy.auth import Principal
-from proxy.errors import CursorExpired
-from proxy.hub import Feed, entry_of
+from proxy.base.errors import CursorExpired
+from proxy.base.locks import KeyedLock
+from proxy.config.settings import BackendSettings, Settings
+from proxy.entry.entry import entered, open_route, route_of, routes_shown
+from proxy.entry.keys import SESSIONS, SETTINGS
+from proxy.fanout.hub import Feed, entry_of
+from proxy.http.auth import Principal
 from proxy.journal.base import SessionRow
-from proxy.keys import SESSIONS, SETTINGS
-from proxy.live import check_there
-from proxy.locks import KeyedLock
-from proxy.recording import ASKING, Exchange
-from proxy.routes.entry import entered, open_route, route_of, routes_shown
+from proxy.recording.recording import ASKING, Exchange
 from proxy.session import Session, told
-from proxy.sessions import Sessions
-from proxy.settings import BackendSettings, Settings
+from proxy.sessions.live import check_there
+from proxy.sessions.sessions import Sessions
 
 _READS: Collection[Action] = (Action.READ,)
 
@@ -249,7 +249,7 @@ def shown_backend(backend: BackendSettings) -> Backend:
 
 
 class RoutePlace:
-    """The route of a request, and the server: `adapters.faces.Place`."""
+    """The route of a request, and the server: `adapters.contract.faces.Place`."""
 
     __slots__ = ("_visit",)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from proxy.errors import ConfigError
+from proxy.base.errors import ConfigError
+from proxy.base.rows import BackedUp
 from proxy.journal.base import Journal
-from proxy.rows import BackedUp
 
 
 def open_journal(

@@ -16,9 +16,9 @@ from typing import NoReturn
 
 import apsw
 
-from proxy.errors import BackupRefused, JournalCorrupt, JournalUnavailable
+from proxy.base.errors import BackupRefused, JournalCorrupt, JournalUnavailable
+from proxy.base.rows import BackedUp
 from proxy.journal._database import connect_reader, translate
-from proxy.rows import BackedUp
 
 PAGES = 2048
 """Pages that are copied at a time, 8 MiB: what is told of the progress is that fine."""

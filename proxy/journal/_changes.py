@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 
 import apsw
 
-from proxy.errors import NameTaken, SessionClosed, SessionNotFound
+from proxy.base.errors import NameTaken, SessionClosed, SessionNotFound
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
 from proxy.journal.base import (

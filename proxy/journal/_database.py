@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 
-from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable, SequenceConflict
+from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable, SequenceConflict
 
 APPLICATION_ID = 0x4452474D
 """`DRGM`: tells a journal from any other SQLite file."""

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 import apsw
 
-from proxy import metrics
-from proxy.errors import CursorExpired, JournalCorrupt, SessionNotFound
+from proxy.base import metrics
+from proxy.base.errors import CursorExpired, JournalCorrupt, SessionNotFound
 from proxy.journal._frames import unpack_frames
 from proxy.journal._tail import Tail, recover_tails
 from proxy.journal.base import (

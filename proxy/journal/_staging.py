@@ -14,7 +14,7 @@ from typing import cast
 
 import apsw
 
-from proxy.errors import NameTaken
+from proxy.base.errors import NameTaken
 from proxy.journal._changes import (
     INSERT_INDEX,
     INSERT_POSITION,

@@ -30,8 +30,8 @@ from typing import Any, cast
 
 import apsw
 
-from proxy import metrics
-from proxy.errors import (
+from proxy.base import metrics
+from proxy.base.errors import (
     UNREADABLE,
     JournalError,
     JournalUnavailable,

@@ -5,7 +5,7 @@ that holds it is on disk, `done(None)` is called in the event loop, in the order
 write is all or nothing. When it could not be stored `done` gets a `JournalError`, and nothing of
 that write was stored. Nobody may publish an event before `done(None)`.
 
-What is written and read are the values of `proxy.rows`.
+What is written and read are the values of `proxy.base.rows`.
 
 Why one room: the interface of a journal has a method for each question and each change.
 """
@@ -18,8 +18,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Literal
 
-from proxy.errors import JournalError
-from proxy.rows import (
+from proxy.base.errors import JournalError
+from proxy.base.rows import (
     AliasKind,
     Arrival,
     BackendRow,

@@ -24,14 +24,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from proxy import metrics
-from proxy.errors import (
-    UNREADABLE,
-    JournalCorrupt,
-    JournalError,
-    JournalUnavailable,
-    damaged,
-)
+from proxy.base import metrics
+from proxy.base.errors import UNREADABLE, JournalCorrupt, JournalError, JournalUnavailable, damaged
 from proxy.journal import _reader, _staging
 from proxy.journal._changes import (
     Transaction,

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from adapters import events as ev
-from adapters.difference import compare
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.offline.compare.difference import compare
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["MAY_DIFFER", "OF_DIALECTS", "Called", "Compared", "compare_pair"]
 

@@ -12,19 +12,19 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Support
-from adapters.errors import DragomanError, ErrorCode, NotSupported
-from adapters.migration import Carried, Continuing, Historian, History
-from proxy.backends import ENGINE
-from proxy.checking import REACH
-from proxy.errors import UpstreamError, reading_back
-from proxy.hub import entries_by_steps
-from proxy.rows import LegRow
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Support
+from adapters.offline.moves import Carried, Continuing, Historian, History
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from proxy.base.errors import UpstreamError, reading_back
+from proxy.base.rows import LegRow
+from proxy.config.settings import SHADOWS, BackendSettings
+from proxy.fanout.hub import entries_by_steps
 from proxy.session import Session
-from proxy.sessions import Sessions
-from proxy.settings import SHADOWS, BackendSettings
+from proxy.sessions.backends import ENGINE
+from proxy.sessions.sessions import Sessions
+from proxy.upstream.checking import REACH
 from proxy.upstream.client import Upstream
 
 _log = logging.getLogger(__name__)

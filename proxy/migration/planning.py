@@ -14,16 +14,16 @@ from typing import Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from adapters.base import ClientCodec
-from adapters.errors import DragomanError, ErrorCode, NotSupported
-from adapters.jsonvalue import format_json
-from adapters.needs import Needs, Use, Verdict, judge, said_of_whole
+from adapters.model.base import ClientCodec
+from adapters.offline.moves.needs import Needs, Use, Verdict, judge, said_of_whole
 from adapters.registry import DIALECTS
-from proxy.errors import JournalCorrupt
-from proxy.hub import entries_by_steps
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from adapters.wire.jsonvalue import format_json
+from proxy.base.errors import JournalCorrupt
+from proxy.config.matrix import mapping_of
+from proxy.config.settings import SHADOWS, BackendSettings, Settings
+from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal, SessionRow
-from proxy.matrix import mapping_of
-from proxy.settings import SHADOWS, BackendSettings, Settings
 
 EXAMPLES = 3
 """Sessions that are named for each finding."""

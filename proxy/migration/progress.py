@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from adapters import events as ev
-from proxy.hub import entries_by_steps
+from adapters.model import events as ev
+from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal, SessionRow
 
 __all__ = ["Progress", "progress_of", "read_log"]

@@ -15,13 +15,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from adapters.errors import DragomanError, ErrorCode
-from proxy.errors import CursorExpired, SessionNotFound
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import CursorExpired, SessionNotFound
+from proxy.config.settings import Settings
 from proxy.journal.base import Journal, SessionRow
 from proxy.migration.comparison import Called, Compared, compare_pair
 from proxy.migration.progress import MOST_NOTES, Progress, progress_of, read_log
-from proxy.settings import Settings
-from proxy.shadows import GONE, shadow_at, shadow_backend
+from proxy.sessions.shadows import GONE, shadow_at, shadow_backend
 
 __all__ = ["ShadowReportOut", "lines_of", "report"]
 

@@ -11,20 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from adapters import events as ev
-from adapters.errors import DragomanError
-from adapters.replay import Script, script_of
-from proxy.errors import CursorExpired, JournalError, SessionNotFound
+from adapters.model import events as ev
+from adapters.offline.replay import Script, script_of
+from adapters.wire.errors import DragomanError
+from proxy.base.errors import CursorExpired, JournalError, SessionNotFound
+from proxy.base.repeats import REQUEST
+from proxy.base.rows import AliasKind
+from proxy.base.tasks import Tasks
+from proxy.config.settings import SHADOWS
 from proxy.journal.base import SessionRow
+from proxy.migration.person import Driven, Driver
 from proxy.migration.progress import progress_of, read_log
-from proxy.person import Driven, Driver
-from proxy.repeats import REQUEST
-from proxy.rows import AliasKind
 from proxy.session import Session
-from proxy.sessions import Sessions
-from proxy.settings import SHADOWS
-from proxy.shadows import GONE, shadow_at, shadow_backend, shadowed_by
-from proxy.tasks import Tasks
+from proxy.sessions.sessions import Sessions
+from proxy.sessions.shadows import GONE, shadow_at, shadow_backend, shadowed_by
 
 __all__ = ["Shadowing"]
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
+from proxy.base.tasks import Tasks
 from proxy.scripted.faults import Faults
-from proxy.tasks import Tasks
 
 __all__ = ["Backend", "Followed", "Received", "Refusal", "iso"]
 

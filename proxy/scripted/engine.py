@@ -17,7 +17,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
 from proxy.scripted.backend import Refusal, iso
 from proxy.scripted.engine_frames import BODIES, FRAMES
 from proxy.scripted.engine_requests import parse_answer, parse_execute, parse_replay

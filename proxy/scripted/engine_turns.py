@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
 from proxy.scripted.backend import Backend, Followed, Refusal, iso
 from proxy.scripted.engine_frames import BODIES, FRAMES
 from proxy.scripted.engine_requests import Answer, Execute

@@ -11,7 +11,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.clock import Clock, Ids
+from proxy.base.clock import Clock, Ids
 from proxy.scripted.backend import Refusal
 from proxy.scripted.eve_requests import StreamQuery, bad, parse_body, parse_create, parse_follow_up
 from proxy.scripted.eve_turns import DEFAULT, Input, ScriptedEve, Talk, Variant

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import quote
 
-from proxy.clock import Clock, Ids
+from proxy.base.clock import Clock, Ids
 from proxy.scripted.backend import Backend, Followed, iso
 from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.eve_requests import Post

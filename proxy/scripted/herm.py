@@ -15,7 +15,7 @@ from contextlib import suppress
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
 from proxy.scripted.backend import Refusal
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm_frames import BODIES

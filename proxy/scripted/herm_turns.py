@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
 from proxy.scripted.backend import Backend, Followed, Refusal, iso
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm_frames import BODIES, EVENTS

@@ -13,14 +13,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.about import check_metadata, merged
-from adapters.base import ClientCodec, Support
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
-from adapters.interactions import decide
-from adapters.state import RECEIVED_KINDS, LogState
-from proxy.errors import InteractionConflict, SessionClosed
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.about import check_metadata, merged
+from adapters.model.base import ClientCodec, Support
+from adapters.model.interactions import decide
+from adapters.model.state import RECEIVED_KINDS, LogState
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
+from proxy.base.errors import InteractionConflict, SessionClosed
 from proxy.session.outbox import Input, Outbox
 from proxy.session.settlements import taken
 

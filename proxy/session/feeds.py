@@ -9,15 +9,15 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import Encoder, EncoderContext
-from adapters.errors import NotSupported
-from adapters.jsonvalue import compact, format_json, parse_json
+from adapters.model import events as ev
+from adapters.model.base import Encoder, EncoderContext
 from adapters.registry import DIALECTS
-from proxy.errors import reading_back
-from proxy.hub import Feed, FeedKey
+from adapters.wire.errors import NotSupported
+from adapters.wire.jsonvalue import compact, format_json, parse_json
+from proxy.base.errors import reading_back
+from proxy.base.rows import CodecRow, LegRow, SessionRow
+from proxy.fanout.hub import Feed, FeedKey
 from proxy.journal.base import Journal
-from proxy.rows import CodecRow, LegRow, SessionRow
 
 __all__ = ["Feeds", "codec_of"]
 

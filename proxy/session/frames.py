@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adapters.framing import FrameTooFull
-from adapters.framing.sse import SseFrame
-from adapters.limits import LIGHT, is_light
+from adapters.wire.framing import FrameTooFull
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.limits import LIGHT, is_light
 
 __all__ = ["source_of", "too_full"]
 

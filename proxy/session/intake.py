@@ -6,14 +6,14 @@ import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.errors import DragomanError, ErrorCode
-from proxy.clock import Clock, Ids
-from proxy.errors import JournalError
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.clock import Clock, Ids
+from proxy.base.errors import JournalError
+from proxy.base.repeats import Submission
+from proxy.base.rows import NewSession
 from proxy.journal.base import Journal
-from proxy.repeats import Submission
-from proxy.rows import NewSession
 from proxy.session.admission import Admission, Origin, beside, check_batch
 from proxy.session.outbox import Outbox
 from proxy.session.record import Record

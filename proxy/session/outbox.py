@@ -27,11 +27,11 @@ import dataclasses
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import ClientCodec, Support
-from adapters.state import LogState
-from proxy.rows import CommandRow, CommandStatus
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import ClientCodec, Support
+from adapters.model.state import LogState
+from proxy.base.rows import CommandRow, CommandStatus
 from proxy.session.settlements import settled, taken, unknown, withdrawn
 
 __all__ = [

@@ -8,16 +8,16 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import Call, ClientCodec, CloseReason, Response
-from adapters.body import Body
-from adapters.errors import DragomanError, ErrorCode
-from adapters.framing import TORN, FrameTooLarge
-from proxy.clock import Clock
-from proxy.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from adapters.model import events as ev
+from adapters.model.base import Call, ClientCodec, CloseReason, Response
+from adapters.model.body import Body
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.framing import TORN, FrameTooLarge
+from proxy.base.clock import Clock
+from proxy.base.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.base.rows import LegRow
+from proxy.base.sealed import REDACTED
 from proxy.journal.base import Journal
-from proxy.rows import LegRow
-from proxy.sealed import REDACTED
 from proxy.session.frames import source_of, too_full
 from proxy.session.record import Record
 from proxy.session.telling import given_up, judge, judge_head, no_stream, nothing_new

@@ -13,20 +13,20 @@ import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import ClientCodec
-from adapters.leg import batch_of
-from adapters.normalizer import Normalizer, Rule
-from adapters.state import SNAPSHOT_SHAPE, LogState
-from proxy import metrics
-from proxy.clock import Clock
-from proxy.errors import JournalError
-from proxy.hub import entries_by_steps, entries_in
+from adapters.contract.leg import batch_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import ClientCodec
+from adapters.model.normalizer import Normalizer, Rule
+from adapters.model.state import SNAPSHOT_SHAPE, LogState
+from proxy.base import metrics
+from proxy.base.clock import Clock
+from proxy.base.errors import JournalError
+from proxy.base.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, Snapshot
+from proxy.base.sealed import SecretScrubber
+from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
-from proxy.recording import OfSession
-from proxy.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRow, Snapshot
-from proxy.sealed import SecretScrubber
+from proxy.recording.recording import OfSession
 from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in

@@ -1,16 +1,16 @@
 """What a session knows of the requests that gave its inputs: whether one comes again, and what
-became of its reply. `proxy.repeats` says what a repeat is."""
+became of its reply. `proxy.base.repeats` says what a repeat is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from adapters import commands as cmd
-from proxy.clock import Clock
+from adapters.model import commands as cmd
+from proxy.base.clock import Clock
+from proxy.base.repeats import REQUEST, Accepted, Submission, identity
+from proxy.base.rows import AliasKind
 from proxy.journal.base import Journal, Write
-from proxy.repeats import REQUEST, Accepted, Submission, identity
-from proxy.rows import AliasKind
 from proxy.session.record import Record
 
 __all__ = ["Replies", "noted"]

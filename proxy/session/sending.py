@@ -11,13 +11,13 @@ import contextlib
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, ClientCodec
-from adapters.errors import NotSupported
-from proxy.clock import Clock
-from proxy.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
-from proxy.rows import CommandRow
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, ClientCodec
+from adapters.wire.errors import NotSupported
+from proxy.base.clock import Clock
+from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
+from proxy.base.rows import CommandRow
 from proxy.session.outbox import Fate, Input, Outbox
 from proxy.session.reading import Reading, may_have_arrived
 from proxy.session.record import Record

@@ -19,21 +19,22 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import ClientCodec
-from adapters.errors import DragomanError, ErrorCode
-from adapters.jsonvalue import parse_json
-from adapters.normalizer import Rule
-from adapters.state import LogState
-from proxy import metrics
-from proxy.clock import Clock, Ids
-from proxy.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
-from proxy.hub import Feed
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import ClientCodec
+from adapters.model.normalizer import Rule
+from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.jsonvalue import parse_json
+from proxy.base import metrics
+from proxy.base.clock import Clock, Ids
+from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
+from proxy.base.repeats import Submission
+from proxy.base.rows import CommandRow, LegRow, NewSession, SessionRow
+from proxy.base.tasks import Tasks
+from proxy.fanout.hub import Feed
 from proxy.journal.base import Journal
-from proxy.recording import OfSession
-from proxy.repeats import Submission
-from proxy.rows import CommandRow, LegRow, NewSession, SessionRow
+from proxy.recording.recording import OfSession
 from proxy.session.admission import Admission, Origin
 from proxy.session.feeds import Feeds
 from proxy.session.intake import Intake
@@ -45,7 +46,6 @@ from proxy.session.sending import Sending
 from proxy.session.settlements import ended, unknown
 from proxy.session.snapshots import may_have_one
 from proxy.session.work import Upward, Work
-from proxy.tasks import Tasks
 from proxy.upstream.client import Upstream
 
 __all__ = ["Session"]
@@ -57,7 +57,7 @@ SETTLED = "settled_by_operator"
 
 
 class Session:
-    """A session in memory. Made by `proxy.sessions`, which also puts it away."""
+    """A session in memory. Made by `proxy.sessions.sessions`, which also puts it away."""
 
     __slots__ = (
         "__weakref__",
@@ -499,7 +499,7 @@ class Session:
 
     def repeated(self, submission: Submission) -> list[str] | None:
         """Return the ids of the commands that a request gave which this one repeats, or None: then
-        it is new. `proxy.repeats` says what a repeat is.
+        it is new. `proxy.base.repeats` says what a repeat is.
 
         Raises:
             DragomanError: its `Idempotency-Key` is another request's.

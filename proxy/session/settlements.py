@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from adapters import events as ev
-from adapters.errors import DragomanError
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError
 
 __all__ = ["ended", "refused", "settled", "settled_in", "taken", "unknown", "withdrawn"]
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters.about import About
-from adapters.jsonvalue import format_json, parse_json
-from adapters.state import SNAPSHOT_SHAPE, LogState
-from adapters.stored import adapter_of
-from proxy.errors import reading_back
-from proxy.hub import SNAPSHOT_MOST
+from adapters.model import events as ev
+from adapters.model.about import About
+from adapters.model.state import SNAPSHOT_SHAPE, LogState
+from adapters.model.stored import adapter_of
+from adapters.wire.jsonvalue import format_json, parse_json
+from proxy.base.errors import reading_back
+from proxy.base.repeats import Requests
+from proxy.base.rows import SessionRow, Snapshot
+from proxy.fanout.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
-from proxy.repeats import Requests
-from proxy.rows import SessionRow, Snapshot
 from proxy.session.outbox import Outbox
 
 __all__ = ["SNAPSHOT_ENTRIES", "SNAPSHOT_SHARE", "STATE", "Snapshots", "may_have_one", "told"]

@@ -6,14 +6,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from adapters import events as ev
-from adapters.base import Call, ClientCodec, Response
-from adapters.errors import DragomanError, ErrorCode
-from adapters.raw import refusal_of
-from adapters.state import LogState
-from proxy.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable
-from proxy.metrics import Queued, TurnCounts
-from proxy.rows import LegRow
+from adapters.model import events as ev
+from adapters.model.base import Call, ClientCodec, Response
+from adapters.model.raw import refusal_of
+from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable
+from proxy.base.metrics import Queued, TurnCounts
+from proxy.base.rows import LegRow
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
 

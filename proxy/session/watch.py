@@ -13,8 +13,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeGuard
 
-from adapters import events as ev
-from adapters.errors import ErrorCode
+from adapters.model import events as ev
+from adapters.wire.errors import ErrorCode
 
 __all__ = ["UNREAD_MOST", "Watch", "is_unread"]
 

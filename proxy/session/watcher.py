@@ -11,8 +11,8 @@ import contextlib
 import logging
 from collections.abc import Iterator
 
-from adapters.base import ClientCodec
-from proxy.clock import Clock
+from adapters.model.base import ClientCodec
+from proxy.base.clock import Clock
 from proxy.session.record import Record
 from proxy.session.watch import Watch
 from proxy.session.work import Upward, Work

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from adapters.errors import DragomanError, ErrorCode
-from proxy.errors import JournalCorrupt, JournalError, JournalUnavailable
-from proxy.tasks import Tasks
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable
+from proxy.base.tasks import Tasks
 
 __all__ = ["CALLS_MOST", "RETRY_SECONDS", "STATE_MOST", "Upward", "Work", "too_much_open"]
 

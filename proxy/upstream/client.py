@@ -18,16 +18,16 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.base import Call, Response
-from adapters.body import Body as NamingFiles
-from adapters.errors import OFFENDING_LIMIT
-from adapters.framing import FrameTooLarge
-from adapters.framing.ndjson import NdjsonParser
-from adapters.framing.sse import SseFrame, SseParser
-from adapters.limits import is_light
-from adapters.paths import segments_of
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.recording import Exchange, OfSession
+from adapters.model.base import Call, Response
+from adapters.model.body import Body as NamingFiles
+from adapters.wire.errors import OFFENDING_LIMIT
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.ndjson import NdjsonParser
+from adapters.wire.framing.sse import SseFrame, SseParser
+from adapters.wire.limits import is_light
+from adapters.wire.paths import segments_of
+from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.recording.recording import Exchange, OfSession
 from proxy.upstream.failures import quoted, read_failure, request_failure, why_of
 from proxy.upstream.health import Health, Trouble
 

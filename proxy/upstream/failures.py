@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import aiohttp
 
-from adapters.errors import cut
-from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.sealed import any_held
+from adapters.wire.errors import cut
+from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.base.sealed import any_held
 from proxy.upstream.health import Trouble
 
 __all__ = ["Failed", "quoted", "read_failure", "request_failure", "why_of"]

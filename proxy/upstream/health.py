@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from proxy.metrics import BackendCounts
+from proxy.base.metrics import BackendCounts
 
 __all__ = ["Health", "Trouble"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.metrics import REGISTRY
+from proxy.base.metrics import REGISTRY
 from tests.support.agui_client import AguiClient, Applied, Checker, Refused, split
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
 from adapters.agui.answers import refusal
 from adapters.agui.asked import Resume, interrupt_of, to_answer
 from adapters.agui.meant import names_of
 from adapters.agui.requests import RunInput, parse_run
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.model import events as ev
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 USER = {"id": "u1", "role": "user", "content": "hello"}
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from adapters import events as ev
 from adapters.agui.runs import WAITING_BYTES, WAITING_MOST
 from adapters.agui.server import AguiEncoder
-from adapters.base import EncoderContext, Frame
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext, Frame
+from adapters.model.normalizer import Normalizer
+from adapters.model.state import LogState
 from tests.support.agui_client import Applied, Checker, split
 from tests.test_laws import streams
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from adapters.jsonvalue import format_json
+from adapters.wire.jsonvalue import format_json
 from tests.pairs.expectations import (
     NATIVE,
     NO_ENGINE,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.commands import AnswerInteraction
+from adapters.model import events as ev
+from adapters.model.commands import AnswerInteraction
 from tests.support.aisdk_client import AisdkClient, Body, Page, Refused, tools_of
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED

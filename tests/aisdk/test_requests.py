@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
 from adapters.aisdk import answers
 from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.meant import names_of
 from adapters.aisdk.requests import MAX_PARTS, parse_chat
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import Blob, File, FileId, Text, Url
+from adapters.model import events as ev
+from adapters.model.events import Blob, File, FileId, Text, Url
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 
 def user(*parts: Any, name: str = "u1", **more: Any) -> dict[str, Any]:

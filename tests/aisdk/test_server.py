@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from adapters import events as ev
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.streams import WAITING_BYTES, WAITING_MOST
-from adapters.base import EncoderContext, Frame
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext, Frame
+from adapters.model.normalizer import Normalizer
+from adapters.model.state import LogState
 from tests.support.aisdk_chunks import split
 from tests.support.aisdk_client import Answer, Page, tools_of
 from tests.test_laws import streams

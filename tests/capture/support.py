@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from adapters.capture import Exchange
-from adapters.capture.foreign import Foreign
-from adapters.capture.kinds import read_any
+from adapters.captures import Exchange
+from adapters.captures.foreign import Foreign
+from adapters.captures.kinds import read_any
 
 __all__ = ["CAPTURES", "SSE", "datas", "end_of", "foreign"]
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.capture import (
+from adapters.captures import (
     BadCapture,
     Capture,
     End,
@@ -21,6 +20,7 @@ from adapters.capture import (
     format_record,
     read_capture,
 )
+from adapters.model import events as ev
 
 HEAD = Head(made_by="dragoman 0.1.0", at=1_000.5, dialect="eve", session="s1")
 REQUEST = Request(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.capture import BadCapture
-from adapters.capture.curl import read_curl
+from adapters.captures import BadCapture
+from adapters.captures.curl import read_curl
 from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_told(data: bytes, told: str) -> None:
 
 
 def test_more_frames_than_are_kept_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.capture.foreign.MOST_PIECES", 10)
+    monkeypatch.setattr("adapters.captures.foreign.MOST_PIECES", 10)
     assert len(foreign(HEAD + b"data: 1\n\n" * 10).exchanges[0].received) == 10
     with pytest.raises(BadCapture, match="more than 10 frames"):
         foreign(HEAD + b"data: 1\n\n" * 11)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.capture import BadCapture, Exchange
-from adapters.capture.har import read_har
+from adapters.captures import BadCapture, Exchange
+from adapters.captures.har import read_har
 from tests.capture.support import SSE, datas, end_of, foreign
 
 START = 1_780_992_900_000.0

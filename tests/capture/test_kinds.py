@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.capture import BadCapture, Head, format_record
-from adapters.capture.kinds import KINDS, read_any
+from adapters.captures import BadCapture, Head, format_record
+from adapters.captures.kinds import KINDS, read_any
 from tests.capture.support import CAPTURES
 
 FILES = sorted(file for file in CAPTURES.iterdir() if file.suffix != ".md")

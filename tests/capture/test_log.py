@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from adapters import events as ev
-from adapters.capture import (
+from adapters.captures import (
     BadCapture,
     Capture,
     End,
@@ -20,9 +19,10 @@ from adapters.capture import (
     format_record,
     read_capture,
 )
-from adapters.captured_log import log_of
-from adapters.errors import NotSupported
-from adapters.translate import Options, make_source
+from adapters.model import events as ev
+from adapters.offline.captured_log import log_of
+from adapters.offline.translate import Options, make_source
+from adapters.wire.errors import NotSupported
 from tests.test_project import REPOSITORY
 
 WIRE = REPOSITORY / "fixtures" / "wire"

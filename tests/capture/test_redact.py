@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import pytest
 
-from adapters.capture import Body, End, Event, Record, Request, Response, body_of
-from adapters.capture import frames as frames_module
-from adapters.capture.redact import BadPattern, Redactor
+from adapters.captures import Body, End, Event, Record, Request, Response, body_of
+from adapters.captures import frames as frames_module
+from adapters.captures.redact import BadPattern, Redactor
 
 KEY = "sk-live-4f9Kq2Zr8Tn1Vb6Xc3Md"
 TOKEN = "t0ken-7d1c9e55aa"

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.capture import Body, End, Record, body_of
-from adapters.capture.redact import Redactor
+from adapters.captures import Body, End, Record, body_of
+from adapters.captures.redact import Redactor
 from tests.capture.test_redact import (
     JSON,
     LINES,

@@ -12,8 +12,7 @@ from typing import Any, Literal
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters import events as ev
-from adapters.capture import (
+from adapters.captures import (
     Body,
     Capture,
     End,
@@ -25,10 +24,11 @@ from adapters.capture import (
     format_record,
     read_capture,
 )
-from adapters.capture.kinds import read_any
-from adapters.captured_log import log_of
-from adapters.translate import Options, make_sink
-from adapters.verifying import Verdict, verify
+from adapters.captures.kinds import read_any
+from adapters.model import events as ev
+from adapters.offline.captured_log import log_of
+from adapters.offline.translate import Options, make_sink
+from adapters.offline.verifying import Verdict, verify
 from proxy import cli
 from tests.test_project import REPOSITORY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from proxy.routes.control import openapi
+from proxy.control.control import openapi
 
 __all__ = ["PATH", "text"]
 

@@ -92,7 +92,7 @@ async def test_an_administrator_settles_and_prunes_for_everybody_and_the_log_say
     for key in ("k-boss", "k-ann"):
         assert (await ask(dragoman, "GET", f"/sessions/{ann}", key))[0] == 410
     assert (await ask(dragoman, "GET", f"/sessions/{ann}", "k-bob"))[0] == 404
-    lines = [line.getMessage() for line in caplog.records if line.name == "proxy.routes.control"]
+    lines = [line.getMessage() for line in caplog.records if line.name == "proxy.control.control"]
     assert lines[:2] == [
         f"session `{ann}` of `ann` is settled by `boss`",
         f"session `{bob}` of `bob` is settled by `boss`",

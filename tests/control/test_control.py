@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapters import events as ev
-from adapters.errors import DragomanError, ErrorCode
-from adapters.events import MAIN, Entry, InteractionRequested, Option
-from proxy.errors import JournalUnavailable
-from proxy.routes import control
-from proxy.routes.control import (
+from adapters.model import events as ev
+from adapters.model.events import MAIN, Entry, InteractionRequested, Option
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import JournalUnavailable
+from proxy.control import control
+from proxy.control.control import (
     ENDPOINTS,
     STATUS,
     AcceptedOut,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given, Resolved
-from adapters.raw import released
+from adapters.model import events as ev
+from adapters.model.raw import released
 
 WORDS = ev.Answer(text="blue")
 YES = Given("c", "approved", ev.Answer(option_ids=("approve",)), "once")

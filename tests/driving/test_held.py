@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
 from adapters.driving.held import HOLD_MS, Held
+from adapters.model import events as ev
 
 NOW = 1_000
 AT: dict[str, Any] = {"thread_id": ev.MAIN, "turn_id": "t"}

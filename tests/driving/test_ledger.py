@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
 from adapters.driving.ledger import Input, Ledger
-from adapters.raw import settled
+from adapters.model import events as ev
+from adapters.model.raw import settled
 
 WORDS = (ev.Text(text="go"),)
 NO = ev.ErrorInfo(code="no", message="No.")

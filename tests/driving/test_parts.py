@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from adapters import events as ev
 from adapters.driving import again, asks, doubts, held, ledger, silence
 from adapters.driving.part import Part, soonest
-from adapters.jsonvalue import parse_json
-from adapters.raw import BlockEnded
+from adapters.model import events as ev
+from adapters.model.raw import BlockEnded
+from adapters.wire.jsonvalue import parse_json
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "adapters" / "driving"

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from adapters import events as ev
-from adapters.base import Call, CloseReason, Response
-from adapters.commands import AnyCommand, SendMessage
 from adapters.engine.client import EngineClient
-from adapters.framing.sse import SseFrame, SseParser
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, Response
+from adapters.model.commands import AnyCommand, SendMessage
+from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.support.played import Played
 
 WIRE = Path(__file__).parents[2] / "fixtures" / "wire" / "engine"

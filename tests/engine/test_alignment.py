@@ -15,8 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.base import CloseReason
 from adapters.engine import alignment, wire
 from adapters.engine.alignment import (
     LACKS,
@@ -28,7 +26,9 @@ from adapters.engine.alignment import (
     mark_of_text,
 )
 from adapters.engine.client import codec
-from adapters.framing.sse import SseFrame
+from adapters.model import events as ev
+from adapters.model.base import CloseReason
+from adapters.wire.framing.sse import SseFrame
 from tests.engine.driver import MESSAGE, START, Session
 from tests.engine.test_replay import (
     TASK,

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, CloseReason, Response, Support
-from adapters.commands import COMMAND_TYPES, AnswerInteraction, SendMessage
+from adapters.contract.mapping import parse_mapping
 from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
 from adapters.engine.client import ABILITIES, APPROVAL_OPTIONS, EngineClient, refusal
 from adapters.engine.client.asking import QUOTED
 from adapters.engine.client.early import MOST_EARLY
 from adapters.engine.client.work import KEPT_BYTES
-from adapters.errors import DragomanError, NotSupported
-from adapters.framing.sse import SseFrame, SseParser
-from adapters.jsonvalue import MOST_NAME
-from adapters.mapping import parse_mapping
-from adapters.normalizer import Rule
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, Response, Support
+from adapters.model.commands import COMMAND_TYPES, AnswerInteraction, SendMessage
+from adapters.model.normalizer import Rule
+from adapters.wire.errors import DragomanError, NotSupported
+from adapters.wire.framing.sse import SseFrame, SseParser
+from adapters.wire.jsonvalue import MOST_NAME
 from tests.engine.driver import MESSAGE, START, WIRE, Session, frames_of, recordings, task_of
 from tests.support.bodies import whole
 from tests.support.remembered import remembers

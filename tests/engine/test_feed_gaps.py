@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import proxy.hub
-from adapters import events as ev
-from adapters.base import EncoderContext, Frame
+import proxy.fanout.hub
 from adapters.engine.server import EngineEncoder
-from proxy.hub import Feed
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext, Frame
+from proxy.fanout.hub import Feed
 from proxy.journal.base import Write
 from proxy.journal.sqlite import TemporaryJournal
 
@@ -31,8 +31,8 @@ def entries() -> list[ev.Entry]:
 async def test_a_read_gives_every_frame_from_a_position_on_whatever_is_in_memory(
     ring: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy.hub, "RING_BYTES", ring)
-    monkeypatch.setattr(proxy.hub, "WRITE_BYTES", 200)
+    monkeypatch.setattr(proxy.fanout.hub, "RING_BYTES", ring)
+    monkeypatch.setattr(proxy.fanout.hub, "WRITE_BYTES", 200)
     journal = TemporaryJournal()
     await journal.open()
     log = entries()

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.base import Call, CloseReason
 from adapters.engine import wire
 from adapters.engine.client import codec
-from adapters.errors import DragomanError
-from adapters.framing.sse import SseFrame
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason
+from adapters.wire.errors import DragomanError
+from adapters.wire.framing.sse import SseFrame
 from tests.engine.driver import MESSAGE, START, Session, frames_of, recordings, task_of
 
 TASK = "task"

@@ -8,10 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from adapters.commands import AnswerInteraction
 from adapters.engine import requests, wire
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
-from adapters.events import (
+from adapters.model.commands import AnswerInteraction
+from adapters.model.events import (
     SEALED_KINDS,
     Blob,
     File,
@@ -22,6 +21,7 @@ from adapters.events import (
     Text,
     Url,
 )
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PNG_BASE64 = "iVBORw0KGgo="

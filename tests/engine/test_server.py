@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from adapters import events as ev
-from adapters.base import CloseReason, EncoderContext, Frame, Response
-from adapters.commands import AnswerInteraction, SendMessage
 from adapters.engine.client import EngineClient
 from adapters.engine.server import SAID_MOST, EngineEncoder
-from adapters.errors import ErrorCode
-from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame, SseParser
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.base import CloseReason, EncoderContext, Frame, Response
+from adapters.model.commands import AnswerInteraction, SendMessage
+from adapters.model.state import LogState
+from adapters.wire.errors import ErrorCode
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.support.engine_client import Expect, StreamChecker
 from tests.support.played import Played
 

@@ -22,13 +22,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import orjson
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Response
 from adapters.eve.client import EveClient
-from adapters.framing.ndjson import NdjsonParser
-from adapters.interactions import decide
-from adapters.state import LogState
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Response
+from adapters.model.interactions import decide
+from adapters.model.state import LogState
+from adapters.wire.framing.ndjson import NdjsonParser
 from tests.support.played import Played
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "wire" / "eve"

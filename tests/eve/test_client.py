@@ -11,21 +11,21 @@ import orjson
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, CloseReason, EncoderContext, Request, Response, Support
 from adapters.driving.held import HOLD_MS
 from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS
-from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve.client import EveClient
 from adapters.eve.client.sessions import TAKEN_BACK_MS
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
 from adapters.eve.client.streams import STREAMS_MOST
 from adapters.eve.server import EveEncoder
-from adapters.jsonvalue import format_json
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
-from adapters.stored import mark, read
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, EncoderContext, Request, Response, Support
+from adapters.model.normalizer import Normalizer
+from adapters.model.state import LogState
+from adapters.model.stored import mark, read
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from adapters.wire.jsonvalue import format_json
 from tests.eve.recorded import SCENARIOS, Player, Scenario, check_laws, next_index, players
 from tests.support.bodies import whole
 from tests.support.played import Played

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import Call, Request, Response
-from adapters.errors import DragomanError
 from adapters.eve.client import EveClient
 from adapters.eve.client.dues import CHILD_HOLD_MS, SLICE
 from adapters.eve.client.ends import OVER_MOST
 from adapters.eve.client.members import NAMES_MOST
 from adapters.eve.client.messages import CHILD_HEARD
 from adapters.eve.client.records import RECENT_IDS, SAID_MOST
-from adapters.jsonvalue import MOST_NAME
+from adapters.model import events as ev
+from adapters.model.base import Call, Request, Response
+from adapters.wire.errors import DragomanError
+from adapters.wire.jsonvalue import MOST_NAME
 from tests.eve.test_client import Wire, request
 
 

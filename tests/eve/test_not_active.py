@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, CloseReason, Response
 from adapters.eve.client import EveClient
 from adapters.eve.client.replies import DOUBTED_MS
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, Response
 from tests.eve.test_client import Wire, allow
 
 NOT_ACTIVE = {"ok": False, "code": "session_not_active", "error": "Not active."}

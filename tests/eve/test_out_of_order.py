@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Request
 from adapters.eve.client import EveClient
 from adapters.eve.wire import LATE
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Request
 from tests.eve.test_client import Wire, allow, request, result
 
 CASES = Path(__file__).parent / "cases"

@@ -16,8 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import MultiDict
 
-from adapters.base import Response
-from adapters.errors import DragomanError, ErrorCode
 from adapters.eve import wire
 from adapters.eve.requests import (
     ControlKind,
@@ -44,7 +42,17 @@ from adapters.eve.requests import (
     token_handle,
     token_wait,
 )
-from adapters.events import Blob, File, InteractionKind, InteractionRequested, Option, Text, Url
+from adapters.model.base import Response
+from adapters.model.events import (
+    Blob,
+    File,
+    InteractionKind,
+    InteractionRequested,
+    Option,
+    Text,
+    Url,
+)
+from adapters.wire.errors import DragomanError, ErrorCode
 
 Verdict = tuple[int, dict[str, Any]] | None
 OK: Verdict = None

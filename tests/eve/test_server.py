@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.base import EncoderContext, Frame
 from adapters.eve.requests import webhook_token
 from adapters.eve.server import DELIVERIES_MOST, EveEncoder
-from adapters.normalizer import Normalizer
-from adapters.raw import BlockEnded
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext, Frame
+from adapters.model.normalizer import Normalizer
+from adapters.model.raw import BlockEnded
 from tests.support.eve_records import Form, ProtocolViolation, Record, RecordChecker
 
 FORMS: list[Form] = ["all", "tokens", "newest"]

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call
 from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import Line, Live, Message, OpenRequest, State, Waiting
 from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping
-from adapters.jsonvalue import parse_json
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call
+from adapters.wire.jsonvalue import parse_json
 
 NOW = 1_000_000
 

@@ -10,12 +10,12 @@ import orjson
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Request, Response
-from adapters.errors import DragomanError, ErrorCode, NotSupported
 from adapters.eve.client import EveClient
-from adapters.translate import BadInput, Options, make_source
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Request, Response
+from adapters.offline.translate import BadInput, Options, make_source
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from tests.eve.test_client import Wire
 
 FACTS = (

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from adapters.errors import ErrorCode
-from adapters.events import Blob
-from adapters.faces.answers import (
+from adapters.contract.faces.answers import (
     USUAL_STATUS,
     file_of,
     json_answer,
     say_when_to_retry,
     sse_headers,
 )
+from adapters.model.events import Blob
+from adapters.wire.errors import ErrorCode
 
 
 def test_every_error_has_a_status() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.engine import Variant
 from proxy.scripted.faults import (
     Cut,

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import Cut, Duplicate, Fault, Silence, Status
 from tests.faults.backends import BACKENDS, Kind

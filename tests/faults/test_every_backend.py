@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.dialect import Dialect
+from adapters.contract.dialect import Dialect
+from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault, Garbage
 from proxy.session import record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Status
 from tests.faults.backends import Kind
 from tests.faults.conversation import SAID, SCRIPT, Conversation, failure

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.framing import SALVAGED_BYTES, FrameTooLarge
-from adapters.framing.ndjson import NdjsonParser, format_line
+from adapters.wire.framing import SALVAGED_BYTES, FrameTooLarge
+from adapters.wire.framing.ndjson import NdjsonParser, format_line
 
 BODIES: dict[str, tuple[bytes, list[bytes], list[bytes]]] = {
     "lines": (b'{"a":1}\n{"b":2}\n', [b'{"a":1}', b'{"b":2}'], []),

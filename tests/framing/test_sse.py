@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from adapters.framing import SALVAGED_BYTES, FrameTooFull, FrameTooLarge, FramingError, sse
-from adapters.framing.sse import SseFrame, SseParser, format_comment, format_sse
+from adapters.wire.framing import SALVAGED_BYTES, FrameTooFull, FrameTooLarge, FramingError, sse
+from adapters.wire.framing.sse import SseFrame, SseParser, format_comment, format_sse
 
 # The streams that tell event-stream parsers apart: body, frames, unterminated tail.
 STREAMS: dict[str, tuple[bytes, list[SseFrame], bytes]] = {

@@ -16,16 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import Call, CloseReason, EncoderContext, Response
-from adapters.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.contract.leg import stamp
 from adapters.engine.client import EngineClient
-from adapters.framing.sse import SseFrame, SseParser
-from adapters.interactions import decide
-from adapters.leg import stamp
-from adapters.normalizer import Normalizer
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, EncoderContext, Response
+from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.model.interactions import decide
+from adapters.model.normalizer import Normalizer
+from adapters.offline.translate import Options, make_source
 from adapters.registry import DIALECTS, faces
-from adapters.translate import Options, make_source
+from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.wire import bodies, forms, name_of
 
 REPOSITORY = Path(__file__).parents[2]

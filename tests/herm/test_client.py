@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, CloseReason, Request, Response
 from adapters.driving.doubts import LOOK_AGAIN_MS, LOOK_RETRY_MS, LOOKS
-from adapters.errors import DragomanError, NotSupported
-from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.client import HermClient, refusal
 from adapters.herm.client.abilities import ABILITIES
 from adapters.herm.client.catching_up import HOLE_MS
@@ -25,9 +20,14 @@ from adapters.herm.client.inputs import BUSY_RETRY_MS
 from adapters.herm.client.numbers import HOLES
 from adapters.herm.client.records import KEPT, KEPT_BYTES
 from adapters.herm.client.turns import HOLD_MS
-from adapters.jsonvalue import MOST_NAME
-from adapters.normalizer import Rule
-from proxy.matrix import mapping_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, Request, Response
+from adapters.model.normalizer import Rule
+from adapters.wire.errors import DragomanError, NotSupported
+from adapters.wire.framing.sse import SseFrame, SseParser
+from adapters.wire.jsonvalue import MOST_NAME
+from proxy.config.matrix import mapping_of
 from tests.support.herm_client import Envelope
 from tests.support.played import Played
 

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, CloseReason, Request, Response
-from adapters.framing.sse import SseFrame
 from adapters.herm.client import HermClient
 from adapters.herm.client.catching_up import HOLE_MS, PAGES, SLICE, WAITING
 from adapters.herm.client.numbers import HOLES
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, CloseReason, Request, Response
+from adapters.wire.framing.sse import SseFrame
 from tests.support.herm_client import Envelope
 from tests.support.played import Played
 

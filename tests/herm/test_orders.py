@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Response
-from adapters.errors import DragomanError
 from adapters.herm.client import HermClient
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Response
+from adapters.wire.errors import DragomanError
 from tests.herm.test_client import NOW, Driver, said, text
 from tests.support.herm_client import Envelope
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from multidict import MultiDict
 
-from adapters import events as ev
-from adapters.base import Response
-from adapters.commands import AnswerInteraction, Interrupt, SendMessage, Steer
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.herm import requests
 from adapters.herm.requests import HermRefusal
 from adapters.herm.server import Envelope
+from adapters.model import events as ev
+from adapters.model.base import Response
+from adapters.model.commands import AnswerInteraction, Interrupt, SendMessage, Steer
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 BODIES = Path(__file__).parent.parent.parent / "fixtures" / "wire" / "herm"
 HELLO = {"type": "user.message", "content": [{"type": "text", "text": "Hello"}]}

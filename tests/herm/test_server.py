@@ -10,10 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters import events as ev
-from adapters.about import About
-from adapters.base import EncoderContext
-from adapters.framing.sse import SseFrame, SseParser
 from adapters.herm.server import (
     REQUESTS_KEPT,
     HermEncoder,
@@ -21,7 +17,11 @@ from adapters.herm.server import (
     position_of,
     session_object,
 )
-from adapters.normalizer import ABANDONED
+from adapters.model import events as ev
+from adapters.model.about import About
+from adapters.model.base import EncoderContext
+from adapters.model.normalizer import ABANDONED
+from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.support.herm_client import Envelope, Expect, StreamChecker, check_envelope
 
 SESSION = "dgs_1"

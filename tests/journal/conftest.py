@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import JournalError
+from proxy.base.errors import JournalError
 from proxy.journal.base import Chunk, Journal, SessionRow, Write
 from proxy.journal.sqlite import SqliteJournal
 from tests.support.waiting import SOON_S

@@ -12,11 +12,11 @@ from typing import Any
 import apsw
 import pytest
 
-from proxy.errors import BackupRefused, ConfigError, JournalCorrupt, JournalUnavailable
+from proxy.base.errors import BackupRefused, ConfigError, JournalCorrupt, JournalUnavailable
+from proxy.base.rows import BackedUp
 from proxy.journal import _backup, back_up
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.rows import BackedUp
 from tests.journal.conftest import create, joined, lines, store
 from tests.support.waiting import SOON_S
 

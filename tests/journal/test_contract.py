@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from proxy.errors import (
+from proxy.base.errors import (
     CursorExpired,
     JournalError,
     JournalUnavailable,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.errors import CursorExpired, SequenceConflict, SessionClosed
+from proxy.base.errors import CursorExpired, SequenceConflict, SessionClosed
 from proxy.journal import _writer
 from proxy.journal.base import CodecRow, CommandRow, Journal, SessionRow, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
-from proxy.retention import Limits, choose
+from proxy.sessions.retention import Limits, choose
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
 from tests.journal.test_sqlite import contents, copy_as_crashed, execute
 

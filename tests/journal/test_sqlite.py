@@ -20,7 +20,7 @@ from typing import Any
 import apsw
 import pytest
 
-from proxy.errors import (
+from proxy.base.errors import (
     ConfigError,
     JournalCorrupt,
     JournalError,

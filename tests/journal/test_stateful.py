@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from proxy.errors import CursorExpired, JournalError, SequenceConflict, SessionClosed
+from proxy.base.errors import CursorExpired, JournalError, SequenceConflict, SessionClosed
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import begin, create, joined, line, lines

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from proxy.clock import ManualClock, SeededIds
+from proxy.base.clock import ManualClock, SeededIds
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.eve import EVE, Variant, create_eve_app
 from proxy.scripted.eve_turns import Generation

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from proxy.clock import ManualClock, SeededIds
+from proxy.base.clock import ManualClock, SeededIds
 from tests.journals.backends import START, Scripted
 from tests.journals.cases import RUN_S, SECRET, Case, cases_of
 from tests.journals.going_on import go_on, outcome_of

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from adapters import events as ev
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.state import LogState
 from tests.journals.house import Talk, at_rest
 from tests.support.journals import stored_entries
 

@@ -11,12 +11,12 @@ from typing import Any, Self
 import aiohttp
 from yarl import URL
 
-from proxy.app import create_app
-from proxy.clock import Clock, Ids
-from proxy.server import opened_sessions
+from proxy.app.app import create_app
+from proxy.app.server import opened_sessions
+from proxy.base.clock import Clock, Ids
+from proxy.config.settings import Settings
 from proxy.session import Session
-from proxy.sessions import Sessions
-from proxy.settings import Settings
+from proxy.sessions.sessions import Sessions
 from tests.journals.backends import Scripted
 from tests.pairs.frontends import Frontend
 from tests.pairs.table import PEOPLE

@@ -15,12 +15,12 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, ClientCodec, CloseReason, Response, Support
-from adapters.errors import DragomanError
-from adapters.framing.sse import SseFrame
-from adapters.state import LogState
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, ClientCodec, CloseReason, Response, Support
+from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError
+from adapters.wire.framing.sse import SseFrame
 from tests.support.played import Played
 
 START = 1_781_775_000_000

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from adapters.base import Call, CloseReason, Response
+from adapters.model.base import Call, CloseReason, Response
 from tests.eve.recorded import SCENARIOS, Exchange, Player, Scenario
 from tests.kept.leg import Lost, told
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import ClientCodec
-from adapters.framing.sse import SseFrame, SseParser
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import ClientCodec
+from adapters.model.state import LogState
 from adapters.registry import DIALECTS
-from adapters.state import LogState
+from adapters.wire.framing.sse import SseFrame, SseParser
 from tests.kept.leg import Leg, Move
 from tests.kept.worlds import Engine, Herm, Trouble
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from multidict import CIMultiDict
 
-from adapters.base import Call, CloseReason, Response
-from adapters.framing.sse import SseFrame
+from adapters.model.base import Call, CloseReason, Response
+from adapters.wire.framing.sse import SseFrame
 from tests.kept.leg import Frame, Lost, World
 
 Kind = Literal["refused", "lost", "lost on the way", "unreachable"]

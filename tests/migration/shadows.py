@@ -8,15 +8,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from proxy.config.settings import LOCAL, SHADOWS
 from proxy.journal.base import Journal
 from proxy.migration.progress import Progress, progress_of, read_log
 from proxy.migration.reporting import RouteOut, report
 from proxy.scripted.faults import Faults
 from proxy.session import Session
-from proxy.settings import LOCAL, SHADOWS
-from proxy.shadows import shadow_of
+from proxy.sessions.shadows import shadow_of
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.waiting import SOON_S, asks, settled, until
 

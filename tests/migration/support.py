@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.journal.base import Journal
 from proxy.scripted.eve import Variant
 from tests.support.dragoman import Backend, Dragoman

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import Fidelity
-from adapters.commands import AnswerInteraction, SendMessage
-from adapters.migration import Carried, Continuing, Historian, History
-from adapters.migration.history import FILES_BYTES, HISTORY_CHARACTERS, VALUE_CHARACTERS
+from adapters.model import events as ev
+from adapters.model.base import Fidelity
+from adapters.model.commands import AnswerInteraction, SendMessage
+from adapters.model.stored import StoredByNewer
+from adapters.offline.moves import Carried, Continuing, Historian, History
+from adapters.offline.moves.history import FILES_BYTES, HISTORY_CHARACTERS, VALUE_CHARACTERS
 from adapters.registry import DIALECTS
-from adapters.stored import StoredByNewer
 
 
 def history_of(events: Iterable[ev.Event]) -> History:

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
-from adapters.events import decode_event
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.events import decode_event
+from adapters.model.state import LogState
 from tests.migration.support import House
 from tests.proof.process import Dragoman
 from tests.support.ports import HOST, free_port

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Ability, Call, Response, Support
-from adapters.capture import read_capture
+from adapters.captures import read_capture
 from adapters.engine.client import EngineClient
-from adapters.errors import DragomanError, NotSupported
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Ability, Call, Response, Support
+from adapters.wire.errors import DragomanError, NotSupported
 from proxy.migration.moving import move, roll_back
 from proxy.session import Session
 from proxy.upstream.client import Upstream

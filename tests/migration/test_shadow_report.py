@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.migration.comparison import Called, compare_pair
 from proxy.migration.reporting import lines_of
 from tests.migration.shadows import Shadowed

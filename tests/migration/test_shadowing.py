@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.errors import DragomanError
-from proxy import offline
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.wire.errors import DragomanError
+from proxy.config.settings import LOCAL, SHADOWS
+from proxy.control import offline
 from proxy.migration import shadowing
 from proxy.migration.moving import move
 from proxy.migration.progress import Progress, progress_of
-from proxy.retention import Limits
 from proxy.scripted.faults import Faults, Silence, Status
-from proxy.settings import LOCAL, SHADOWS
-from proxy.shadows import shadow_of
+from proxy.sessions.retention import Limits
+from proxy.sessions.shadows import shadow_of
 from tests.migration.shadows import Shadowed
 from tests.support.dragoman import Start, starting
 from tests.support.waiting import asks, settled, until

@@ -16,7 +16,7 @@ from pathlib import Path
 
 # The scope: everything that translates, and the modules that a conversation's truth rests
 # on.
-MODULES = ("adapters/**/*.py", "proxy/session/*.py", "proxy/hub.py", "proxy/journal/*.py")
+MODULES = ("adapters/**/*.py", "proxy/session/*.py", "proxy/fanout/hub.py", "proxy/journal/*.py")
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "!="),

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.eve_turns import Generation
 from tests.pairs import test_people, test_sessions
 from tests.pairs.table import FRONTENDS, TABLE

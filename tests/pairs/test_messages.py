@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.errors import NotSupported
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.wire.errors import NotSupported
 from tests.pairs.expectations import Native, Refused
 from tests.pairs.frontends import Picture
 from tests.pairs.scenario import attempt, scenario

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from tests.pairs.expectations import Carried, Native, Refused, Says
 from tests.pairs.frontends import Ask, Refusal
 from tests.pairs.scenario import attempt, refused, scenario

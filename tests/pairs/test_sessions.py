@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from adapters import events as ev
-from adapters.dialect import Dialect
+from adapters.contract.dialect import Dialect
+from adapters.model import events as ev
 from adapters.registry import DIALECTS
 from proxy.scripted.faults import Status
 from tests.pairs import test_messages, test_people

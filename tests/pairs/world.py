@@ -12,14 +12,14 @@ from typing import Any
 
 import aiohttp
 
-from adapters import events as ev
-from adapters.jsonvalue import format_json
-from adapters.state import LogState
+from adapters.model import events as ev
+from adapters.model.state import LogState
+from adapters.wire.jsonvalue import format_json
 from proxy.scripted.eve import Variant
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import Fault, Faults
 from proxy.session import Session
-from proxy.sessions import Sessions
+from proxy.sessions.sessions import Sessions
 from tests.pairs.expectations import Cell
 from tests.pairs.frontends import EngineFrontend, Frontend, Seen
 from tests.pairs.table import PEOPLE

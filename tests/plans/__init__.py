@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from adapters.base import Encoder, EncoderContext, Frame
-from adapters.events import MAIN, Entry, ThreadStarted
+from adapters.model.base import Encoder, EncoderContext, Frame
+from adapters.model.events import MAIN, Entry, ThreadStarted
 from adapters.registry import DIALECTS, faces
 from tests.wire import forms
 

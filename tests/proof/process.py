@@ -142,7 +142,8 @@ async def _listens(process: asyncio.subprocess.Process) -> None:
 def main() -> None:
     """Fork a server for each line of stdin; say its pid first and `gone` when it is."""
     # The others are there for the children: what is imported before the fork, none of them imports.
-    from proxy import cli, server
+    from proxy import cli
+    from proxy.app import server
     from proxy.cli import serving
 
     assert callable(server.serve)

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from adapters.capture import (
+from adapters.captures import (
     Capture,
     End,
     Head,
@@ -22,14 +22,14 @@ from adapters.capture import (
     format_record,
     read_capture,
 )
-from adapters.captured_log import log_of
-from adapters.events import Entry
-from adapters.replay import Script, script_of
-from adapters.translate import Options, make_source
-from proxy.replay.driving import Driven, drive
-from proxy.replay.serving import Replay, serve_replay
-from proxy.settings import BackendSettings, JournalSettings, Settings
-from proxy.tasks import Tasks
+from adapters.model.events import Entry
+from adapters.offline.captured_log import log_of
+from adapters.offline.replay import Script, script_of
+from adapters.offline.translate import Options, make_source
+from proxy.base.tasks import Tasks
+from proxy.config.settings import BackendSettings, JournalSettings, Settings
+from proxy.tools.replay.driving import Driven, drive
+from proxy.tools.replay.serving import Replay, serve_replay
 from tests.support.waiting import SOON_S
 
 WIRE = Path("fixtures/wire")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Response, Support
-from adapters.errors import DragomanError, NotSupported
-from adapters.replay import ReplayClient, Script, script_of
-from adapters.replay.client import AT_ONCE
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Response, Support
+from adapters.offline.replay import ReplayClient, Script, script_of
+from adapters.offline.replay.client import AT_ONCE
+from adapters.wire.errors import DragomanError, NotSupported
 from tests.replay.support import WIRE, eve_log
 from tests.replay.test_cutting import (
     AGAIN,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters.difference import compare
-from adapters.events import Entry
+from adapters.model.events import Entry
+from adapters.offline.compare.difference import compare
 from proxy import cli
 from tests.replay.support import WIRE, capture_lines, eve_log, replayed
 from tests.replay.test_whole import AS_DRIVEN, AS_EVE

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.replay import Cue, Play, Script, script_of
-from adapters.replay.cutting import CUT_OFF
+from adapters.model import events as ev
+from adapters.offline.replay import Cue, Play, Script, script_of
+from adapters.offline.replay.cutting import CUT_OFF
 from tests.replay.support import WIRE, body_log, eve_log
 
 EVE = WIRE / "eve"

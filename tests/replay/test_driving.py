@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from adapters import events as ev
-from adapters.replay import script_of
-from proxy.person import Driven, Driver
+from adapters.model import events as ev
+from adapters.offline.replay import script_of
+from proxy.migration.person import Driven, Driver
 from tests.replay.support import replayed
 from tests.replay.test_cutting import (
     BEGIN,

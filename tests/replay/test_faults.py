@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from proxy.replay.faults import Fault, Faulty
+from proxy.tools.replay.faults import Fault, Faulty
 from tests.support.waiting import SOON_S
 
 TEXT = "Basil — café ☕ ".encode() * 60
@@ -70,7 +70,7 @@ async def asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answ
 async def test_a_stream_that_is_slow_or_sliced_is_whole(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.replay.faults.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("proxy.tools.replay.faults.PAUSE_SECONDS", 0.01)
     async with connected(Planned(Fault(kind, 100)), WHOLE) as (reader, writer):  # type: ignore[arg-type]
         assert await asked(reader, writer, WHOLE) == WHOLE
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from adapters import events as ev
-from adapters.difference import compare
-from adapters.replay import Cue, Script, script_of
-from proxy.replay.faults import Faulty
+from adapters.model import events as ev
+from adapters.offline.compare.difference import compare
+from adapters.offline.replay import Cue, Script, script_of
+from proxy.tools.replay.faults import Faulty
 from tests.replay.support import WIRE, body_log, eve_log, eve_scenes, replayed
 from tests.support.herm_client import Disconnected, HermClient, HermTurn
 from tests.support.waiting import SOON_S

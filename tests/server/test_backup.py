@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
-from adapters.events import Entry
+from adapters.model.events import Entry
 from proxy.journal.sqlite import SqliteJournal
 from tests.support.journals import sqlite, stored_entries
 from tests.support.running import Run, Running

@@ -14,23 +14,23 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.capture import Capture, Exchange, read_capture
-from adapters.capture.redact import Redactor
-from adapters.captured_log import log_of
-from adapters.errors import DragomanError
-from adapters.framing.sse import SseParser
+from adapters.captures import Capture, Exchange, read_capture
+from adapters.captures.redact import Redactor
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.offline.captured_log import log_of
 from adapters.registry import DIALECTS as KNOWN
-from proxy.captures import Files
-from proxy.errors import ConfigError
+from adapters.wire.errors import DragomanError
+from adapters.wire.framing.sse import SseParser
+from proxy.app.server import opened_sessions
+from proxy.base.errors import ConfigError
+from proxy.base.sealed import SecretScrubber
+from proxy.config.settings import Settings
 from proxy.journal.sqlite import SqliteJournal
-from proxy.recording import OfSession
+from proxy.recording.captures import Files
+from proxy.recording.recording import OfSession
 from proxy.scripted.faults import Cut, Faults
 from proxy.scripted.herm import Variant
-from proxy.sealed import SecretScrubber
-from proxy.server import opened_sessions
-from proxy.settings import Settings
 from tests.pairs.frontends import Frontend, HermFrontend, Refusal
 from tests.pairs.table import PEOPLE
 from tests.support.alone import Alone

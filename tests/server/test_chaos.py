@@ -18,7 +18,7 @@ from collections import Counter
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults
 from tests.support.engine_variants import LEAST

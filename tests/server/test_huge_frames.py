@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.limits import FRAME_VALUES
+from adapters.wire.limits import FRAME_VALUES
 from tests.support.slipped import conversation, slipped
 
 

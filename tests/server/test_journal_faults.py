@@ -22,9 +22,14 @@ import apsw
 import pytest
 from aiohttp import web
 
-from adapters.base import Call, Request
-from proxy.clock import Clock
-from proxy.errors import JournalCorrupt, JournalUnavailable, SequenceConflict, UpstreamUnavailable
+from adapters.model.base import Call, Request
+from proxy.base.clock import Clock
+from proxy.base.errors import (
+    JournalCorrupt,
+    JournalUnavailable,
+    SequenceConflict,
+    UpstreamUnavailable,
+)
 from proxy.journal._changes import Transaction
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
@@ -396,7 +401,7 @@ async def test_a_journal_without_descriptors_goes_on(tmp_path: Path) -> None:
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Set the system's clock, by seconds from what it is."""
     real, off = time.time_ns, [0]
-    monkeypatch.setattr("proxy.clock.time.time_ns", lambda: real() + off[0])
+    monkeypatch.setattr("proxy.base.clock.time.time_ns", lambda: real() + off[0])
 
     def step(seconds: float) -> None:
         off[0] += round(seconds * 1e9)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientConnectionResetError, web
 
-from proxy.metrics import REGISTRY
+from proxy.base.metrics import REGISTRY
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 from tests.support.raw import exchange, sent

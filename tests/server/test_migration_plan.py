@@ -13,9 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import Result
 
-from adapters.errors import DragomanError, ErrorCode
+from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.cli import printing
-from proxy.hub import entries_by_steps
+from proxy.fanout.hub import entries_by_steps
 from proxy.journal.sqlite import SqliteJournal
 from proxy.migration import planning
 from proxy.scripted.eve import Variant

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import pytest
 from aiohttp import web
 
-from adapters import events as ev
-from adapters.errors import SESSION_LOST
+from adapters.model import events as ev
 from adapters.registry import faces
+from adapters.wire.errors import SESSION_LOST
 from proxy import __version__
-from proxy.checking import check_backends
-from proxy.findings import Kind
+from proxy.app.server import serve
+from proxy.config.settings import Settings
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.faults import Faults, Garbage, Stall
-from proxy.server import serve
-from proxy.settings import Settings
+from proxy.upstream.checking import check_backends
+from proxy.upstream.findings import Kind
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.journals import stored_entries
 from tests.support.keys import key_of
@@ -372,7 +372,7 @@ async def test_what_is_started_and_stopped_is_told(
     lines = {
         one.getMessage().split(" ")[0].strip(";"): one
         for one in caplog.records
-        if one.name == "proxy.server"
+        if one.name == "proxy.app.server"
     }
     assert list(lines) == ["started", "stopping", "stopped"]
     assert {one.levelname for one in lines.values()} == {"INFO"}

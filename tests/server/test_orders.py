@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import Call
+from adapters.model import events as ev
+from adapters.model.base import Call
 from proxy.journal.base import Journal
 from proxy.session import Session, sending
 from tests.support.dragoman import Backend, Dragoman, starting

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from proxy.settings import ListenerSettings, ServerSettings, Settings
+from proxy.config.settings import ListenerSettings, ServerSettings, Settings
 from tests.asks import NAMES, filled, posted
 from tests.support.keys import credential, key_of
 from tests.support.proxied import Proxied, proxied

@@ -11,10 +11,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from adapters import events as ev
-from proxy.retention import Limits
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
 from proxy.session import snapshots
+from proxy.sessions.retention import Limits
 from tests.server.conftest import Serve
 from tests.support.houses import HermAndEngine
 from tests.support.journals import CrashJournal
@@ -321,7 +321,7 @@ async def test_a_create_with_a_key_is_one(serve: Serve, face: str) -> None:
 async def test_the_key_of_a_create_holds_as_long_as_its_session(
     serve: Serve, face: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.repeats.REQUESTS_KEPT", 1)
+    monkeypatch.setattr("proxy.base.repeats.REQUESTS_KEPT", 1)
     house = await serve("sqlite")
     talk = Talk(house, face)
     headers = {"Idempotency-Key": "k-1"}

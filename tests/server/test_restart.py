@@ -20,9 +20,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from adapters import events as ev
-from adapters.errors import DragomanError
-from proxy.errors import JournalUnavailable
+from adapters.model import events as ev
+from adapters.wire.errors import DragomanError
+from proxy.base.errors import JournalUnavailable
 from proxy.scripted.engine import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session

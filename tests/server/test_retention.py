@@ -16,14 +16,14 @@ from typing import Any
 import apsw
 import pytest
 
-from adapters import events as ev
-from proxy.hub import SNAPSHOT_ENTRIES, Feed
+from adapters.model import events as ev
+from proxy.fanout.hub import SNAPSHOT_ENTRIES, Feed
 from proxy.journal.base import SessionRow
 from proxy.journal.sqlite import SqliteJournal
-from proxy.retention import Limits
 from proxy.scripted import scripts
 from proxy.scripted.scripts import Ask, Say
 from proxy.session import Session
+from proxy.sessions.retention import Limits
 from tests.support import engine_client, eve_client, herm_client
 from tests.support.engine_client import EngineClient, EngineEvent, EngineTurn
 from tests.support.eve_client import Style

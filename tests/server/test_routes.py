@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from adapters.errors import ErrorCode
+from adapters.wire.errors import ErrorCode
+from proxy.base.errors import JournalUnavailable
 from proxy.cli import printing
-from proxy.errors import JournalUnavailable
-from proxy.routes.control import ChangedRouteOut, ErrorOut, RoutesOut
-from proxy.settings import KeySettings
+from proxy.config.settings import KeySettings
+from proxy.control.control import ChangedRouteOut, ErrorOut, RoutesOut
 from tests.support.dragoman import Backend, Dragoman, Start, starts
 from tests.support.engine_client import EngineClient
 from tests.support.journals import CrashJournal

@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.journal import open_journal
 from proxy.scripted.faults import Faults, Silence, SlowHead, Stall
 from tests.support.dragoman import BACKEND_KEY
@@ -41,9 +41,9 @@ UNTOLD = {("execute", 1): Stall(after_event=9)}
 
 
 UNCHECKED = """
-import proxy.server
+import proxy.app.server
 async def unchecked(*_): pass
-proxy.server.warn = unchecked
+proxy.app.server.warn = unchecked
 """
 """Lets the backend be asked by sessions only: what they ask is counted."""
 
@@ -234,7 +234,7 @@ async def test_a_stop_cuts_off_what_takes_too_long_and_the_next_start_finds_it(
         "from proxy.journal._writer import Writer; Writer._close = lambda _: time.sleep(600)",
         "from proxy.journal.sqlite import SqliteJournal as Journal\n"
         "Journal._close_readers = lambda _: asyncio.to_thread(time.sleep, 600)",
-        "from proxy.tasks import Tasks; Tasks.aclose = lambda _: asyncio.sleep(600)",
+        "from proxy.base.tasks import Tasks; Tasks.aclose = lambda _: asyncio.sleep(600)",
     ],
     ids=["writer", "reader", "task"],
 )

@@ -12,12 +12,12 @@ from typing import Any
 import apsw
 import pytest
 
-from adapters import commands, events
-from adapters.commands import Command
 from adapters.engine.client import EngineClient
-from adapters.events import Event
-from adapters.stored import mark, version_member
-from proxy.metrics import REGISTRY
+from adapters.model import commands, events
+from adapters.model.commands import Command
+from adapters.model.events import Event
+from adapters.model.stored import mark, version_member
+from proxy.base.metrics import REGISTRY
 from tests.server.test_retention import ask
 from tests.support.journals import sqlite
 from tests.support.running import BACKEND, Live, Run, Running

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 from proxy.session import Session
-from proxy.sessions import ATTACH_PAGE, WORK_AT_ONCE
+from proxy.sessions.sessions import ATTACH_PAGE, WORK_AT_ONCE
 from tests.support import engine_client
 from tests.support.engine_client import EngineClient
 from tests.support.herm_client import HermClient

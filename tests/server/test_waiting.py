@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.errors import DragomanError, ErrorCode
-from adapters.state import LogState
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.session import admission as rooms
 from proxy.session.work import RETRY_SECONDS
 from tests.support.running import BACKEND, Run

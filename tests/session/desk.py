@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Ability, ClientCodec, Support
-from adapters.errors import NotSupported
-from adapters.state import LogState
-from proxy.rows import CommandRow
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Ability, ClientCodec, Support
+from adapters.model.state import LogState
+from adapters.wire.errors import NotSupported
+from proxy.base.rows import CommandRow
 from proxy.session.admission import Admission, Admitted, Origin, check_batch
 from proxy.session.outbox import STORED_AS, Fate, Input, Outbox
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Ability, Support
-from adapters.commands import SAID_AS_MESSAGE
-from adapters.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
-from proxy.errors import InteractionConflict, SessionClosed
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Ability, Support
+from adapters.model.commands import SAID_AS_MESSAGE
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
+from proxy.base.errors import InteractionConflict, SessionClosed
 from proxy.session.admission import Origin, beside, check_batch
 from proxy.session.settlements import taken
 from tests.session.desk import (

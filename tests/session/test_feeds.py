@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.errors import NotSupported
 from adapters.registry import DIALECTS
+from adapters.wire.errors import NotSupported
 from proxy.session import codec_of
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.errors import ErrorCode, NotSupported
-from proxy.rows import CommandRow
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.wire.errors import ErrorCode, NotSupported
+from proxy.base.rows import CommandRow
 from proxy.session.outbox import MOVES, STORED_AS, Fate, Input
 from proxy.session.settlements import refused, settled, taken, unknown, withdrawn
 from tests.session.desk import (

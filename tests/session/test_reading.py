@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from adapters.base import Call, Request
-from adapters.errors import DragomanError
-from proxy.errors import UpstreamUnavailable
-from proxy.sealed import SecretScrubber
+from adapters.model.base import Call, Request
+from adapters.wire.errors import DragomanError
+from proxy.base.errors import UpstreamUnavailable
+from proxy.base.sealed import SecretScrubber
 from proxy.session.reading import BACKLOG_BYTES, SLICE_FRAMES, Reading
 from proxy.upstream.client import Take
 

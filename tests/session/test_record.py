@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adapters.commands import Sealed
-from proxy.sealed import SecretScrubber
+from adapters.model.commands import Sealed
+from proxy.base.sealed import SecretScrubber
 from proxy.session.record import Record
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import Call, ClientCodec, Request, Response
 from adapters.engine.client import EngineClient
-from adapters.errors import ErrorCode
-from adapters.state import LogState
-from proxy.errors import UpstreamRejected, UpstreamUnavailable
+from adapters.model import events as ev
+from adapters.model.base import Call, ClientCodec, Request, Response
+from adapters.model.state import LogState
+from adapters.wire.errors import ErrorCode
+from proxy.base.errors import UpstreamRejected, UpstreamUnavailable
 from proxy.session.telling import Observer, judge, judge_head, no_stream
 from proxy.upstream.health import Trouble
 

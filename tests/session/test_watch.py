@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import events as ev
-from adapters import raw
+from adapters.model import events as ev
+from adapters.model import raw
 from proxy.session.watch import QUIET_MOST, SKIPPED_MS, STOPPED_MS, UNREAD_MOST, Watch, is_unread
 
 

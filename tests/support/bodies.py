@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adapters.base import Call
-from adapters.body import Body
+from adapters.model.base import Call
+from adapters.model.body import Body
 
 __all__ = ["whole"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from proxy.clock import Clock
+from proxy.base.clock import Clock
 
 __all__ = ["SPEED", "HurriedClock", "ShortWaits"]
 

@@ -1,6 +1,6 @@
 """A Dragoman and the scripted backends behind it, in this process, to be stopped and started.
 
-The proxy is the real application on a port of its own, as `proxy.server` runs it.
+The proxy is the real application on a port of its own, as `proxy.app.server` runs it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-import proxy.server
-from adapters import events as ev
-from proxy.app import create_app
+import proxy.app.server
+from adapters.model import events as ev
+from proxy.app.app import create_app
+from proxy.app.server import opened_sessions
+from proxy.config.settings import BackendSettings, Settings
 from proxy.journal.base import Journal
 from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.herm import HERM, create_herm_app
-from proxy.server import opened_sessions
 from proxy.session import Session
-from proxy.sessions import Sessions
-from proxy.settings import BackendSettings, Settings
+from proxy.sessions.sessions import Sessions
 from tests.support.clocks import HurriedClock
 from tests.support.eve_client import EveClient, Form, Style
 from tests.support.journals import CrashJournal, sqlite, stored_entries
@@ -190,7 +190,7 @@ class Dragoman:
             if isinstance(journal, Journal):
                 # The one that the server opens is ours, as a file on a disk would be.
                 patched.enter_context(
-                    patch.object(proxy.server, "open_journal", lambda *_, **__: journal)
+                    patch.object(proxy.app.server, "open_journal", lambda *_, **__: journal)
                 )
             self.sessions = await self._stack.enter_async_context(
                 opened_sessions(settings, clock=HurriedClock(self._speed))
@@ -202,7 +202,7 @@ class Dragoman:
         runner, self._runner = self._runner, None
         if runner is None:
             return
-        # The sessions close before the server waits for its handlers, as in `proxy.server`.
+        # The sessions close before the server waits for its handlers, as in `proxy.app.server`.
         await self.sessions.aclose()
         await close(runner)
         await self._stack.aclose()

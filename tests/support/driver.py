@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from adapters.base import Call, ClientCodec, CloseReason, Response
-from adapters.commands import AnswerInteraction, AnyCommand
-from adapters.events import (
+from adapters.model.base import Call, ClientCodec, CloseReason, Response
+from adapters.model.commands import AnswerInteraction, AnyCommand
+from adapters.model.events import (
     MAIN,
     Event,
     InputAccepted,
@@ -20,8 +20,8 @@ from adapters.events import (
     InteractionRequested,
     SessionStarted,
 )
-from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame
 from proxy.upstream.client import Upstream
 from tests.support.played import Played
 

@@ -7,9 +7,9 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from adapters import events as ev
-from proxy.errors import JournalError
-from proxy.hub import entries_of
+from adapters.model import events as ev
+from proxy.base.errors import JournalError
+from proxy.fanout.hub import entries_of
 from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from proxy.settings import KeySettings
+from proxy.config.settings import KeySettings
 
 __all__ = ["credential", "key_of"]
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapters import events as ev
+from adapters.model import events as ev
 from bench.resume import begun as opened
 from proxy.journal.base import CommandRow, NewSession, SessionRow, Write
 from proxy.journal.sqlite import SqliteJournal

@@ -11,8 +11,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from adapters.framing.ndjson import NdjsonParser
-from adapters.framing.sse import SseFrame, SseParser
+from adapters.wire.framing.ndjson import NdjsonParser
+from adapters.wire.framing.sse import SseFrame, SseParser
 
 RAW = "\0raw "
 """A member that begins so is written into the JSON without quotes and escapes."""

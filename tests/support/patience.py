@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from adapters.base import Call, Response
+from adapters.model.base import Call, Response
 from proxy.scripted.faults import Silence, Stall, WrongContentType
 from proxy.upstream.client import Load, Stream, Upstream
 from tests.support.dragoman import SCRIPTED

@@ -1,8 +1,8 @@
 """A codec with the session's part played around it, without IO: what it says is stored, and what is
 stored is what a restart has.
 
-`adapters.leg` is the way of an event here as in the proxy. What a test does with a codec besides,
-as answering its calls, is the test's own.
+`adapters.contract.leg` is the way of an event here as in the proxy. What a test does with a codec
+besides, as answering its calls, is the test's own.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import ClientCodec
-from adapters.leg import batch_of
-from adapters.normalizer import Normalizer
-from adapters.state import LogState
+from adapters.contract.leg import batch_of
+from adapters.model import events as ev
+from adapters.model.base import ClientCodec
+from adapters.model.normalizer import Normalizer
+from adapters.model.state import LogState
 
 __all__ = ["Played", "folded"]
 

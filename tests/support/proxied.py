@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import aiohttp
 from aiohttp import web
 
-from adapters.events import InteractionRequested
-from proxy.app import create_app, create_listener
+from adapters.model.events import InteractionRequested
+from proxy.app.app import create_app, create_listener
+from proxy.app.server import opened_sessions
+from proxy.config.settings import BackendSettings, ListenerSettings, Settings
 from proxy.scripted.engine import ENGINE, ScriptedEngine, create_engine_app
-from proxy.server import opened_sessions
 from proxy.session import Session
-from proxy.sessions import Sessions
-from proxy.settings import BackendSettings, ListenerSettings, Settings
+from proxy.sessions.sessions import Sessions
 from tests.support.clocks import ShortWaits
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.keys import credential
@@ -146,7 +146,7 @@ async def proxied(
             Served(await stack.enter_async_context(served(one)), list(one.router.routes()))
             for one in (own, *(create_listener(settings, sessions, at) for at in listeners))
         ]
-        # The sessions close before the servers wait for their handlers, as `proxy.server` does.
+        # The sessions close before the servers wait for their handlers, as `proxy.app.server` does.
         stack.push_async_callback(sessions.aclose)
         http = await stack.enter_async_context(aiohttp.ClientSession())
         yield Proxied(http, main, others, sessions, app[ENGINE])

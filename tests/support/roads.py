@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import aiohttp
 import pytest
 
-from adapters.base import Call
-from proxy.recording import Exchange
+from adapters.model.base import Call
+from proxy.recording.recording import Exchange
 from proxy.scripted import serving
 from proxy.upstream.client import Load, Upstream
 

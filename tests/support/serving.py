@@ -1,4 +1,4 @@
-"""Serves an application on loopback as `proxy.server` does."""
+"""Serves an application on loopback as `proxy.app.server` does."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from proxy.connections import runner_of
-from proxy.keys import SESSIONS
+from proxy.entry.keys import SESSIONS
+from proxy.http.connections import runner_of
 
 __all__ = ["HOST", "WHOLE_SERVERS", "close", "serve", "served"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import aiohttp
 
-from adapters import events as ev
+from adapters.model import events as ev
 from tests.record_cassettes import CASSETTES, SCENARIOS
 from tests.support.cassettes import played
 from tests.support.driver import Driver

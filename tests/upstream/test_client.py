@@ -17,14 +17,14 @@ import aiohttp
 import pytest
 from multidict import CIMultiDict, MultiDict
 
-from adapters.base import Call, Request, Response
-from adapters.body import body_of, file_in_base64
-from adapters.commands import Sealed
-from adapters.errors import OFFENDING_LIMIT, ErrorCode
-from adapters.framing import FrameTooLarge
-from adapters.framing.sse import SseFrame
-from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
-from proxy.sealed import SecretScrubber
+from adapters.model.base import Call, Request, Response
+from adapters.model.body import body_of, file_in_base64
+from adapters.model.commands import Sealed
+from adapters.wire.errors import OFFENDING_LIMIT, ErrorCode
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame
+from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.base.sealed import SecretScrubber
 from proxy.upstream.client import MOST_CARRYING, Frames, Stream, Upstream
 from proxy.upstream.failures import WHY_LIMIT
 from tests.support.origin import Origin, head, serve_origin

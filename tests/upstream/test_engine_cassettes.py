@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from tests.record_cassettes import CASSETTES, ENGINE
 from tests.support.cassettes import load
 from tests.upstream.playing import play, settled, texts, types, without_origin

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from adapters import events as ev
-from adapters.jsonvalue import parse_json
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import parse_json
 from tests.record_cassettes import CASSETTES, EVE_T, PIXEL
 from tests.support.cassettes import load
 from tests.upstream.playing import play, settled, texts, types, without_origin

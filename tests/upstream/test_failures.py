@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.failures import read_failure, request_failure
 from proxy.upstream.health import Trouble
 

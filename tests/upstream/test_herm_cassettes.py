@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.jsonvalue import parse_json
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import parse_json
 from tests.record_cassettes import CASSETTES, HERM
 from tests.support.cassettes import load
 from tests.support.driver import Driver

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
 from adapters.driving.asks import Ask, Given
 from adapters.driving.ledger import Input
 from adapters.engine.client import turns
 from adapters.engine.client.state import IN_ANY, OpenCall, Seen, State
-from adapters.interactions import answer_of
-from adapters.jsonvalue import name_of, rest_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.interactions import answer_of
+from adapters.wire.jsonvalue import name_of, rest_of
 
 _REQUEST = IN_ANY | {
     *("request_id", "kind", "question", "options"),

@@ -7,21 +7,21 @@ from typing import Any, Literal
 
 import orjson
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
 from adapters.driving.part import Out, soonest
 from adapters.engine import wire
 from adapters.engine.alignment import Decision, Known, Reached, mark_of, mark_of_text
 from adapters.engine.client import asking, early, ending, frames, posts, replies, turns
 from adapters.engine.client.reading import Reading, known_of
 from adapters.engine.client.state import BLOCK, RECORDS, Block, Seen, State, native_of
-from adapters.errors import DragomanError, NotSupported
-from adapters.framing import TORN
-from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, mended_json, parse_json
-from adapters.stored import Kept, fill, newest
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
+from adapters.model.stored import Kept, fill, newest
+from adapters.wire.errors import DragomanError, NotSupported
+from adapters.wire.framing import TORN
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
 
 SLICE = 64
 """Frames of a replay that waited and are processed at once: some milliseconds of work."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adapters import events as ev
 from adapters.engine.client.state import Early, Seen, State
-from adapters.jsonvalue import name_of
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import name_of
 
 MOST_EARLY = 64
 """Results that wait, and ids of results that were told without their calls; ours."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Ending, Seen, State
 from adapters.engine.client.work import unknown
-from adapters.errors import SESSION_LOST
-from adapters.jsonvalue import name_of, rest_of
+from adapters.model import events as ev
+from adapters.wire.errors import SESSION_LOST
+from adapters.wire.jsonvalue import name_of, rest_of
 
 _LIFECYCLE = IN_ANY | {"phase"}
 _ERROR = IN_ANY | {"error", "message", "details"}

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from adapters import events as ev
 from adapters.engine.alignment import Known
 from adapters.engine.client import asking, early, ending, work
 from adapters.engine.client.state import Seen, State, native_of
-from adapters.salvage import block_of, salvage
+from adapters.model import events as ev
+from adapters.wire.salvage import block_of, salvage
 
 _Handler = Callable[[State, Seen], list[ev.Event]]
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Ability, Call, Request, Support
-from adapters.body import body_of, file_in_base64
 from adapters.driving.asks import Ask
 from adapters.engine import wire
 from adapters.engine.client.asking import allows
-from adapters.errors import NotSupported
-from adapters.jsonvalue import format_json
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Ability, Call, Request, Support
+from adapters.model.body import body_of, file_in_base64
+from adapters.wire.errors import NotSupported
+from adapters.wire.jsonvalue import format_json
 
 _IMPOSSIBLE_INTERRUPT = "the Engine has no route that stops a turn (engine page, section 5)"
 

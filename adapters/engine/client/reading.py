@@ -10,9 +10,9 @@ from __future__ import annotations
 import collections
 from typing import Any
 
-from adapters.base import Call, CloseReason
 from adapters.engine import wire
 from adapters.engine.alignment import Alignment, Decision, Known, Reached, Verdict, mark_of
+from adapters.model.base import Call, CloseReason
 
 SAME_BREAKS = 3
 """Replays in a row that break at the same place before that is taken as the end; ours."""

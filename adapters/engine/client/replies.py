@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Response
 from adapters.driving.doubts import Evidence, Verdict
 from adapters.driving.part import Out
 from adapters.engine import wire
 from adapters.engine.client import asking
 from adapters.engine.client.posts import pending
 from adapters.engine.client.state import Seen, State
-from adapters.errors import DragomanError
-from adapters.jsonvalue import name_of
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Response
+from adapters.wire.errors import DragomanError
+from adapters.wire.jsonvalue import name_of
 
 
 def refusal(response: Response) -> ev.ErrorInfo:

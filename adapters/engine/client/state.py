@@ -1,7 +1,7 @@
 """What must survive a restart of an Engine session, typed, and what of it earlier releases stored.
 
 `State` changes with what happens; `State.block` and `Reached` change with every delta. These two
-are the place that `adapters.stored.Kept` speaks of.
+are the place that `adapters.model.stored.Kept` speaks of.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal, NamedTuple
 
-from adapters import events as ev
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.doubts import Doubt, Doubts
 from adapters.driving.held import HOLD_MS, Held
@@ -17,8 +16,9 @@ from adapters.driving.ledger import Input, Ledger
 from adapters.driving.part import NOT_STORED
 from adapters.engine import wire
 from adapters.engine.alignment import Reached, Trail
-from adapters.raw import Raw
-from adapters.stored import adapter_of
+from adapters.model import events as ev
+from adapters.model.raw import Raw
+from adapters.model.stored import adapter_of
 
 END_HOLD_MS = 2_000
 """How long a failed turn waits for the second of its two ends (design section 3; page 9.3)."""

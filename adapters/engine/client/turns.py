@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
 from adapters.driving.ledger import Input
 from adapters.engine.client.state import Block, State
-from adapters.raw import BlockEnded
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.raw import BlockEnded
 
 
 def expect(s: State, command_id: str, command: cmd.SendMessage) -> None:

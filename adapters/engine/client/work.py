@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
 from adapters.engine import wire
 from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Kind, OpenCall, Seen, State
-from adapters.jsonvalue import format_json, int_of, name_of, number_of, rest_of
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.wire.jsonvalue import format_json, int_of, name_of, number_of, rest_of
 
 _TEXT = IN_ANY | {"text"}
 _CALL = IN_ANY | {"tool", "tool_call_id", "input"}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from adapters import events as ev
 from adapters.driving.held import HOLD_MS
 from adapters.driving.part import soonest
-from adapters.errors import SESSION_LOST
 from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, SLICE, Dues
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
@@ -15,6 +13,8 @@ from adapters.eve.client.records import Outcome, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.retries import Retries
 from adapters.eve.client.stopping import Stopping
+from adapters.model import events as ev
+from adapters.wire.errors import SESSION_LOST
 
 _RESET_FAILED = "eve: nothing comes of the session any more since a reset of it failed"
 

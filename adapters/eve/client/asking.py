@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from adapters import events as ev
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import details_of, options_of
@@ -17,7 +16,8 @@ from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, beside_of, rest_of, settlement_of
-from adapters.jsonvalue import name_of, text_of
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import name_of, text_of
 
 _REQUEST_KINDS: dict[str, ev.InteractionKind] = {
     "tool-approval": "approval",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeVar
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.errors import NotSupported
 from adapters.eve.client.records import RECENT_IDS, Answered, Line, OpenRequest, State, Stray
-from adapters.interactions import answer_of, decision_of, option_for
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.interactions import answer_of, decision_of, option_for
+from adapters.wire.errors import NotSupported
 
 STRAYS = 8
 """Answers without a request that are remembered until the next turn is over. Ours."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from adapters import events as ev
-from adapters import raw
 from adapters.eve.client.places import Places, block_id, message_id
 from adapters.eve.client.records import Line, Place, Record
 from adapters.eve.client.reports import as_native
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, rest_of
+from adapters.model import events as ev
+from adapters.model import raw
 
 APPENDED_KEYS = CS_KEYS | {
     "messageDelta",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from adapters import events as ev
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
@@ -23,7 +22,8 @@ from adapters.eve.client.values import (
     sequence_of,
     usage_of,
 )
-from adapters.jsonvalue import text_of
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import text_of
 
 _LIMIT_CODES = frozenset({"SESSION_TOKEN_LIMIT_REACHED", "SESSION_TOKEN_COST_LIMIT_REACHED"})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
@@ -13,8 +12,9 @@ from adapters.eve.client.places import Places
 from adapters.eve.client.records import Line, Outcome, Record, State
 from adapters.eve.client.reports import as_native
 from adapters.eve.client.values import C_KEYS, rest_of
-from adapters.jsonvalue import name_of
-from adapters.paths import is_segment
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import name_of
+from adapters.wire.paths import is_segment
 
 _CALLED_KEYS = C_KEYS | {"callId", "childSessionId", "sessionId", "name", "childStreamPath"}
 

@@ -13,11 +13,6 @@ from typing import Any, Literal
 
 import orjson
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
-from adapters.errors import DragomanError
 from adapters.eve import wire
 from adapters.eve.client.alarms import Alarms
 from adapters.eve.client.asking import Asking
@@ -57,9 +52,14 @@ from adapters.eve.client.streams import Streams
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import rest_of
 from adapters.eve.client.work import Work
-from adapters.framing.sse import SseFrame
-from adapters.jsonvalue import JsonError, mended_json, name_of, parse_json
-from adapters.stored import Kept, fill, newest
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
+from adapters.model.stored import Kept, fill, newest
+from adapters.wire.errors import DragomanError
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import JsonError, mended_json, name_of, parse_json
 
 _PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
 

@@ -6,10 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Request, Support
-from adapters.errors import NotSupported
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks, decided_by
 from adapters.eve.client.first import First
@@ -19,6 +15,10 @@ from adapters.eve.client.records import State
 from adapters.eve.client.retries import Retries
 from adapters.eve.client.server import STEER_FROM, Server, not_read
 from adapters.eve.client.stopping import Stopping
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Request, Support
+from adapters.wire.errors import NotSupported
 
 
 class Commands:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters.body import file_in_base64
-from adapters.errors import NotSupported
 from adapters.eve.client.values import clean
-from adapters.jsonvalue import int_of
+from adapters.model import events as ev
+from adapters.model.body import file_in_base64
+from adapters.wire.errors import NotSupported
+from adapters.wire.jsonvalue import int_of
 
 _UNKNOWN_TYPE = "application/octet-stream"
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.errors import SESSION_LOST
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import CHILD_HOLD_MS, Dues
 from adapters.eve.client.holding import Holding
@@ -18,6 +15,9 @@ from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.turns import Turns
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.wire.errors import SESSION_LOST
 
 OVER_MOST = 64
 """Children that are over and remembered, since they may go on: the newest. One that goes on after

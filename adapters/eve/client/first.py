@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call, Request, Response
-from adapters.body import body_of
-from adapters.errors import ErrorCode
 from adapters.eve import wire
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.places import Places
@@ -16,7 +11,12 @@ from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import FirstMessage, Live, State
 from adapters.eve.client.server import Server, not_read
 from adapters.eve.client.values import error_info, refusal
-from adapters.jsonvalue import parse_json
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call, Request, Response
+from adapters.model.body import body_of
+from adapters.wire.errors import ErrorCode
+from adapters.wire.jsonvalue import parse_json
 
 FIRST_MOST = 262_144
 """Bytes of a first message that are kept while its session is made; larger ones go with the create.

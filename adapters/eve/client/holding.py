@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from adapters import events as ev
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.records import RECENT_IDS, Line, OpenCall, State
+from adapters.model import events as ev
 
 _OVERTAKING = frozenset(
     {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import flattened
 from adapters.eve.client.records import Answered, Live, Message, State
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call
 
 
 class Inputs:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import Call
 from adapters.eve.client.records import Line, State
+from adapters.model import events as ev
+from adapters.model.base import Call
 
 NAMES_MOST = 8
 """Names that a child may have: those of its call and its task, and of those that follow when it

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from adapters import events as ev
-from adapters.errors import OFFENDING_LIMIT
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import content_of
@@ -14,7 +12,9 @@ from adapters.eve.client.records import SAID_MOST, Line, Message, Record, State
 from adapters.eve.client.reports import as_late, as_native
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import C_KEYS, digest_of, rest_of
-from adapters.jsonvalue import format_json, text_of
+from adapters.model import events as ev
+from adapters.wire.errors import OFFENDING_LIMIT
+from adapters.wire.jsonvalue import format_json, text_of
 
 CHILD_HEARD = 4_096
 """Characters of a message to a child that are remembered. A T says it again after a pause in which

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import orjson
 
-from adapters import events as ev
 from adapters.eve.client.records import Line, Place
+from adapters.model import events as ev
 
 
 class Places:

@@ -6,15 +6,15 @@ from typing import Any
 
 from multidict import CIMultiDict
 
-from adapters import commands as cmd
-from adapters.base import Call, Request
-from adapters.body import body_of, restored
-from adapters.errors import NotSupported
 from adapters.eve import wire
 from adapters.eve.client.contents import wire_message
 from adapters.eve.client.records import State
-from adapters.jsonvalue import format_json
-from adapters.paths import path_of
+from adapters.model import commands as cmd
+from adapters.model.base import Call, Request
+from adapters.model.body import body_of, restored
+from adapters.wire.errors import NotSupported
+from adapters.wire.jsonvalue import format_json
+from adapters.wire.paths import path_of
 
 CREATE_OPTIONS = frozenset({"mode", "capabilities", "callback", "protocolVersion"})
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call
 from adapters.eve import wire
 from adapters.eve.client.asking import Asking
 from adapters.eve.client.blocks import Blocks
@@ -23,9 +20,12 @@ from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.work import Work
-from adapters.framing import TORN
-from adapters.jsonvalue import count_of, name_of
-from adapters.salvage import salvage
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call
+from adapters.wire.framing import TORN
+from adapters.wire.jsonvalue import count_of, name_of
+from adapters.wire.salvage import salvage
 
 _ENDS = frozenset({"turn.completed", "turn.failed", "turn.waiting"})
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from adapters import events as ev
 from adapters.driving.again import Again
 from adapters.driving.asks import Ask, Asks, Given
 from adapters.driving.held import Held
 from adapters.driving.ledger import Input, Ledger
 from adapters.driving.silence import Silence
-from adapters.raw import Raw
+from adapters.model import events as ev
+from adapters.model.raw import Raw
 
 RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a

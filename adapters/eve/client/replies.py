@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Response
-from adapters.errors import DragomanError, ErrorCode
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import END_HOLD_MS
@@ -21,6 +17,10 @@ from adapters.eve.client.retries import Retries
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import json_body, refusal
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Response
+from adapters.wire.errors import DragomanError, ErrorCode
 
 DOUBTED_MS = 10_000
 """How long the stream of a session is read that is said to be not active, which tells whether it is

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from adapters import events as ev
 from adapters.eve import wire
 from adapters.eve.client.records import Line, Record
 from adapters.eve.client.values import clean
+from adapters.model import events as ev
 
 
 def as_native(line: Line, record: Record) -> list[ev.Event]:

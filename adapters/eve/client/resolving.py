@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.holding import Holding
@@ -13,7 +12,8 @@ from adapters.eve.client.records import Answered, Line, Settlement, State
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import CS_KEYS, rest_of, settlement_of
-from adapters.jsonvalue import text_of
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import text_of
 
 _PASSED_OVER = frozenset({"withdrawn", "cancelled", "expired"})
 """Outcomes that say nothing of an answer: the request was over without it."""

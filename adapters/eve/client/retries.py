@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from adapters.base import Call, Response
 from adapters.driving.again import Again, Patience
 from adapters.driving.part import soonest
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import Retry, State
 from adapters.eve.client.server import Server
+from adapters.model.base import Call, Response
 
 _MESSAGE = Patience(first_ms=250, most_ms=2_000, for_ms=20_000)
 """Section 7.5: `session_not_ready` is tried again after 250 ms doubling to 2 s, for 20 s."""

@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import Ability, Response, Support
-from adapters.errors import ErrorCode, NotSupported
 from adapters.eve import wire
 from adapters.eve.client.records import Generation, State
-from adapters.paths import is_segment
+from adapters.model import events as ev
+from adapters.model.base import Ability, Response, Support
+from adapters.wire.errors import ErrorCode, NotSupported
+from adapters.wire.paths import is_segment
 
 STEER_FROM = (0, 33, 0)
 """Section 5: the first release that knows `turnPolicy`."""

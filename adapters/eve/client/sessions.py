@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters.base import fields_of
 from adapters.eve import wire
 from adapters.eve.client.dues import END_HOLD_MS, Dues
 from adapters.eve.client.ends import Ends
@@ -16,7 +14,9 @@ from adapters.eve.client.reports import as_native
 from adapters.eve.client.server import Server
 from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import CS_KEYS, error_of, rest_of, usage_of
-from adapters.jsonvalue import name_of, number_of
+from adapters.model import events as ev
+from adapters.model.base import fields_of
+from adapters.wire.jsonvalue import name_of, number_of
 
 TAKEN_BACK_MS = 1_000
 """How long the end of a turn waits that resumed from approvals and was told to stop: a real 0.30.8

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from adapters import events as ev
-from adapters.errors import CODE_LIMIT, cut
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.holding import Holding
@@ -16,7 +14,9 @@ from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server
 from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, rest_of
-from adapters.jsonvalue import name_of
+from adapters.model import events as ev
+from adapters.wire.errors import CODE_LIMIT, cut
+from adapters.wire.jsonvalue import name_of
 
 _SIGN_IN_OUTCOMES: dict[str, ev.InteractionOutcome] = {
     "authorized": "approved",

@@ -47,16 +47,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Request
 from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import Live, State, Stop, Waiting
-from adapters.jsonvalue import parse_json
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Request
+from adapters.wire.jsonvalue import parse_json
 
 CANCEL_MS = 5_000
 """How long a cancel waits for the turn that the negative answers open (section 8.2); ours."""

@@ -6,10 +6,6 @@ from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, CloseReason, Request, Response
-from adapters.errors import SESSION_LOST, DragomanError
 from adapters.eve import wire
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
@@ -20,7 +16,11 @@ from adapters.eve.client.records import Line, Live, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server, is_read, not_read
 from adapters.eve.client.values import error_info
-from adapters.paths import path_of, rebuilt
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, CloseReason, Request, Response
+from adapters.wire.errors import SESSION_LOST, DragomanError
+from adapters.wire.paths import path_of, rebuilt
 
 PAUSED_PATIENCE_MS = 30 * 24 * 3_600_000
 """Section 8.1: a session lives 30 days by default; a pause may last as long."""

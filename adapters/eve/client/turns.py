@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from adapters import events as ev
 from adapters.eve.client.holding import Holding
 from adapters.eve.client.places import Places
 from adapters.eve.client.records import ENDED_MOST, Line, Record, State
 from adapters.eve.client.values import sequence_of
-from adapters.jsonvalue import text_of
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import text_of
 
 
 class Turns:

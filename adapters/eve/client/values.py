@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Response
-from adapters.errors import DragomanError
 from adapters.eve import wire
 from adapters.eve.client.records import Record
-from adapters.jsonvalue import int_of, number_of
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Response
+from adapters.wire.errors import DragomanError
+from adapters.wire.jsonvalue import int_of, number_of
 
 _SENSITIVE = frozenset({"continuationToken", "childContinuationToken", "webhookUrl"})
 """Members that are credentials (sections 1 and 9.4): they never leave the codec."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal, cast
 
-from adapters import events as ev
-from adapters import raw
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.blocks import Blocks
@@ -24,7 +22,9 @@ from adapters.eve.client.values import (
     sequence_of,
     usage_of,
 )
-from adapters.jsonvalue import name_of, text_of
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.wire.jsonvalue import name_of, text_of
 
 _ACTION_KINDS: dict[str, tuple[ev.CallKind, str]] = {
     "tool-call": ("builtin", "toolName"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Ability, Support
-from adapters.errors import NotSupported
 from adapters.herm.client.contents import content_blocks
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Ability, Support
+from adapters.wire.errors import NotSupported
 
 __all__ = ["ABILITIES", "check"]
 

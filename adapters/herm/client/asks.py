@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.errors import NotSupported, cut
 from adapters.herm import wire
 from adapters.herm.client.contents import content_blocks
 from adapters.herm.client.envelopes import text_in
 from adapters.herm.client.records import KEPT, Given, OpenCall, OpenRequest, State
-from adapters.interactions import answer_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.interactions import answer_of
+from adapters.wire.errors import NotSupported, cut
 
 __all__ = ["APPROVAL_OPTIONS", "SEALED_NAMES", "Asks"]
 

@@ -15,9 +15,6 @@ import heapq
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Response
 from adapters.driving.doubts import LOOK_RETRY_MS, LOOKS
 from adapters.herm.client import posts
 from adapters.herm.client.envelopes import (
@@ -30,6 +27,9 @@ from adapters.herm.client.envelopes import (
 )
 from adapters.herm.client.numbers import Numbers, key_of_repeat
 from adapters.herm.client.records import Place, State
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Response
 
 __all__ = ["PAGES", "SLICE", "WAITING", "CatchingUp", "Fill"]
 

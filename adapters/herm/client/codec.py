@@ -14,13 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Ability, Call, ClientCodec, CloseReason, Response, Support
 from adapters.driving.doubts import Doubt
-from adapters.errors import SESSION_LOST, DragomanError, NotSupported
-from adapters.framing.sse import SseFrame
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.abilities import ABILITIES, check
@@ -35,7 +29,13 @@ from adapters.herm.client.sessions import Sessions
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
 from adapters.herm.client.work import Work
-from adapters.stored import Kept, fill, newest
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
+from adapters.model.stored import Kept, fill, newest
+from adapters.wire.errors import SESSION_LOST, DragomanError, NotSupported
+from adapters.wire.framing.sse import SseFrame
 
 RUNNING_PATIENCE_MS = 3_600_000
 """How long a turn may be silent on a stream that opens: a tool of an hour. The page names no

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from adapters import events as ev
-from adapters.errors import NotSupported
 from adapters.herm import wire
 from adapters.herm.client.envelopes import text_in
-from adapters.jsonvalue import format_json, rest_of
+from adapters.model import events as ev
+from adapters.wire.errors import NotSupported
+from adapters.wire.jsonvalue import format_json, rest_of
 
 __all__ = ["MOST_BLOCKS", "block_of", "content_blocks", "output_of", "server_of"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from adapters import events as ev
-from adapters import raw
 from adapters.driving.doubts import Evidence, Verdict
 from adapters.herm.client.asks import Asks
 from adapters.herm.client.inputs import Inputs
 from adapters.herm.client.records import State
+from adapters.model import events as ev
+from adapters.model import raw
 
 __all__ = ["InDoubt"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from adapters import events as ev
-from adapters.errors import CODE_LIMIT
 from adapters.herm import wire
-from adapters.jsonvalue import MOST_NAME, count_of, name_of, text_of
+from adapters.model import events as ev
+from adapters.wire.errors import CODE_LIMIT
+from adapters.wire.jsonvalue import MOST_NAME, count_of, name_of, text_of
 
 __all__ = [
     "ENVELOPE_KEYS",

@@ -14,10 +14,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Response
 from adapters.driving.again import Patience
 from adapters.herm import wire
 from adapters.herm.client import posts
@@ -34,7 +30,11 @@ from adapters.herm.client.envelopes import (
 )
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.records import KEPT, KEPT_BYTES, Foreign, Message, Sent, State
-from adapters.jsonvalue import parse_json
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Response
+from adapters.wire.jsonvalue import parse_json
 
 __all__ = ["Inputs", "expected", "foreign_message"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from adapters.herm.client.envelopes import are_all, check_of, id_of, is_delta, sequence_of
 from adapters.herm.client.records import KEPT, Place, State
-from adapters.paths import is_header_value
+from adapters.wire.paths import is_header_value
 
 __all__ = ["HOLES", "Numbers", "key_of_repeat"]
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Request, Response
-from adapters.errors import ErrorCode, NotSupported
 from adapters.herm import wire
-from adapters.jsonvalue import compact, format_json
-from adapters.paths import path_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Request, Response
+from adapters.wire.errors import ErrorCode, NotSupported
+from adapters.wire.jsonvalue import compact, format_json
+from adapters.wire.paths import path_of
 
 __all__ = [
     "administer",

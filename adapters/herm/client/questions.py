@@ -6,9 +6,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from adapters import events as ev
 from adapters.herm.client.envelopes import text_in
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["Question", "question_of"]
 

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call
 from adapters.driving.doubts import LOOKS, Evidence
-from adapters.framing import TORN
-from adapters.framing.sse import SseFrame
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.catching_up import CatchingUp, Fill
@@ -25,7 +20,12 @@ from adapters.herm.client.records import Place, State
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
 from adapters.herm.client.work import Work
-from adapters.jsonvalue import (
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call
+from adapters.wire.framing import TORN
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import (
     JsonError,
     format_json,
     mended_json,
@@ -33,8 +33,8 @@ from adapters.jsonvalue import (
     parse_json,
     rest_of,
 )
-from adapters.paths import is_header_value
-from adapters.salvage import block_of, salvage
+from adapters.wire.paths import is_header_value
+from adapters.wire.salvage import block_of, salvage
 
 __all__ = ["TURN_LOST", "Reading"]
 

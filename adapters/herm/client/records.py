@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, TypeVar
 
-from adapters import events as ev
 from adapters.driving.again import Again
 from adapters.driving.doubts import Doubt, Doubts
+from adapters.model import events as ev
 
 __all__ = [
     "KEPT",

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters import raw
-from adapters.base import Call, Response
-from adapters.errors import NotSupported
 from adapters.herm import wire
 from adapters.herm.client import posts
 from adapters.herm.client.envelopes import text_in
 from adapters.herm.client.records import State
-from adapters.jsonvalue import parse_json, rest_of
-from adapters.paths import is_segment
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.model.base import Call, Response
+from adapters.wire.errors import NotSupported
+from adapters.wire.jsonvalue import parse_json, rest_of
+from adapters.wire.paths import is_segment
 
 __all__ = ["Sessions"]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters import events as ev
-from adapters import raw
 from adapters.herm import wire
 from adapters.herm.client.envelopes import STATUS, Seen, is_delta, sequence_of
 from adapters.herm.client.numbers import Numbers
 from adapters.herm.client.records import KEPT_BYTES, Place, State
-from adapters.jsonvalue import REPLACEMENT
+from adapters.model import events as ev
+from adapters.model import raw
+from adapters.wire.jsonvalue import REPLACEMENT
 
 __all__ = ["KINDS", "Texts"]
 

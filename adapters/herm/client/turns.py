@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from adapters import events as ev
-from adapters.errors import CODE_LIMIT, cut
 from adapters.herm.client.asks import Asks
 from adapters.herm.client.envelopes import Seen, sequence_of
 from adapters.herm.client.inputs import Inputs, foreign_message
 from adapters.herm.client.records import KEPT, Ending, State
 from adapters.herm.client.texts import Texts
-from adapters.jsonvalue import name_of
+from adapters.model import events as ev
+from adapters.wire.errors import CODE_LIMIT, cut
+from adapters.wire.jsonvalue import name_of
 
 __all__ = ["HOLD_MS", "Turns"]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from adapters import events as ev
-from adapters.errors import cut
 from adapters.herm import wire
 from adapters.herm.client.asks import Asks
 from adapters.herm.client.contents import block_of, output_of, server_of
@@ -15,7 +13,9 @@ from adapters.herm.client.questions import question_of
 from adapters.herm.client.records import KEPT, KEPT_BYTES, OpenCall, Place, State
 from adapters.herm.client.texts import Texts
 from adapters.herm.client.turns import Turns
-from adapters.jsonvalue import format_json
+from adapters.model import events as ev
+from adapters.wire.errors import cut
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["Work"]
 

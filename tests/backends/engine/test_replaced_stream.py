@@ -14,16 +14,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapters import commands as cmd
-from adapters import events as ev
 from adapters.engine.client import state
-from proxy.clock import Clock, Ids
-from proxy.hub import entries_of
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from proxy.base.clock import Clock, Ids
+from proxy.base.tasks import Tasks
+from proxy.config.settings import BackendSettings, Settings
+from proxy.fanout.hub import entries_of
 from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
-from proxy.sessions import Sessions
-from proxy.settings import BackendSettings, Settings
-from proxy.tasks import Tasks
+from proxy.sessions.sessions import Sessions
 from tests.support.waiting import until
 
 

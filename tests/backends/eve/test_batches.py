@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Fault, Faults, Silence, Status
 from proxy.session import Session
 from tests.backends.eve.conftest import Serve

@@ -13,10 +13,10 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from adapters.paths import is_segment
-from proxy.app import create_app
-from proxy.server import opened_sessions
-from proxy.settings import Settings
+from adapters.wire.paths import is_segment
+from proxy.app.app import create_app
+from proxy.app.server import opened_sessions
+from proxy.config.settings import Settings
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.keys import key_of
 from tests.support.names import HOSTILE

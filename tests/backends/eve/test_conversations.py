@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.journal.base import Write
 from proxy.scripted.faults import Cut, Faults, HalfFrame, SlowHead, Status
 from tests.backends.eve.conftest import Serve

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession

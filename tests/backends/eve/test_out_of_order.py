@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.eve_requests import Post
 from proxy.scripted.eve_turns import Entry, ScriptedEve, Talk
 from tests.backends.eve.conftest import Serve

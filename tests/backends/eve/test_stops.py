@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, SlowHead, Status
 from tests.backends.eve.conftest import Serve
 from tests.support.eve_client import EveSession, Refused

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Silence, Status
 from proxy.session import Session
 from tests.backends.eve.conftest import Serve

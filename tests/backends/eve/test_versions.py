@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.journal.base import Journal
 from proxy.scripted.eve import Variant
 from proxy.scripted.faults import Faults, Status

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Silence, Status
 from proxy.scripted.herm import Variant
 from proxy.session import Session

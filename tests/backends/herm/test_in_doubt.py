@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters import commands as cmd
-from adapters import events as ev
+from adapters.model import commands as cmd
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Silence, Status
 from tests.backends.herm.conftest import Serve
 from tests.support.houses import HermAndEngine

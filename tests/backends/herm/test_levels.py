@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
 from adapters.herm.client.turns import HOLD_MS
+from adapters.model import events as ev
 from proxy.scripted.herm import Variant
 from proxy.scripted.herm_turns import Talk
 from proxy.session import Session

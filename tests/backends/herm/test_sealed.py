@@ -10,11 +10,11 @@ from typing import cast
 import apsw
 import pytest
 
-from adapters.base import Call
-from adapters.errors import NotSupported
+from adapters.model.base import Call
+from adapters.wire.errors import NotSupported
+from proxy.base.sealed import any_held
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm import Variant
-from proxy.sealed import any_held
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Expect, Refused

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, SlowHead, Status
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Refused, message

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.herm import Variant
 from tests.backends.herm.conftest import Serve

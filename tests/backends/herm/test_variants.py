@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
 from proxy.scripted.herm import Variant
 from tests.backends.herm.conftest import Serve

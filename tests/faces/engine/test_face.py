@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 import adapters.engine
-from adapters.commands import Delete
-from adapters.mapping import parse_mapping
+from adapters.contract.mapping import parse_mapping
+from adapters.model.commands import Delete
 from proxy.scripted.faults import Faults, Status
 from tests.faces.engine.conftest import Face, Serve, without_heartbeats
 from tests.support.dragoman import BACKEND_KEY

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from proxy.errors import ConfigError
-from proxy.retention import Limits
-from proxy.settings import KeySettings
+from proxy.base.errors import ConfigError
+from proxy.config.settings import KeySettings
+from proxy.sessions.retention import Limits
 from tests.faces.engine.conftest import Face, Serve
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.engine_client import EngineClient

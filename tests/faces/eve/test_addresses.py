@@ -19,15 +19,15 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-import proxy.backends
-from proxy.app import create_app, create_listener
-from proxy.backends import MOST_STRANGERS
-from proxy.bodies import RETRY_SECONDS
+import proxy.sessions.backends
+from proxy.app.app import create_app, create_listener
+from proxy.app.server import opened_sessions
+from proxy.config.settings import Settings
+from proxy.http.bodies import RETRY_SECONDS
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.eve import Variant, create_eve_app
 from proxy.scripted.eve_turns import Generation
-from proxy.server import opened_sessions
-from proxy.settings import Settings
+from proxy.sessions.backends import MOST_STRANGERS
 from tests.proof.attack.wire import listening
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.engine_client import EngineClient
@@ -299,9 +299,9 @@ async def test_strangers_hold_a_limited_number_of_connections_to_a_backend() -> 
 async def test_who_does_not_read_an_answer_holds_a_place_and_it_has_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(proxy.backends, "MOST_STRANGERS", 1)
+    monkeypatch.setattr(proxy.sessions.backends, "MOST_STRANGERS", 1)
     # More than the two ends' buffers take.
-    monkeypatch.setattr(proxy.backends, "STRANGERS_BYTES", 32 * 2**20)
+    monkeypatch.setattr(proxy.sessions.backends, "STRANGERS_BYTES", 32 * 2**20)
     size = 32 * 2**20
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.base import EncoderContext
 from adapters.eve.server import EveEncoder
-from adapters.events import MAIN, Entry
-from adapters.jsonvalue import parse_json
+from adapters.model import events as ev
+from adapters.model.base import EncoderContext
+from adapters.model.events import MAIN, Entry
+from adapters.wire.jsonvalue import parse_json
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.eve_client import EveClient, EveSession, Form

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from adapters import events as ev
+from adapters.model import events as ev
 from proxy.scripted.engine import Variant
 from tests.support.eve_client import EveSession, Form, Refused, TurnResult
 from tests.support.journals import CrashJournal

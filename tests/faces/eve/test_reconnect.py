@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from proxy import hub
+from proxy.fanout import hub
 from tests.support.eve_client import EveClient, EveSession, Form, Refused
 from tests.support.running import Live, Run, Running, types
 from tests.support.waiting import SOON_S, settled

@@ -14,22 +14,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from adapters import commands as cmd
-from adapters import events as ev
-from adapters.base import Call
-from adapters.errors import NotSupported
 from adapters.eve import wire
-from proxy import hub, streams
-from proxy.errors import JournalUnavailable
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.base import Call
+from adapters.wire.errors import NotSupported
+from proxy.base.errors import JournalUnavailable
+from proxy.config.settings import ServerSettings
 from proxy.faces import reading
 from proxy.faces.visit import Visit
-from proxy.hub import TRANSPORT_BYTES, Reader, entries_of
+from proxy.fanout import hub, streams
+from proxy.fanout.hub import TRANSPORT_BYTES, Reader, entries_of
 from proxy.journal.base import SessionRow, Write
 from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
 from proxy.session.reading import Reading
-from proxy.sessions import Sessions
-from proxy.settings import ServerSettings
+from proxy.sessions.sessions import Sessions
 from proxy.upstream.client import Frames, Load, Upstream
 from tests.support.clocks import HurriedClock
 from tests.support.eve_client import EveSession, Form, Refused

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from adapters import events as ev
-from adapters.commands import AnswerInteraction, Sealed
 from adapters.herm import wire
-from proxy.errors import InteractionConflict
+from adapters.model import events as ev
+from adapters.model.commands import AnswerInteraction, Sealed
+from proxy.base.errors import InteractionConflict
 from proxy.faces import reading as herm
 from proxy.scripted.faults import Faults, Silence
 from proxy.scripted.herm import Variant
@@ -430,7 +430,7 @@ async def test_a_change_of_a_session_that_somebody_deletes_meanwhile_finds_it_go
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The backend's silence does not end it, however slow the machine.
-    monkeypatch.setattr("proxy.sessions.SETTLE_SECONDS", SOON_S)
+    monkeypatch.setattr("proxy.sessions.sessions.SETTLE_SECONDS", SOON_S)
     house = await serve(herm={"faults": Faults({("update", 1): Silence(done=False)})})
     client = house.client()
     session = (await client.create())["id"]

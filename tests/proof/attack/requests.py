@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
-from proxy.app import create_app
-from proxy.clock import Clock
+from proxy.app.app import create_app
+from proxy.base.clock import Clock
+from proxy.config.settings import Settings
 from proxy.scripted.mutations import VALUES, Raw, altered
-from proxy.settings import Settings
 from tests.asks import ANY, ASKS, below, filled
 
 __all__ = [

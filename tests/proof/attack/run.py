@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-from proxy.settings import Settings
+from proxy.config.settings import Settings
 from tests.asks import CALLBACKS, NAMES, OPEN, without_ids
 from tests.proof.attack.requests import (
     BIG_EVERY,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import Settings
+from proxy.config.settings import Settings
 from tests import asks
 from tests.proof.attack.requests import KEYS, Hit, Target, draw, of_sessions, targets
 from tests.proof.attack.run import Attack, names_session, shown, unnamed

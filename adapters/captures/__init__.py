@@ -1,0 +1,313 @@
+"""Captures: what went over the wire of one session, chunk by chunk, and what it meant.
+
+A capture is a file of lines of JSON (NDJSON). The first line is its head, each other one a record:
+a request or a response, a piece of a body, the end of an exchange, or an entry of the canonical
+log. `at` is milliseconds since 1970, with fractions. Lines stand in the order in which things
+happened, so a file that was cut off is right up to where it ends.
+
+Bodies stand as they came, cut where they were cut: as `text` where a piece is UTF-8, else as
+`base64`. An exchange has one number for its request, its response and its end. Its `side` says who
+talked: `frontend` is between a frontend and Dragoman, `backend` between Dragoman and a backend.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from adapters.model import events as ev
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+
+__all__ = [
+    "VERSION",
+    "BadCapture",
+    "Body",
+    "Capture",
+    "End",
+    "Event",
+    "Exchange",
+    "Head",
+    "Record",
+    "Request",
+    "Response",
+    "body_of",
+    "format_record",
+    "read_capture",
+]
+
+VERSION = 1
+
+Side = Literal["frontend", "backend"]
+Headers = tuple[tuple[str, str], ...]
+
+
+class BadCapture(DragomanError):
+    """A capture cannot be read. `line` counts from 1; 0 where it is the file as a whole."""
+
+    code = ErrorCode.RECORDING
+
+    def __init__(self, reason: str, *, name: str, line: int = 0) -> None:
+        super().__init__(f"{name}: line {line}: {reason}" if line else f"{name}: {reason}")
+        self.reason = reason
+        self.line = line
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Head(_Line):
+    """The first line. `dialect` is that of the side that was recorded, `session` its id there, or
+    None while nothing had named it; `source` says where a capture comes from that was not recorded
+    by Dragoman."""
+
+    capture: Literal[1] = 1
+    made_by: str
+    at: float
+    dialect: str | None = None
+    session: str | None = None
+    source: str | None = None
+
+
+class Request(_Line):
+    """The head of a request. `target` is the path and the query, as they were sent."""
+
+    type: Literal["request"] = "request"
+    exchange: int
+    side: Side
+    at: float
+    method: str
+    target: str
+    headers: Headers = ()
+
+
+class Response(_Line):
+    """The head of a response."""
+
+    type: Literal["response"] = "response"
+    exchange: int
+    at: float
+    status: int
+    headers: Headers = ()
+
+
+class Body(_Line):
+    """A piece of a body, as it came: `of` the request or of the response."""
+
+    type: Literal["body"] = "body"
+    exchange: int
+    of: Literal["request", "response"]
+    at: float
+    text: str | None = None
+    base64: str | None = None
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of the piece."""
+        if self.text is not None:
+            return self.text.encode()
+        return base64.b64decode(self.base64 or "", validate=True)
+
+
+class End(_Line):
+    """The end of an exchange: `ended` as HTTP says, `broke` in it, or `left` by its client."""
+
+    type: Literal["end"] = "end"
+    exchange: int
+    at: float
+    how: Literal["ended", "broke", "left"]
+    why: str | None = None
+
+
+class Event(_Line):
+    """An entry of the canonical log, as `GET /api/v1/sessions/{id}/events` gives it."""
+
+    type: Literal["event"] = "event"
+    at: float
+    entry: dict[str, Any]
+
+
+Record = Annotated[Request | Response | Body | End | Event, Field(discriminator="type")]
+
+_RECORD: TypeAdapter[Any] = TypeAdapter(Record)
+
+
+def body_of(exchange: int, of: Literal["request", "response"], at: float, data: bytes) -> Body:
+    """Return the record of a piece of a body."""
+    try:
+        return Body(exchange=exchange, of=of, at=at, text=data.decode())
+    except UnicodeDecodeError:
+        return Body(exchange=exchange, of=of, at=at, base64=base64.b64encode(data).decode())
+
+
+def format_record(record: Head | Request | Response | Body | End | Event) -> bytes:
+    """Return a record as its line."""
+    return format_json(record.model_dump(exclude_none=True)) + b"\n"
+
+
+@dataclasses.dataclass(slots=True)
+class Exchange:
+    """One request and what came of it. `end` is None where the capture ends before it does."""
+
+    request: Request
+    sent: list[Body] = dataclasses.field(default_factory=list)
+    response: Response | None = None
+    received: list[Body] = dataclasses.field(default_factory=list)
+    end: End | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The body of the request."""
+        return b"".join(piece.data for piece in self.sent)
+
+    @property
+    def answer(self) -> bytes:
+        """The body of the response, as far as it came."""
+        return b"".join(piece.data for piece in self.received)
+
+
+@dataclasses.dataclass(slots=True)
+class Capture:
+    """A capture that was read. `cut` says why its last line is missing, None where nothing is."""
+
+    name: str
+    head: Head
+    exchanges: list[Exchange] = dataclasses.field(default_factory=list)
+    log: list[ev.Entry] = dataclasses.field(default_factory=list)
+    cut: str | None = None
+
+    def of_side(self, side: Side) -> Sequence[Exchange]:
+        """Return the exchanges of one side."""
+        return [exchange for exchange in self.exchanges if exchange.request.side == side]
+
+
+def read_capture(lines: Iterable[bytes], name: str) -> Capture:
+    """Read a capture. A last line without its end, as a recorder leaves it that was killed, is left
+    out, and `cut` says so.
+
+    Args:
+        lines: the lines of the file, each with its end.
+        name: of the file, for errors.
+
+    Raises:
+        BadCapture: it is empty, something else, of a later version, or a line is wrong.
+    """
+    numbered = enumerate(lines, 1)
+    number, first = next(numbered, (0, b""))
+    if not first.strip():
+        raise BadCapture("it is empty: nothing was recorded", name=name)
+    capture = Capture(name, _head(first, name))
+    known: dict[int, Exchange] = {}
+    for number, line in numbered:
+        if not line.strip():
+            continue
+        if not line.endswith(b"\n"):
+            capture.cut = f"line {number} is not whole: the recorder was stopped in it"
+            break
+        _take(capture, known, _record(line, name, number), number)
+    return capture
+
+
+def _head(line: bytes, name: str) -> Head:
+    try:
+        value = parse_json(line)
+    except JsonError as error:
+        raise BadCapture(
+            f"it is not a capture: its first line is not JSON ({error})", name=name, line=1
+        ) from None
+    if not isinstance(value, dict) or "capture" not in value:
+        raise BadCapture(
+            "it is not a capture: its first line has no member `capture`", name=name, line=1
+        )
+    version = value["capture"]
+    if version != VERSION:
+        raise BadCapture(
+            f"it has version {version!r} of captures, and this release reads {VERSION}: use the"
+            " release that made it, or a later one",
+            name=name,
+            line=1,
+        )
+    try:
+        return Head.model_validate(value)
+    except ValidationError as error:
+        raise BadCapture(_told(error), name=name, line=1) from None
+
+
+def _record(line: bytes, name: str, number: int) -> Any:
+    try:
+        value: Any = parse_json(line)
+    except JsonError as error:
+        raise BadCapture(f"it is not JSON: {error}", name=name, line=number) from None
+    if isinstance(value, dict) and isinstance(value.get("headers"), list):
+        # As the model has them.
+        pairs = tuple(tuple(h) if isinstance(h, list) else h for h in value["headers"])
+        value = {**value, "headers": pairs}
+    try:
+        record = _RECORD.validate_python(value)
+        if isinstance(record, Body):
+            if (record.text is None) == (record.base64 is None):
+                raise BadCapture("a `body` has either `text` or `base64`", name=name, line=number)
+            _ = record.data
+    except ValidationError as error:
+        raise BadCapture(_told(error), name=name, line=number) from None
+    except binascii.Error as error:
+        raise BadCapture(f"`base64` cannot be read: {error}", name=name, line=number) from None
+    return record
+
+
+def _told(error: ValidationError) -> str:
+    """Say the first thing that is wrong, and where in the line."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"`{place}`: {first['msg']}" if place else first["msg"]
+
+
+def _take(capture: Capture, known: dict[int, Exchange], record: Any, line: int) -> None:
+    """Add a record."""
+    name = capture.name
+    if isinstance(record, Event):
+        try:
+            capture.log.append(ev.Entry.decode(format_json(record.entry)))
+        except (DragomanError, ValueError) as error:
+            raise BadCapture(f"the entry cannot be read: {error}", name=name, line=line) from None
+        return
+    if isinstance(record, Request):
+        if record.exchange in known:
+            raise BadCapture(
+                f"exchange {record.exchange} begins a second time", name=name, line=line
+            )
+        known[record.exchange] = exchange = Exchange(record)
+        capture.exchanges.append(exchange)
+        return
+    found = known.get(record.exchange)
+    if found is None:
+        raise BadCapture(
+            f"exchange {record.exchange} has no request before this line", name=name, line=line
+        )
+    if found.end is not None:
+        raise BadCapture(f"exchange {record.exchange} has ended before", name=name, line=line)
+    match record:
+        case Response():
+            if found.response is not None:
+                raise BadCapture(
+                    f"exchange {record.exchange} has a second response", name=name, line=line
+                )
+            found.response = record
+        case Body(of="request"):
+            found.sent.append(record)
+        case Body():
+            if found.response is None:
+                raise BadCapture(
+                    f"exchange {record.exchange} has a body before its response",
+                    name=name,
+                    line=line,
+                )
+            found.received.append(record)
+        case End():
+            found.end = record

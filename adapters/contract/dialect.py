@@ -1,0 +1,77 @@
+"""What a dialect is: a face for frontends, a codec that drives backends, or both."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from adapters.captures.dialect import Captured
+from adapters.contract.faces import Face
+from adapters.contract.probing import Probe
+from adapters.model.base import ClientCodec, Encoder
+
+Only = Literal["frontends", "backends"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Dialect:
+    """A wire protocol: its name and its two halves, where built.
+
+    `face` and `encoder` serve frontends: `encoder` makes the newest version, `older` has those that
+    stored sessions may still need, by `Encoder.version`. `client` drives backends, and takes the
+    settings of one. `only` says that a protocol has one side by nature: `frontends` that nobody is
+    a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
+    `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
+    is asked by `dragoman check`.
+    """
+
+    name: str
+    encoder: type[Encoder] | None = None
+    older: Mapping[int, type[Encoder]] = dataclasses.field(default_factory=dict)
+    client: Callable[[Mapping[str, Any]], ClientCodec] | None = None
+    face: Face | None = None
+    only: Only | None = None
+    captured: Captured | None = None
+    probe: Probe | None = None
+
+    def __post_init__(self) -> None:
+        """Check that what is built agrees.
+
+        Raises:
+            ValueError: a half is missing, or is one that the dialect does not have.
+        """
+        if (self.encoder is None) != (self.face is None):
+            raise ValueError(
+                f"Dialect `{self.name}` has an encoder or a face, and needs both to be served."
+            )
+        if self.only == "frontends" and (self.client is not None or self.encoder is None):
+            raise ValueError(
+                f"Dialect `{self.name}` is for frontends only: it has an encoder and a face, and "
+                "no client codec."
+            )
+        if self.only == "backends" and (self.encoder is not None or self.client is None):
+            raise ValueError(
+                f"Dialect `{self.name}` is for backends only: it has a client codec, and neither "
+                "an encoder nor a face."
+            )
+
+    @property
+    def folder(self) -> str:
+        """Return the folder below `adapters`: a dialect's name may have a dash, a package's may
+        not."""
+        return self.name.replace("-", "_")
+
+    @property
+    def no_backends(self) -> str:
+        """Say that it has no backends, where that is so."""
+        if self.only != "frontends":
+            return ""
+        return f"`{self.name}` is a dialect of frontends only: no backend speaks it"
+
+    @property
+    def no_frontends(self) -> str:
+        """Say that it has no frontends, where that is so."""
+        if self.only != "backends":
+            return ""
+        return f"`{self.name}` is a dialect of backends only: no frontend speaks it"

@@ -1,0 +1,129 @@
+"""What the functions of a face are given: a request, its route, a session as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from multidict import MultiMapping
+
+from adapters.model.about import About
+from adapters.model.base import Encoder
+from adapters.model.events import InteractionRequested
+from adapters.model.state import LogState
+
+EncoderT = TypeVar("EncoderT", bound=Encoder)
+"""The dialect's encoder."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request of a frontend, without its body.
+
+    `names` are those in its path. `served` is what `Face.serve` made of the configuration.
+    """
+
+    method: str
+    path: str
+    names: Mapping[str, str]
+    query: MultiMapping[str]
+    headers: MultiMapping[str]
+    served: Any
+
+
+class Backend(NamedTuple):
+    """A backend of a route: `agent` is the name under which it is shown. With `any_agent` it goes
+    by every other name too."""
+
+    name: str
+    dialect: str
+    agent: str
+    any_agent: bool = False
+
+
+class Place(Protocol):
+    """The route of a request, and the server."""
+
+    @property
+    def route(self) -> str:
+        """Return the route's name."""
+
+    @property
+    def backends(self) -> Sequence[Backend]:
+        """Return the backends to which new sessions of the route may go."""
+
+    @property
+    def known(self) -> Sequence[Backend]:
+        """Return the backends that frontends may know on the route: those of now, and those of its
+        configuration, also where they get no new sessions."""
+
+    @property
+    def routes(self) -> Sequence[str]:
+        """Return the names of the routes that who asks may use; strangers learn of none."""
+
+    def draw(self) -> Backend:
+        """Return the backend that a new session would go to, drawn by weight."""
+
+    @property
+    def url(self) -> str:
+        """Return the address that was asked for.
+
+        Raises:
+            ValueError: `Host` is none.
+        """
+
+    @property
+    def uptime_seconds(self) -> float:
+        """Return for how long the server has served."""
+
+    @property
+    def stopping(self) -> bool:
+        """Say whether the server stops."""
+
+
+class Told(NamedTuple):
+    """What is told of a session in lists, and its times in Unix milliseconds."""
+
+    about: About
+    created_at: int
+    updated_at: int
+
+
+def _read(_: int) -> bool:
+    return False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen(Generic[EncoderT]):
+    """A session, or a thread of it, as it is now.
+
+    `settings` shape its frames in the dialect. `shown` is the encoder, fed with all that is stored,
+    where the act asks for it, and so is `told`. `also` says whether `Named.also` names it too,
+    `unread` whether its newest body in the dialect, which ended at a time (Unix ms), was not read
+    to its end, as far as this process knows.
+    """
+
+    id: str
+    thread: str
+    secret: bytes
+    backend: Backend
+    state: LogState
+    working: bool
+    settings: Mapping[str, Any]
+    now: int
+    shown: EncoderT | None = None
+    told: Told | None = None
+    also: bool = False
+    unread: Callable[[int], bool] = _read
+
+    @property
+    def encoder(self) -> EncoderT:
+        """Return the encoder."""
+        assert self.shown is not None, "the act does not say that the encoder is looked at"
+        return self.shown
+
+    @property
+    def open_interactions(self) -> list[InteractionRequested]:
+        """Return the open interactions, oldest first."""
+        return [open_.event for open_ in self.state.interactions.values()]

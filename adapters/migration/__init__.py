@@ -1,7 +1,0 @@
-"""How a conversation goes on at another backend: what was said so far as text and files, and the
-codec that gives it to the backend with the next message."""
-
-from adapters.migration.continuing import Continuing
-from adapters.migration.history import Carried, Historian, History
-
-__all__ = ["Carried", "Continuing", "Historian", "History"]

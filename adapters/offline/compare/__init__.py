@@ -1,0 +1,1 @@
+"""How two logs differ, and which differences mean nothing."""

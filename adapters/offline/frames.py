@@ -1,0 +1,41 @@
+"""Source frames as people see them: where one stands, and what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from adapters.captures.bodies import format_frame
+from adapters.offline.translate import Frame
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame
+
+__all__ = ["RawFrame", "data_of", "line_of", "raw_of"]
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RawFrame:
+    """A frame, and its place in its file or its capture."""
+
+    place: str
+    data: bytes
+
+
+def raw_of(frame: Frame) -> bytes:
+    """Return a frame as it is written, without the blank line at its end."""
+    if isinstance(frame, SseFrame):
+        return format_frame(frame).rstrip(b"\n").removeprefix(b"event: \n")
+    return frame.offending if isinstance(frame, FrameTooLarge) else frame
+
+
+def data_of(frame: Frame) -> bytes:
+    """Return a line by which the frame is found in its body."""
+    data = frame.data if isinstance(frame, SseFrame) else raw_of(frame)
+    return data.partition(b"\n")[0]
+
+
+def line_of(body: bytes, at: int) -> int:
+    """Return the number of the line at a place of a body."""
+    return sum(1 for _ in _LINE_END.finditer(body, 0, at)) + 1

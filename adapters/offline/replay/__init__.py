@@ -1,0 +1,12 @@
+"""Replays a recorded session: as the backend that it was, or as the person who used it.
+
+`cutting` cuts a log into a script: what the agent did and what a person did. `client` plays the
+agent's part: to a session it is the client codec of a backend. What a person did is a cue there:
+the replay waits for it, and knows it by what it means, not by its ids.
+"""
+
+from adapters.offline.replay.client import ReplayClient
+from adapters.offline.replay.cutting import script_of
+from adapters.offline.replay.script import Cue, Play, Script
+
+__all__ = ["Cue", "Play", "ReplayClient", "Script", "script_of"]

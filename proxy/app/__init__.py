@@ -1,0 +1,1 @@
+"""The application: all routes, health and metrics, and the server that runs it."""

@@ -1,0 +1,159 @@
+"""Builds the aiohttp application: which path is served by whom.
+
+`/as/{dialect}/to/{route}` is the base URL of a frontend, below it come exactly the paths of its
+dialect. Beside it there are `/healthz`, `/readyz`, `/metrics` and `/api/v1`, and nothing else. A
+listener serves one dialect and route at the root of its own port. Base URLs and `/` say what they
+are to people who open them in a browser.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.log import server_logger
+from yarl import URL
+
+from adapters.registry import faces
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.app import health, metrics
+from proxy.base.errors import ConfigError
+from proxy.base.metrics import LEFT
+from proxy.base.repeats import Submission
+from proxy.config.settings import ListenerSettings, Settings
+from proxy.control import control
+from proxy.entry.capturing import add_captures
+from proxy.entry.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
+from proxy.entry.origins import add_origins, allowed, preflight
+from proxy.faces import addresses
+from proxy.faces.table import add_astray, add_face
+from proxy.http.auth import Key
+from proxy.http.malformed import HOST, NO_HTTP, is_text
+from proxy.sessions.sessions import Sessions
+
+
+def _base(settings: Settings, sessions: Sessions) -> web.Application:
+    app = web.Application(
+        # Bodies are read by `proxy.http.bodies`, which knows the limit of each route.
+        client_max_size=0,
+        middlewares=(_entrance,),
+    )
+    server_logger.addFilter(NO_HTTP)
+    app[SETTINGS] = settings
+    app[SESSIONS] = sessions
+    app[KEYS] = Key.from_settings(settings.keys)
+    add_origins(app)
+    add_captures(app)
+    return app
+
+
+@web.middleware
+async def _entrance(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Keep the sessions that a request looks at in memory until it is answered; without keys,
+    refuse what a foreign web page could send; answer the preflights of allowed ones."""
+    # One for all: what a middleware costs in memory an open stream keeps.
+    # What is not text, the handler refuses in the form of its dialect.
+    if is_text(request):
+        if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
+            return refusal
+        if (answer := preflight(request)) is not None:
+            return answer
+    try:
+        with request.app[SESSIONS].holding():
+            response = await handler(request)
+            if (submission := request.get(SUBMISSION)) is not None:
+                await _reply(request, response, submission)
+            return response
+    except ConnectionError:
+        # The client has left. aiohttp finds that out once more, and logs no error for it.
+        return web.Response(status=LEFT)
+    finally:
+        if (submission := request.get(SUBMISSION)) is not None:
+            submission.over(whole=False)
+
+
+async def _reply(
+    request: web.Request, response: web.StreamResponse, submission: Submission
+) -> None:
+    """Write a reply here, so that it is known whether it was written to its end."""
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write_eof()
+        submission.over(whole=True)
+
+
+def _foreign(request: web.Request) -> web.Response | None:
+    """Return the refusal of a request by a name that was rebound to loopback, or from an origin
+    that is foreign and not allowed by name."""
+    origin = None if allowed(request) else request.headers.get("Origin")
+    for url in (f"http://{request.host}", origin):
+        if url is not None and not _is_loopback(url):
+            text = (
+                "Without keys only programs of this machine are served, "
+                f"and `{url[:80]}` is not of it. Add a [[keys]] table, or allow a web page's "
+                "origin by name: `server.allowed_origins`."
+            )
+            return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
+    return None
+
+
+_ORIGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]{0,31}://" + HOST)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_loopback(url: str) -> bool:
+    if _ORIGIN.fullmatch(url) is None:
+        return False
+    try:
+        host = URL(url).host or ""
+    except (ValueError, IndexError):
+        return False
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def create_app(settings: Settings, sessions: Sessions) -> web.Application:
+    """Return the main application."""
+    app = _base(settings, sessions)
+    metrics.count_requests(app)
+    health.add_routes(app)
+    metrics.add_routes(app)
+    control.add_routes(app)
+    addresses.add_routes(app)
+    for dialect in faces():
+        add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
+        add_astray(app, dialect, f"/as/{dialect}")
+    app.router.add_route("*", "/{tail:.*}", control.guarded(_nothing))
+    return app
+
+
+def create_listener(
+    settings: Settings, sessions: Sessions, listener: ListenerSettings
+) -> web.Application:
+    """Return the application of a listener: one dialect and route at the root.
+
+    Raises:
+        ConfigError: the dialect is not served yet.
+    """
+    if listener.dialect not in faces():
+        why = addresses.not_served(listener.dialect)
+        raise ConfigError(f"[[listeners]] {listener.listen}: {why}")
+    app = _base(settings, sessions)
+    app[LISTENER_ROUTE] = listener.route
+    metrics.count_requests(app, listener.dialect)
+    add_face(app, listener.dialect, "")
+    return app
+
+
+async def _nothing(request: web.Request) -> web.StreamResponse:
+    raise addresses.nothing(request)

@@ -1,0 +1,32 @@
+"""`/healthz` says that the process lives, `/readyz` that it takes work, with `?backends=1` that it
+reaches its backends too. Neither needs a key."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from proxy.control.control import guarded
+from proxy.entry.keys import SESSIONS
+
+
+async def healthz(request: web.Request) -> web.Response:
+    """Answer 200: the process lives."""
+    return web.json_response({"status": "ok"})
+
+
+async def readyz(request: web.Request) -> web.Response:
+    """Answer 200 while new work is taken, 503 while the server stops; where the backends count, 503
+    too with the names of those that did not answer the last request. Nothing is asked for it."""
+    sessions = request.app[SESSIONS]
+    if sessions.stopping:
+        return web.json_response({"status": "stopping"}, status=503)
+    if request.query.get("backends") == "1" and (down := sessions.backends.down()):
+        return web.json_response({"status": "backends_down", "backends": down}, status=503)
+    # Nothing more: how much is going on is not everybody's business, and stands in `/metrics`.
+    return web.json_response({"status": "ready"})
+
+
+def add_routes(app: web.Application) -> None:
+    """Add both routes."""
+    app.router.add_get("/healthz", guarded(healthz))
+    app.router.add_get("/readyz", guarded(readyz))

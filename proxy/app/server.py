@@ -1,0 +1,227 @@
+"""Runs the server: journal, sessions, listeners, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import aiohttp
+from aiohttp import web
+
+from adapters.registry import faces
+from proxy import __version__
+from proxy.app.app import create_app, create_listener
+from proxy.base import process
+from proxy.base.clock import Clock, Ids
+from proxy.base.errors import CannotListen
+from proxy.base.loop_lag import LAG
+from proxy.base.tasks import Tasks
+from proxy.config.settings import Address, Settings
+from proxy.http.connections import runner_of
+from proxy.journal import open_journal
+from proxy.migration.shadowing import Shadowing
+from proxy.recording.recording import Captures
+from proxy.sessions.backends import Backends
+from proxy.sessions.sessions import ATTACH_PAGE, Sessions
+from proxy.upstream.checking import warn
+
+_log = logging.getLogger(__name__)
+
+KEEPALIVE_SECONDS = 15.0
+"""How long an unused connection to a backend is kept; aiohttp's own default."""
+
+GRACE_SECONDS = 0.5
+"""How long handlers get to end once the sessions are closed; streams were told to end before."""
+
+CLOSING_SECONDS = 2.0
+"""What is kept of `server.shutdown_seconds` for closing: half for handlers, half for tasks and the
+journal's last write. At most half of it."""
+
+WAITING_CONNECTIONS = 1024
+"""Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
+before it tries again, and asyncio's own 100 are fewer than come back after a restart."""
+
+
+@contextlib.asynccontextmanager
+async def opened_sessions(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    backends: Callable[[Settings, aiohttp.ClientSession, Ids], Backends] = Backends,
+) -> AsyncIterator[Sessions]:
+    """Open the journal, the connections to backends and the sessions; close them in the opposite
+    order. `backends` makes what knows the backends.
+
+    Raises:
+        JournalError: the journal cannot be opened.
+        ConfigError: the folder for captures cannot be made.
+    """
+    journal = open_journal(
+        settings.journal.url,
+        frames=settings.journal.frames,
+        frame_limit=settings.journal.frame_limit_bytes,
+        window_ms=settings.journal.window_ms,
+    )
+    tasks, clock = Tasks("sessions"), clock or Clock()
+    await journal.open()
+    captures: Captures | None = None
+    try:
+        if settings.capture is not None:
+            captures = Captures(settings.capture, clock.now)
+        # No limit: every running turn holds one connection, and the sessions bound those.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
+        async with aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar()
+        ) as http:
+            ids = ids or Ids()
+            sessions = Sessions(
+                settings,
+                journal,
+                http,
+                tasks=tasks,
+                clock=clock,
+                ids=ids,
+                backends=backends(settings, http, ids),
+                captures=captures,
+            )
+            shadowing = Shadowing(sessions, tasks)
+            sessions.live.rested = shadowing.rested
+            try:
+                await sessions.open()
+                shadowing.open()
+                yield sessions
+            finally:
+                await sessions.aclose()
+                await tasks.aclose()
+    finally:
+        await journal.aclose()
+        if captures is not None:
+            captures.close()
+
+
+async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
+    runner = runner_of(app, grace=GRACE_SECONDS)
+    await runner.setup()
+    try:
+        site = web.TCPSite(
+            runner,
+            address.host,
+            address.port,
+            reuse_address=True,
+            backlog=WAITING_CONNECTIONS,
+        )
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise CannotListen(_why_not(error, address)) from error
+    return runner, int(runner.addresses[0][1])
+
+
+def _why_not(error: OSError, address: Address) -> str:
+    """Say why an address cannot be listened on, and what to do."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            why = "another program uses this port; stop it, or choose another port"
+        case errno.EACCES:
+            why = "this user may not use this port; choose one of 1024 or above"
+        case errno.EADDRNOTAVAIL:
+            why = "this machine does not have this address; choose one that it has"
+        case _:
+            why = f"{error.strerror or error}; choose another address"
+    return f"cannot listen on {address.host}:{address.port}: {why}."
+
+
+async def serve(
+    settings: Settings,
+    *,
+    ready: Callable[[str], None] | None = None,
+    stop: asyncio.Event | None = None,
+    checked: bool = True,
+) -> None:
+    """Serve until `stop` is set; `ready` hears the URL once requests are taken. Unless the backends
+    are not to be `checked`, the log warns of those that cannot be used, as soon as that is known.
+
+    Raises:
+        CannotListen: an address cannot be listened on.
+        ConfigError: a setting is wrong.
+        JournalError: the journal cannot be opened.
+    """
+    stop = stop or asyncio.Event()
+    process.set_up()
+    async with opened_sessions(settings) as sessions:
+        runners: list[web.AppRunner] = []
+        checks = Tasks("checks")
+        try:
+            address = settings.server.address
+            runner, port = await listen(create_app(settings, sessions), address)
+            runners.append(runner)
+            served = _base_urls(settings, address._replace(port=port))
+            for listener in settings.listeners:
+                app = create_listener(settings, sessions, listener)
+                at = listener.address
+                runner, number = await listen(app, at)
+                runners.append(runner)
+                served.append(f"{at._replace(port=number).url} {listener.dialect} {listener.route}")
+            _started(settings, sessions, address._replace(port=port), served)
+            unwatch = LAG.watch(asyncio.get_running_loop())
+            try:
+                if ready is not None:
+                    ready(address._replace(port=port).url)
+                if checked:
+                    checks.start(warn(settings, sessions.backends.health), "backends")
+                await stop.wait()
+                seconds = settings.server.shutdown_seconds
+                _log.info("stopping; what is on its way has %g seconds", seconds)
+            finally:
+                unwatch()
+        finally:
+            await checks.aclose()
+            await _stop(sessions, runners, settings.server.shutdown_seconds)
+    _log.info("stopped")
+
+
+def _base_urls(settings: Settings, address: Address) -> list[str]:
+    """Return the base URL of each dialect and route of the main listener, with their names."""
+    return [
+        f"{address.url}/as/{dialect}/to/{route} {dialect} {route}"
+        for route in settings.route_names
+        for dialect in faces()
+    ]
+
+
+def _started(
+    settings: Settings, sessions: Sessions, address: Address, served: Sequence[str]
+) -> None:
+    """Tell what was started; there may be more sessions with work than were looked for at once."""
+    more = "at least " if sessions.resumed >= ATTACH_PAGE else ""
+    _log.info(
+        "started Dragoman %s at %s, journal %s, %s%d sessions with work are resumed",
+        *(__version__, address.url, settings.journal.url, more, sessions.resumed),
+        extra={
+            "version": __version__,
+            "url": address.url,
+            "serves": served,
+            "journal": settings.journal.url,
+            "sessions": sessions.resumed,
+        },
+    )
+
+
+async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: float) -> None:
+    """Stop within `seconds`, less the time for tasks and journal: streams end first, so that their
+    clients reconnect; while commands get their answers new work is still taken, to be refused as
+    its dialect does; then all is closed."""
+    closing = min(CLOSING_SECONDS, seconds / 2)
+    end = asyncio.get_running_loop().time() + seconds - closing / 2
+    if not await sessions.drain(seconds - closing):
+        _log.warning("commands on their way were cut off; the next start looks for their answers")
+    await sessions.aclose()
+    await asyncio.sleep(0)
+    # Who has not left by then is cut off.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(runner.cleanup() for runner in runners))

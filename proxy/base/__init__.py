@@ -1,0 +1,1 @@
+"""What every part of the proxy may use: errors, rows, clock, tasks, locks, logs, metrics."""

@@ -1,0 +1,416 @@
+"""What this process counts, for Prometheus: rare things when they happen, the rest when asked for.
+
+Labels are configured backends, dialects, statuses, rules and kinds. No label names a session, a key
+or a route: a label with a session's id would grow for ever.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Protocol, get_args
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from adapters.model import events as ev
+from adapters.model.normalizer import Rule
+from adapters.model.state import LogState
+from adapters.registry import DIALECTS, faces
+from adapters.wire.errors import ErrorCode
+from proxy import __version__
+from proxy.base.errors import (
+    JournalCorrupt,
+    JournalError,
+    JournalUnavailable,
+    NameTaken,
+    SequenceConflict,
+    SessionClosed,
+    SessionNotFound,
+)
+from proxy.base.loop_lag import LAG
+
+# When a series began is nothing that anybody asks for, and doubles them.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+REGISTRY = CollectorRegistry()
+"""All that `/metrics` shows."""
+
+BACKENDS = tuple(name for name, dialect in DIALECTS.items() if dialect.client is not None)
+"""The dialects of backends."""
+
+COUNTED = frozenset(
+    {"native", "gap", "error.reported", "input.accepted", "input.settled", "turn.ended"}
+)
+"""The types of the events that `TurnCounts.hear` looks at."""
+
+OUTCOMES: tuple[str, ...] = get_args(ev.TurnEnded.model_fields["outcome"].annotation)
+"""How a turn may end."""
+
+NO_ANSWER = "none"
+"""The status of a request to a backend that was not answered."""
+
+CLASSES = ("2xx", "3xx", "4xx", "5xx")
+"""The statuses of backends' answers; a backend may say any number."""
+
+LEFT = 499
+"""The status of an answer that nobody gets, since the client has left; it is not counted."""
+
+_FIRST = frozenset(
+    one.TYPE for one in (ev.TextDelta, ev.TextCompleted, ev.ToolInputDelta, ev.ToolCalled)
+)
+"""The types of the events that show that a turn has come to something."""
+
+_KNOWN = frozenset(HTTPStatus)
+
+_STATUSES = ("200", "401", "403", "404", "500", "502", "503")
+"""The statuses of answers that are shown before there is one; more are shown as they come."""
+
+_KINDS: dict[type[JournalError], str] = {
+    SequenceConflict: "sequence_conflict",
+    NameTaken: "name_taken",
+    SessionClosed: "session_closed",
+    SessionNotFound: "session_not_found",
+    JournalUnavailable: "unavailable",
+    JournalCorrupt: "corrupt",
+}
+
+REPAIRS: dict[str, collections.Counter[Rule]] = collections.defaultdict(
+    collections.Counter, {name: collections.Counter() for name in BACKENDS}
+)
+"""How often each rule of the normalizer was used, by the dialect of the backend: normalizers are
+given these and count in them."""
+
+
+def _counter(name: str, text: str, label: str, values: tuple[str, ...]) -> Counter:
+    counter = Counter(name, text, (label,), registry=REGISTRY)
+    for value in values:
+        # A series that begins with its first event hides that one from Prometheus' `increase`.
+        counter.labels(value)
+    return counter
+
+
+_native = _counter(
+    "dragoman_native_events", "Backend frames without canonical meaning.", "dialect", BACKENDS
+)
+_gaps = _counter("dragoman_gaps", "Gaps in the logs of sessions.", "dialect", BACKENDS)
+_faults = _counter(
+    "dragoman_backend_faults",
+    "Frames of backends that could not be used.",
+    "dialect",
+    BACKENDS,
+)
+_failed_writes = _counter(
+    "dragoman_journal_failed_writes",
+    "Writes that the journal refused or could not store.",
+    "kind",
+    (*_KINDS.values(), "other"),
+)
+_failed_reads = _counter(
+    "dragoman_journal_failed_reads",
+    "Questions that the journal could not answer.",
+    "kind",
+    ("unavailable", "corrupt"),
+)
+_unusable = _counter(
+    "dragoman_snapshots_unusable",
+    "Snapshots that were found and could not be used.",
+    "kind",
+    ("state", "frames"),
+)
+
+_backend_up = Gauge(
+    "dragoman_backend_up",
+    "Whether the last request to a backend was answered.",
+    ("backend",),
+    registry=REGISTRY,
+)
+_backend_requests = Counter(
+    "dragoman_backend_requests",
+    "Requests to backends, by the class of the answer's status.",
+    ("backend", "status"),
+    registry=REGISTRY,
+)
+_turns = Counter(
+    "dragoman_turns",
+    "Turns that ended, by their outcome.",
+    ("dialect", "outcome"),
+    registry=REGISTRY,
+)
+_first_event = Histogram(
+    "dragoman_turn_first_event_seconds",
+    "Time from a message to the first text or tool call of its turn.",
+    ("dialect",),
+    buckets=(0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    registry=REGISTRY,
+)
+_http_requests = Counter(
+    "dragoman_http_requests",
+    "Requests that were answered, by the face that they came to.",
+    ("face", "status"),
+    registry=REGISTRY,
+)
+for _names in itertools.product(BACKENDS, OUTCOMES):
+    _turns.labels(*_names)
+for _name in BACKENDS:
+    _first_event.labels(_name)
+for _names in itertools.product((*faces(), "control", "other"), _STATUSES):
+    _http_requests.labels(*_names)
+
+Gauge(
+    "dragoman_build_info",
+    "Always 1; its labels say what runs.",
+    ("version", "python"),
+    registry=REGISTRY,
+).labels(__version__, platform.python_version()).set(1)
+ProcessCollector(registry=REGISTRY)
+
+POSTPONED = Counter(
+    "dragoman_journal_postponed",
+    "Times that the journal put off its index, snapshots and source frames after a failure.",
+    registry=REGISTRY,
+)
+LOST = Counter(
+    "dragoman_sessions_lost",
+    "Sessions that left memory because a write failed, to be loaded anew.",
+    registry=REGISTRY,
+)
+STRANDED = Counter(
+    "dragoman_sessions_stranded",
+    "Sessions that were loaded for readers only, because their state cannot be read.",
+    registry=REGISTRY,
+)
+HOLES = Counter(
+    "dragoman_feed_holes",
+    "Reads of a feed that ended because a frame is missing.",
+    registry=REGISTRY,
+)
+MALFORMED = Counter(
+    "dragoman_malformed_requests",
+    "Connections that were answered 400 because what they sent is not HTTP.",
+    registry=REGISTRY,
+)
+
+
+class Commits:
+    """What the journal's writer does of one kind: transactions, what was in them, CPU of its
+    thread."""
+
+    __slots__ = ("commits", "items", "seconds")
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.items = 0
+        self.seconds = 0.0
+
+    def add(self, items: int, seconds: float) -> None:
+        """Count a transaction."""
+        self.commits += 1
+        self.items += items
+        self.seconds += seconds
+
+
+COMMITS = {"writes": Commits(), "later": Commits()}
+"""`writes` are what somebody waits for; `later` are source frames, snapshots and the index."""
+
+_sessions = Gauge("dragoman_sessions_in_memory", "Sessions in memory.", registry=REGISTRY)
+_readers = Gauge("dragoman_readers_open", "Streams of frontends that are open.", registry=REGISTRY)
+Gauge(
+    "dragoman_loop_lag_seconds",
+    "Longest delay of the event loop within the last 15 to 30 seconds.",
+    registry=REGISTRY,
+).set_function(lambda: LAG.longest)
+_backlog = Gauge(
+    "dragoman_journal_backlog_bytes",
+    "Bytes of events that wait for the disk.",
+    registry=REGISTRY,
+)
+
+
+class _Summed(Collector):
+    """What others sum up, shown when it is asked for."""
+
+    def __init__(self) -> None:
+        self.stored = 0
+
+    def collect(self) -> Iterator[Metric]:
+        repairs = CounterMetricFamily(
+            "dragoman_repairs",
+            "Repairs of what backends said, by the rule of the normalizer.",
+            labels=("dialect", "rule"),
+        )
+        for dialect, counts in REPAIRS.items():
+            for rule in Rule:
+                repairs.add_metric((dialect, rule.value), counts[rule])
+        yield repairs
+        yield CounterMetricFamily(
+            "dragoman_events_stored", "Canonical events stored since the start.", self.stored
+        )
+        yield from _commits()
+
+
+def _commits() -> Iterator[Metric]:
+    commits = CounterMetricFamily(
+        "dragoman_journal_commits", "Transactions of the journal's writer.", labels=("work",)
+    )
+    cpu = CounterMetricFamily(
+        "dragoman_journal_commit_cpu_seconds",
+        "CPU time of the journal's writer for its transactions.",
+        labels=("work",),
+    )
+    for work, done in COMMITS.items():
+        commits.add_metric((work,), done.commits)
+        cpu.add_metric((work,), done.seconds)
+    yield commits
+    yield CounterMetricFamily(
+        "dragoman_journal_committed_writes",
+        "Writes in the transactions that somebody waits for.",
+        COMMITS["writes"].items,
+    )
+    yield cpu
+
+
+_summed = _Summed()
+REGISTRY.register(_summed)
+
+
+class BackendCounts:
+    """Counts the requests to one configured backend. `up` says whether the last one was answered,
+    None before the first."""
+
+    __slots__ = ("_name", "up")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.up: bool | None = None
+        for status in (*CLASSES, NO_ANSWER):
+            _backend_requests.labels(name, status)
+
+    def answered(self, status: int) -> None:
+        """Count an answer, or a stream that opened."""
+        known = f"{status // 100}xx"
+        self._count(known if known in CLASSES else "other", up=True)
+
+    def failed(self) -> None:
+        """Count a request that the backend did not answer."""
+        self._count(NO_ANSWER, up=False)
+
+    def _count(self, status: str, *, up: bool) -> None:
+        _backend_requests.labels(self._name, status).inc()
+        self.up = up
+        _backend_up.labels(self._name).set(up)
+
+
+class Queued(Protocol):
+    """A message that waits."""
+
+    @property
+    def command_id(self) -> str: ...
+
+
+class TurnCounts:
+    """Counts what happens in one session, and measures how long its turns take to their first
+    event.
+
+    `waiting` is the message whose turn has shown nothing yet, and when it went out.
+    """
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: tuple[str, int] | None = None
+
+    def hear(
+        self,
+        event: ev.Event,
+        dialect: str,
+        state: LogState,
+        queue: Sequence[Queued],
+        now: int,
+    ) -> None:
+        """Hear an event of one of the types in `COUNTED`. `dialect` is that of the backend, `queue`
+        are the messages that wait for the end of the turn."""
+        count_event(event, dialect)
+        if isinstance(event, ev.InputAccepted):
+            rests = state.thread(ev.MAIN).turn is None
+            if event.kind == "message" and rests and self.waiting is None:
+                self.waiting = (event.command_id, now)
+        elif isinstance(event, ev.InputSettled):
+            if event.outcome != "taken" and self.waiting and self.waiting[0] == event.command_id:
+                self.waiting = None
+        elif isinstance(event, ev.TurnEnded) and event.thread_id == ev.MAIN:
+            self.waiting = (queue[0].command_id, now) if queue else None
+
+    def look(self, entries: Iterable[ev.Entry], dialect: str, now: int) -> None:
+        """Look for the first event of the turn that is waited for."""
+        assert self.waiting is not None
+        for entry in entries:
+            if entry.event.TYPE in _FIRST and entry.event.thread_id == ev.MAIN:
+                _first_event.labels(dialect).observe((now - self.waiting[1]) / 1000)
+                self.waiting = None
+                return
+
+
+def count_request(face: str, status: int) -> None:
+    """Count a request of a frontend or an operator when its answer begins."""
+    if status != LEFT:
+        _http_requests.labels(face, str(status) if status in _KNOWN else "other").inc()
+
+
+def count_event(event: ev.Event, dialect: str) -> None:
+    """Count an event of one of the types in `COUNTED`; `dialect` is that of the backend."""
+    if isinstance(event, ev.TurnEnded):
+        if event.thread_id == ev.MAIN:
+            _turns.labels(dialect, event.outcome).inc()
+    elif isinstance(event, ev.Native):
+        # What the normalizer could not repair is counted among its repairs.
+        if not event.synthetic:
+            _native.labels(dialect).inc()
+    elif isinstance(event, ev.Gap):
+        _gaps.labels(dialect).inc()
+    elif (
+        isinstance(event, ev.ErrorReported)
+        and event.synthetic
+        and event.code == ErrorCode.BACKEND_PROTOCOL
+    ):
+        _faults.labels(dialect).inc()
+
+
+def count_failed_write(error: JournalError) -> None:
+    """Count a write that was not stored, by what was wrong."""
+    _failed_writes.labels(_KINDS.get(type(error), "other")).inc()
+
+
+def count_failed_read(error: JournalError) -> None:
+    """Count a question that the journal could not answer."""
+    _failed_reads.labels(_KINDS.get(type(error), "other")).inc()
+
+
+def count_unusable_snapshot(kind: str) -> None:
+    """Count a snapshot that was found and is of no use; `kind` is the journal's, such as
+    `frames/eve/main`."""
+    _unusable.labels(kind.partition("/")[0]).inc()
+
+
+def exposition(*, sessions: int, readers: int, stored: int, backlog: int) -> bytes:
+    """Return all numbers in Prometheus' text format, given those that are asked for only now."""
+    _sessions.set(sessions)
+    _readers.set(readers)
+    _backlog.set(backlog)
+    _summed.stored = stored
+    return generate_latest(REGISTRY)

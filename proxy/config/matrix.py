@@ -1,0 +1,189 @@
+"""What crosses between dialects, as tables: the numbers of every pair, and what a backend can do.
+
+The mapping tables come from each dialect's MAPPING.md, the numbers from `fidelity.json` beside this
+module, which was measured over the recorded fixtures and is compared with them by a test.
+`docs/fidelity.md` is written from here too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import orjson
+
+from adapters import registry
+from adapters.contract.fidelity import CANONICAL, ORDER, Side
+from adapters.contract.mapping import Mapping, parse_mapping
+from adapters.model.base import Fidelity
+from adapters.model.commands import COMMAND_TYPES
+from adapters.registry import DIALECTS
+from adapters.wire.errors import DragomanError, ErrorCode
+
+NUMBERS = "fidelity.json"
+
+Counts = tuple[int, int, int, int]
+"""Numbers of fields in the order of `adapters.contract.fidelity.ORDER`."""
+
+
+@functools.cache
+def mapping_of(dialect: str) -> Mapping:
+    """Return the mapping tables of a dialect.
+
+    Raises:
+        DragomanError: there is no such dialect, or it has no page with its tables.
+    """
+    known = DIALECTS.get(dialect)
+    if known is None:
+        text = f"There is no dialect `{dialect}`; known: {', '.join(DIALECTS)}."
+        raise DragomanError(text, code=ErrorCode.CONFIG)
+    page = resources.files(registry.__package__) / known.folder / "MAPPING.md"
+    if not page.is_file():
+        text = f"`{dialect}` has no page adapters/{known.folder}/MAPPING.md with its tables."
+        raise DragomanError(text, code=ErrorCode.CONFIG)
+    return parse_mapping(page.read_text(encoding="utf-8"))
+
+
+def side_of(dialect: str) -> Side:
+    """Return one end of a translation, of a dialect or of the canonical log."""
+    return Side(dialect, None if dialect == CANONICAL else mapping_of(dialect))
+
+
+def backends() -> list[str]:
+    """Return the dialects that are driven, in the order of the registry."""
+    return [name for name, dialect in DIALECTS.items() if dialect.client is not None]
+
+
+def load_numbers() -> dict[str, Any]:
+    """Return the measured numbers: backend -> fixture -> frontend -> counts."""
+    text = (resources.files(__package__) / NUMBERS).read_bytes()
+    found: dict[str, Any] = orjson.loads(text)["backends"]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The sums of one frontend with one backend."""
+
+    frontend: str
+    backend: str
+    counts: Counts
+
+    @property
+    def exact_share(self) -> float:
+        """Return the share of exact fields in percent; 100 where there is none."""
+        total = sum(self.counts)
+        return 100.0 if total == 0 else 100.0 * self.counts[0] / total
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the pair as one JSON object."""
+        named = {str(name): count for name, count in zip(ORDER, self.counts, strict=True)}
+        return {"frontend": self.frontend, "backend": self.backend, **named}
+
+
+def pairs(numbers: dict[str, Any]) -> Iterator[Pair]:
+    """Return every pair with its sums over all fixtures of the backend."""
+    for backend, fixtures in numbers.items():
+        names = dict.fromkeys(name for counts in fixtures.values() for name in counts)
+        for frontend in names:
+            rows = [counts[frontend] for counts in fixtures.values() if frontend in counts]
+            a, b, c, d = (sum(column) for column in zip(*rows, strict=True))
+            yield Pair(frontend, backend, (a, b, c, d))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCell:
+    """How a backend of a dialect carries a command: `native`, `emulated` or `impossible`."""
+
+    command: str
+    backend: str
+    support: str
+    how: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return the cell as one JSON object."""
+        return {
+            "command": self.command,
+            "backend": self.backend,
+            "support": self.support,
+            "how": self.how,
+        }
+
+
+def commands() -> Iterator[CommandCell]:
+    """Return every command for every backend, as its client codec declares it."""
+    for backend in backends():
+        make = DIALECTS[backend].client
+        assert make is not None
+        abilities = make({"task_id": "matrix"}).abilities
+        for command in COMMAND_TYPES:
+            ability = abilities[command]
+            yield CommandCell(command, backend, str(ability.support), ability.how)
+
+
+def render(numbers: dict[str, Any]) -> str:
+    """Return `docs/fidelity.md`."""
+    lines = [
+        "# Fidelity",
+        "",
+        "Written by `python -m tests.fidelity --write`; do not edit.",
+        "`dragoman matrix` prints the same tables.",
+        "",
+        "What crosses between a frontend and a backend, measured over all recorded bodies of the",
+        "backend's dialect: every field of every event of their logs counts once.",
+        "",
+        "| word | meaning |",
+        "|---|---|",
+        "| exact | the frontend sees what the backend said |",
+        "| approximated | it sees the same in other words, or less of it |",
+        "| synthesized | the backend does not say it; it was inferred or added |",
+        "| dropped | the frontend's dialect has no place for it |",
+        "",
+        "User input, assistant text, tools, what can be answered and the outcome of a turn are",
+        "never dropped. Each dialect's `MAPPING.md` below `adapters/` says why a field is not",
+        "exact, and `dragoman translate --report` shows it for one session. The backend",
+        "`canonical` is a log of ours in which every kind of event occurs, at any backend's best.",
+        "",
+        "## Frontends and backends",
+        "",
+        _row(["frontend", "backend", *map(str, Fidelity), "exact %"]),
+        _row(["---", "---", *["--:"] * (len(ORDER) + 1)]),
+    ]
+    lines += [
+        _row([pair.frontend, pair.backend, *map(str, pair.counts), f"{pair.exact_share:.0f}"])
+        for pair in pairs(numbers)
+    ]
+    cells = list(commands())
+    names = backends()
+    lines += [
+        "",
+        "## Commands and backends",
+        "",
+        "What a frontend can ask, and how a backend of each dialect carries it.",
+        "",
+        _row(["command", *names]),
+        _row(["---"] * (len(names) + 1)),
+    ]
+    for command in COMMAND_TYPES:
+        row = [cell.support for cell in cells if cell.command == command]
+        lines.append(_row([f"`{command}`", *row]))
+    lines += [
+        "",
+        "How a command is emulated, or why it is impossible:",
+        "",
+        _row(["command", "backend", "", "how or why"]),
+        _row(["---"] * 4),
+    ]
+    lines += [
+        _row([f"`{cell.command}`", cell.backend, cell.support, cell.how.replace("|", "\\|")])
+        for cell in sorted(cells, key=lambda cell: list(COMMAND_TYPES).index(cell.command))
+        if cell.how
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,1 @@
+"""The control API, and the same without a server."""

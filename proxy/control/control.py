@@ -1,0 +1,1473 @@
+"""The control API `/api/v1`: backends, sessions, canonical events, open interactions, answers.
+
+Its OpenAPI document is generated from the models and the table at the end of this file, and served
+beside it. Answers carry `version`; errors are `{"version", "error": {"code", "message",
+"details"}}`.
+
+Why one room: a function for each route of the control API, beside the models of its bodies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import itertools
+import logging
+from collections import Counter
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
+from typing import Any, Literal, TypeVar, get_args
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from adapters.contract.faces.astray import SHOWN, Asked, fitting, way_out
+from adapters.model.base import Fidelity
+from adapters.model.commands import AnswerInteraction, Delete, Sealed, members_of
+from adapters.model.events import Entry
+from adapters.model.interactions import decide
+from adapters.model.normalizer import Rule
+from adapters.model.state import LogState
+from adapters.registry import DIALECTS
+from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.wire.framing.sse import format_sse
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from proxy import __version__
+from proxy.archives.packing import pack
+from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
+from proxy.base.errors import SessionExpired, SessionNotFound
+from proxy.base.repeats import Submission
+from proxy.config.complaints import member
+from proxy.config.settings import SHADOWS, Settings, Share
+from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes
+from proxy.entry.keys import KEYS, SESSIONS, SETTINGS
+from proxy.fanout.hub import entries_in
+from proxy.fanout.streams import write
+from proxy.http.auth import (
+    Action,
+    Principal,
+    administers,
+    authenticate,
+    authorize,
+    authorize_action,
+    authorize_admin,
+    may_use,
+)
+from proxy.http.bodies import RETRY_SECONDS
+from proxy.journal.base import NAMES, CommandRow, Journal, LegRow, SessionRow
+from proxy.migration.moving import Moved, move, roll_back
+from proxy.migration.planning import PlanLineOut, Planner, named
+from proxy.migration.reporting import ShadowReportOut, report
+from proxy.session import Session
+from proxy.sessions.retention import Doomed, Limits
+
+VERSION = 1
+"""The version of this API's JSON."""
+
+PAGE = 100
+"""Sessions on a page unless asked otherwise."""
+
+MOST = 10 * PAGE
+"""Sessions on the longest page."""
+
+ENTRIES = 64
+"""Entries of an event stream that are written at once."""
+
+POLL_SECONDS = 10.0
+"""How often a following event stream says that it lives."""
+
+WHOLE_DIGITS = 18
+"""Digits of the numbers in a query: more do not fit into the journal's 64 bits."""
+
+MOST_SECONDS = 10**11
+"""The longest age: three thousand years, whose milliseconds are far below the journal's 64 bits."""
+
+MOST_BYTES = 2**62
+"""The largest limit of bytes: sums of two are within the journal's 64 bits."""
+
+IMPORT_BYTES = 4 * 2**30
+"""The largest session of an archive that is taken in one request: it is never in memory."""
+
+_log = logging.getLogger(__name__)
+
+STATUS: dict[ErrorCode, int] = {
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.FORBIDDEN: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.METHOD_NOT_ALLOWED: 405,
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.REQUEST_TIMEOUT: 408,
+    ErrorCode.TOO_LARGE: 413,
+    ErrorCode.UNSUPPORTED_MEDIA: 415,
+    ErrorCode.NOT_SUPPORTED: 409,
+    ErrorCode.BUSY: 409,
+    ErrorCode.PAUSED: 409,
+    ErrorCode.NOT_ACTIVE: 409,
+    ErrorCode.STALE_TOKEN: 409,
+    ErrorCode.ALREADY_ANSWERED: 409,
+    ErrorCode.KEY_REUSED: 409,
+    ErrorCode.UNKNOWN_INTERACTION: 404,
+    ErrorCode.CURSOR_EXPIRED: 410,
+    ErrorCode.BACKEND_PROTOCOL: 502,
+    ErrorCode.BACKEND_UNAVAILABLE: 502,
+    ErrorCode.BACKEND_TIMEOUT: 504,
+    ErrorCode.BACKEND_REFUSED: 502,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.JOURNAL_UNAVAILABLE: 503,
+    ErrorCode.OVERLOADED: 503,
+    ErrorCode.STOPPING: 503,
+    ErrorCode.CONFIG: 500,
+    ErrorCode.RECORDING: 400,
+    ErrorCode.INTERNAL: 500,
+}
+"""Every code's HTTP status here."""
+
+
+class Body(BaseModel):
+    """A JSON body of this API; unknown members are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class AbilityOut(Body):
+    """How a backend carries one command."""
+
+    support: Literal["native", "emulated", "impossible"]
+    how: str
+
+
+class BackendOut(Body):
+    """A backend and what it can do; `abilities` is empty for a dialect that cannot be driven
+    yet."""
+
+    name: str
+    dialect: str
+    url: str
+    abilities: dict[str, AbilityOut]
+
+
+class BackendsOut(Body):
+    """The backends that the key may use."""
+
+    version: int = VERSION
+    backends: list[BackendOut]
+
+
+class RouteShareOut(Body):
+    """A backend's share of a route: `weight` of the sum of all weights."""
+
+    backend: str
+    dialect: str
+    weight: int
+
+
+class RouteOut(Body):
+    """A route, the shares of new sessions that its backends get, and whether they are those of the
+    configuration or were set at run time."""
+
+    name: str
+    source: Literal["configured", "set"]
+    backends: list[RouteShareOut]
+
+
+class RoutesOut(Body):
+    """All routes, those of backends first."""
+
+    version: int = VERSION
+    routes: list[RouteOut]
+
+
+class ChangedRouteOut(RouteOut):
+    """A route as it is now."""
+
+    version: int = VERSION
+
+
+class ShareIn(Body):
+    """A backend and its weight; 0 gives it no new sessions."""
+
+    name: str
+    weight: int = Field(default=100, ge=0, le=1_000_000, strict=True)
+
+
+class RouteIn(Body):
+    """All backends of a route."""
+
+    backends: list[ShareIn]
+
+
+class SessionOut(Body):
+    """A session. Times are Unix milliseconds; `dialect` is the face that made it; `bytes` is what
+    its events, source frames and files take."""
+
+    id: str
+    route: str
+    dialect: str
+    owner: str
+    state: Literal["idle", "running", "paused", "ended", "deleted", "expired"]
+    title: str | None
+    created_at: int
+    updated_at: int
+    last_seq: int
+    bytes: int
+
+
+class InteractionOut(Body):
+    """An open interaction."""
+
+    session_id: str
+    request_id: str
+    kind: str
+    prompt: str
+    options: list[dict[str, Any]]
+    freeform: bool
+    details: dict[str, Any] | None
+    claimed: bool
+
+
+class QueuedOut(Body):
+    """A message that waits here until its turn comes; `content` is as in its `input.accepted`."""
+
+    command_id: str
+    policy: str
+    content: list[dict[str, Any]]
+    accepted_at: int
+
+
+class LegOut(Body):
+    """One backend's part in a session."""
+
+    number: int
+    backend: str
+    native_id: str | None
+
+
+class SessionDetailOut(SessionOut):
+    """A session with what is open in it; `reconnecting_since` says since when its backend's stream
+    cannot be had."""
+
+    version: int = VERSION
+    open_interactions: list[InteractionOut]
+    queue: list[QueuedOut]
+    legs: list[LegOut]
+    aliases: list[str]
+    repairs: dict[str, int]
+    reconnecting_since: int | None = None
+
+
+class SessionsOut(Body):
+    """A page of sessions, newest first; `next` is the `before` of the next page."""
+
+    version: int = VERSION
+    sessions: list[SessionOut]
+    next: int | None
+
+
+class InteractionsOut(Body):
+    """The open interactions of all sessions that the key may see."""
+
+    version: int = VERSION
+    interactions: list[InteractionOut]
+
+
+class AnswerIn(Body):
+    """An answer: a decision, options, words, a refusal to answer, or a sealed value for a
+    secret."""
+
+    decision: Literal["allow", "deny"] | None = None
+    option_ids: list[str] = []
+    text: str | None = None
+    skip: bool = False
+    reason: str | None = None
+    scope: Literal["once", "session", "always"] | None = None
+    sealed: SecretStr | None = None
+
+
+class AcceptedOut(Body):
+    """The answer is stored and on its way."""
+
+    version: int = VERSION
+    command_id: str
+    status: Literal["accepted"] = "accepted"
+
+
+class WithdrawnOut(Body):
+    """The message is withdrawn: it never goes to the backend."""
+
+    version: int = VERSION
+    command_id: str
+    status: Literal["withdrawn"] = "withdrawn"
+
+
+class SettledOut(Body):
+    """The session is at rest; `settled` says whether anything was open."""
+
+    version: int = VERSION
+    id: str
+    settled: bool
+
+
+class MoveIn(Body):
+    """Where a session is to go on: at the backend `to`. `from` is where it must be now; with
+    `dry_run` it stays."""
+
+    to: str
+    source: str | None = Field(default=None, alias="from")
+    dry_run: bool = False
+
+
+class RollBackIn(Body):
+    """With `dry_run` the session stays where it is."""
+
+    dry_run: bool = False
+
+
+class CarriedOut(Body):
+    """How one kind of thing goes over, and why not better."""
+
+    what: str
+    count: int
+    fidelity: Fidelity
+    why: str = ""
+
+
+class MovedOut(Body):
+    """A session that goes on at `backend`, in its part `leg`, and was at the backend `before`;
+    `moved` is false where it was there already, or only would move.
+
+    `history` is what goes over with the next message: a text of so many `characters`, and files.
+    """
+
+    version: int = VERSION
+    id: str
+    before: str
+    backend: str
+    dialect: str
+    leg: int
+    moved: bool
+    characters: int
+    history: list[CarriedOut]
+
+
+class DeletedOut(Body):
+    """The session is deleted; what was stored of it is erased at once."""
+
+    version: int = VERSION
+    id: str
+    status: Literal["deleted"] = "deleted"
+
+
+class PruneIn(Body):
+    """What is kept of the key's sessions; at least one limit. With `dry_run` nothing is erased."""
+
+    older_than_seconds: float | None = Field(default=None, ge=0, le=MOST_SECONDS)
+    max_bytes_per_backend: int | None = Field(default=None, ge=0, le=MOST_BYTES)
+    max_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
+    dry_run: bool = False
+
+
+class PrunedSessionOut(Body):
+    """A session that was kept no longer, and the limit that says so."""
+
+    id: str
+    route: str
+    backend: str
+    reason: Literal["age", "bytes_per_backend", "bytes"]
+    updated_at: int
+    bytes: int
+
+
+class PrunedOut(Body):
+    """The sessions that were erased, or would be."""
+
+    version: int = VERSION
+    dry_run: bool
+    sessions: list[PrunedSessionOut]
+
+
+class ImportedOut(Body):
+    """What became of a session of an archive: it was taken, is here already, or was only checked;
+    `entries` are its events, `bytes` those of its events and files."""
+
+    version: int = VERSION
+    id: str
+    status: Literal["imported", "already", "checked"]
+    owner: str
+    route: str
+    backend: str
+    entries: int
+    bytes: int
+
+
+class Failure(Body):
+    """What went wrong: `code` is for programs, `message` for people."""
+
+    code: ErrorCode
+    message: str
+    details: dict[str, Any]
+
+
+class ErrorOut(Body):
+    """An error."""
+
+    version: int = VERSION
+    error: Failure
+
+
+def error_response(error: DragomanError) -> web.Response:
+    """Return an error in this API's form."""
+    response = _json(_failure(error), STATUS[error.code])
+    if "retry_after" in error.details:
+        response.headers["Retry-After"] = str(error.details["retry_after"])
+    return response
+
+
+def _failure(error: DragomanError) -> ErrorOut:
+    failure = Failure(code=error.code, message=error.message, details=error.details)
+    return ErrorOut(error=failure)
+
+
+def _json(value: BaseModel | dict[str, Any], status: int = 200) -> web.Response:
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    body = format_json(value)
+    return web.Response(body=body, status=status, content_type="application/json")
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+B = TypeVar("B", bound=Body)
+
+
+def guarded(handler: Handler) -> Handler:
+    """Answer errors in this API's form; what nobody's request caused is logged, answered 500."""
+
+    @functools.wraps(handler)
+    async def run(request: web.Request) -> web.StreamResponse:
+        try:
+            return await admitted(request, handler)
+        except DragomanError as error:
+            return error_response(error)
+        except (asyncio.CancelledError, ConnectionError, web.HTTPException):
+            raise
+        except Exception:  # noqa: BLE001 - the root of a request
+            error_id = request.app[SESSIONS].ids.uuid()
+            _log.exception("control: request failed, error id `%s`", error_id)
+            text = f"This should not have happened; the log has more, under `{error_id}`."
+            return error_response(DragomanError(text, code=ErrorCode.INTERNAL))
+
+    return run
+
+
+def _principal(request: web.Request) -> Principal:
+    return authenticate(request.headers, request.app[KEYS])
+
+
+async def _session(request: web.Request, action: Action) -> tuple[Principal, Session]:
+    principal = _principal(request)
+    authorize_action(principal, action, request.app[SETTINGS])
+    name, owner = request.match_info["session"], _owner(request, principal)
+    try:
+        session = await request.app[SESSIONS].get(name, owner=owner, route=None)
+        authorize(principal, session.row.owner, action, session.row.route, request.app[SETTINGS])
+    except SessionExpired as error:
+        _authorize_row(request, principal, error.row, action)
+        raise
+    except DragomanError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        # In the same words, whether it does not exist or is somebody else's.
+        raise SessionNotFound(f"There is no session `{name[:80]}`.") from None
+    return principal, session
+
+
+def _owner(request: web.Request, principal: Principal) -> str | None:
+    """Return whose sessions there are for who asks; None stands for everybody's."""
+    return None if administers(principal, request.app[SETTINGS]) else principal.name
+
+
+def _authorize_row(
+    request: web.Request, principal: Principal, row: SessionRow, action: Action
+) -> None:
+    try:
+        authorize(principal, row.owner, action, row.route, request.app[SETTINGS])
+    except DragomanError:
+        raise SessionNotFound(f"There is no session `{row.id[:80]}`.") from None
+
+
+async def backends(request: web.Request) -> web.StreamResponse:
+    """List the backends that the key may use, and how each carries every command."""
+    principal = _principal(request)
+    settings = request.app[SETTINGS]
+    out = []
+    for backend in settings.backends:
+        if not may_use(principal, backend.name, settings):
+            continue
+        make = DIALECTS[backend.dialect].client
+        abilities = {}
+        if make is not None:
+            codec = make({**backend.settings.model_dump(exclude_none=True), "task_id": "-"})
+            abilities = {
+                name: AbilityOut(support=ability.support.value, how=ability.how)
+                for name, ability in codec.abilities.items()
+            }
+        out.append(
+            BackendOut(
+                name=backend.name, dialect=backend.dialect, url=backend.url, abilities=abilities
+            )
+        )
+    return _json(BackendsOut(backends=out))
+
+
+def _admin(request: web.Request) -> Principal:
+    principal = _principal(request)
+    authorize_admin(principal, request.app[SETTINGS])
+    return principal
+
+
+async def list_routes(request: web.Request) -> web.StreamResponse:
+    """List all routes with the shares of their backends; for administrators."""
+    _admin(request)
+    names = request.app[SETTINGS].route_names
+    return _json(RoutesOut(routes=[_route_out(request, name) for name in names]))
+
+
+def _route_out(request: web.Request, name: str) -> RouteOut:
+    shares = request.app[SESSIONS].backends.shares
+    of_backend = {one.name: one.dialect for one in request.app[SETTINGS].backends}
+    return RouteOut(
+        name=name,
+        source="set" if shares.is_set(name) else "configured",
+        backends=[
+            RouteShareOut(backend=one.name, dialect=of_backend[one.name], weight=one.weight)
+            for one in shares.of(name)
+        ],
+    )
+
+
+@takes("small")
+async def set_route(request: web.Request) -> web.StreamResponse:
+    """Set the shares of a route, for new sessions; for administrators.
+
+    They hold over a restart, until they are set again. Sessions stay where they are.
+    """
+    principal, route = _admin(request), request.match_info["route"]
+    _check_running(request)
+    given = await read(request, _route_in)
+    wanted = [Share(name=one.name, weight=one.weight) for one in given.backends]
+    sessions = request.app[SESSIONS]
+    shares = sessions.backends.shares
+    await sessions.keep(shares.change(sessions.journal, route, wanted, by=principal.name))
+    return _json(ChangedRouteOut(**_route_out(request, route).model_dump()))
+
+
+def _route_in(body: bytes) -> RouteIn:
+    return _body(RouteIn, body)
+
+
+async def reset_route(request: web.Request) -> web.StreamResponse:
+    """Let the shares of the configuration hold again for a route; for administrators."""
+    principal, route = _admin(request), request.match_info["route"]
+    _check_running(request)
+    sessions = request.app[SESSIONS]
+    shares = sessions.backends.shares
+    await sessions.keep(shares.reset(sessions.journal, route, by=principal.name))
+    return _json(ChangedRouteOut(**_route_out(request, route).model_dump()))
+
+
+def _integer(request: web.Request, name: str, default: int | None) -> int | None:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    number = _whole(text)
+    if number is None:
+        raise _invalid(f"`{name}` is a whole number, not `{text[:40]}`.")
+    return number
+
+
+def _whole(text: str) -> int | None:
+    if text.isascii() and text.isdigit() and len(text) <= WHOLE_DIGITS:
+        return int(text)
+    return None
+
+
+def _invalid(message: str) -> ClientProtocolError:
+    return ClientProtocolError(message, dialect="control")
+
+
+async def list_sessions(request: web.Request) -> web.StreamResponse:
+    """List the key's sessions, newest first; `state`, `route`, `name`, `limit` and `before` narrow
+    and page. An administrator gets those of every owner; `all` refuses everybody else."""
+    principal, settings = _principal(request), request.app[SETTINGS]
+    every = _yes(request, "all", default=administers(principal, settings))
+    if every:
+        authorize_admin(principal, settings)
+    states = request.query.getall("state", []) or None
+    known = get_args(SessionOut.model_fields["state"].annotation)
+    for state in states or ():
+        if state not in known:
+            raise _invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
+    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    rows = await request.app[SESSIONS].journal.sessions(
+        owner=None if every else principal.name,
+        route=request.query.get("route"),
+        states=states or ("idle", "running", "paused", "ended"),
+        before=_integer(request, "before", None),
+        named=request.query.get("name"),
+        limit=limit,
+    )
+    visible = [
+        row_out(row)
+        for row in rows
+        if row.owner != SHADOWS and (every or may_use(principal, row.route, settings))
+    ]
+    following = rows[-1].key if len(rows) == limit else None
+    return _json(SessionsOut(sessions=visible, next=following))
+
+
+def row_out(row: SessionRow) -> SessionOut:
+    """Return a session as lists show it."""
+    return SessionOut(
+        id=row.id,
+        route=row.route,
+        dialect=row.dialect,
+        owner=row.owner,
+        state=row.state,
+        title=row.title,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        last_seq=row.last_seq,
+        bytes=row.bytes,
+    )
+
+
+async def show_session(request: web.Request) -> web.StreamResponse:
+    """Show one session: its state, legs, names and what is open in it."""
+    _, session = await _session(request, Action.READ)
+    journal = request.app[SESSIONS].journal
+    row = await journal.session(session.id)
+    legs = await journal.legs(row.key)
+    names = await journal.aliases(row.key)
+    asked = open_in(row.id, session.state)
+    out = detail_out(row, asked, session.queued(), legs, names, session.repairs)
+    out.reconnecting_since = session.reconnecting_since
+    return _json(out)
+
+
+def detail_out(
+    row: SessionRow,
+    open_: Iterable[InteractionOut],
+    queued: Sequence[CommandRow],
+    legs: Sequence[LegRow],
+    names: Sequence[tuple[str, str]],
+    repairs: Mapping[Rule, int],
+) -> SessionDetailOut:
+    """Return a session with all that is known of it; `queued` are the messages that wait."""
+    return SessionDetailOut(
+        **row_out(row).model_dump(),
+        open_interactions=list(open_),
+        queue=[_queued(command) for command in queued],
+        legs=[
+            LegOut(number=leg.number, backend=leg.backend, native_id=leg.native_id) for leg in legs
+        ],
+        aliases=[name for kind, name in names if kind in NAMES],
+        repairs={str(rule): count for rule, count in repairs.items()},
+    )
+
+
+def _queued(row: CommandRow) -> QueuedOut:
+    body: Any = parse_json(row.body)
+    value = members_of(body)
+    return QueuedOut(
+        command_id=row.command_id,
+        policy=value["policy"],
+        content=[
+            {name: part for name, part in block.items() if part is not None}
+            for block in value["content"]
+        ],
+        accepted_at=row.at,
+    )
+
+
+def open_in(session_id: str, state: LogState) -> Iterator[InteractionOut]:
+    for open_ in state.interactions.values():
+        event = open_.event
+        yield InteractionOut(
+            session_id=session_id,
+            request_id=event.request_id,
+            kind=event.kind,
+            prompt=event.prompt,
+            options=[o.model_dump(mode="json", exclude_none=True) for o in event.options or ()],
+            freeform=event.freeform,
+            details=event.details,
+            claimed=open_.claimed_by is not None,
+        )
+
+
+async def delete_session(request: web.Request) -> web.StreamResponse:
+    """Delete a session, at its backend too where that can, and erase what is stored of it.
+
+    With `local=1`, and where the backend is no longer configured, the backend is not asked.
+    """
+    sessions = request.app[SESSIONS]
+    principal = _principal(request)
+    _check_running(request)
+    local = _yes(request, "local", default=False)
+    row: SessionRow | None = None
+    try:
+        _, session = await _session(request, Action.CONTROL)
+    except DragomanError as error:
+        if error.code is not ErrorCode.BACKEND_UNAVAILABLE:
+            raise
+        row = await sessions.journal.session(request.match_info["session"])
+        # Its route may have left with the backend: then its owner may read it, and be rid of it.
+        _authorize_row(request, principal, row, Action.READ)
+    else:
+        if local:
+            row = session.row
+        else:
+            work = sessions.carry_out(session, Delete(), by=principal.name, face="control")
+            await sessions.keep(work)
+    if row is not None:
+        await sessions.keep(sessions.erase(row))
+    return _json(DeletedOut(id=session.id if row is None else row.id))
+
+
+@takes("small")
+async def prune(request: web.Request) -> web.StreamResponse:
+    """Erase the key's sessions that the given limits do not keep, the oldest first.
+
+    One in which a turn or an interaction is open stays. Those of an administrator's key are
+    everybody's.
+    """
+    principal = _principal(request)
+    _check_running(request)
+    given = await read(request, _prune_in)
+    age = given.older_than_seconds
+    limits = Limits(
+        age=None if age is None else round(age * 1000),
+        bytes_per_backend=given.max_bytes_per_backend,
+        bytes=given.max_bytes,
+    )
+    if not limits:
+        names = "`older_than_seconds`, `max_bytes` or `max_bytes_per_backend`"
+        raise _invalid(f"Say what is kept: {names}.")
+    # As for reading: a route that has left the configuration holds up nobody's pruning.
+    may = _reader(principal, request.app[SETTINGS])
+    owner, sessions = _owner(request, principal), request.app[SESSIONS]
+
+    async def work() -> list[Doomed]:
+        gone = await sessions.prune(limits, owner=owner, may=may, dry_run=given.dry_run)
+        if not given.dry_run:
+            for name, count in Counter(doomed.row.owner for doomed in gone).items():
+                _log.info("sessions of `%s` pruned by `%s`: %d", name, principal.name, count)
+        return gone
+
+    return _json(pruned_out(await sessions.keep(work()), dry_run=given.dry_run))
+
+
+def _reader(principal: Principal, settings: Settings) -> Callable[[SessionRow], bool]:
+    """Return what says of a session whether it may be read."""
+
+    def may(row: SessionRow) -> bool:
+        try:
+            authorize(principal, row.owner, Action.READ, row.route, settings)
+        except DragomanError:
+            return False
+        return True
+
+    return may
+
+
+def _prune_in(body: bytes) -> PruneIn:
+    return _body(PruneIn, body)
+
+
+def pruned_out(gone: Sequence[Doomed], *, dry_run: bool) -> PrunedOut:
+    """Return what was pruned, or would be."""
+    sessions = [
+        PrunedSessionOut(
+            id=doomed.row.id,
+            route=doomed.row.route,
+            backend=doomed.backend,
+            reason=doomed.reason,
+            updated_at=doomed.row.updated_at,
+            bytes=doomed.row.bytes,
+        )
+        for doomed in gone
+    ]
+    return PrunedOut(dry_run=dry_run, sessions=sessions)
+
+
+def _check_running(request: web.Request) -> None:
+    if request.app[SESSIONS].stopping:
+        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+
+
+async def list_interactions(request: web.Request) -> web.StreamResponse:
+    """List the open interactions of the key's sessions, oldest session first; for an administrator
+    of everybody's."""
+    principal = _principal(request)
+    owner = _owner(request, principal)
+    sessions = request.app[SESSIONS]
+    settings = request.app[SETTINGS]
+    rows: list[SessionRow] = []
+    page: list[SessionRow] | None = None
+    while page is None or len(page) == MOST:
+        page = await sessions.journal.sessions(
+            owner=owner,
+            states=("running", "paused"),
+            before=rows[-1].key if rows else None,
+            limit=MOST,
+        )
+        rows += page
+    out: list[InteractionOut] = []
+    for row in reversed(rows):
+        if row.owner == SHADOWS or not (owner is None or may_use(principal, row.route, settings)):
+            continue
+        await asyncio.sleep(0)
+        try:
+            session = await sessions.get(row.id, owner=None, route=None)
+        except DragomanError as error:
+            # One session that cannot be loaded, such as one whose backend has left the
+            # configuration, must not hide what all others wait for.
+            _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
+            continue
+        out += open_in(session.id, session.state)
+    return _json(InteractionsOut(interactions=out))
+
+
+async def plan_migration(request: web.Request) -> web.StreamResponse:
+    """Say what the sessions on the backend `from` used that the backend `to` cannot do; for
+    administrators.
+
+    NDJSON: lines with how many sessions were read so far, and a last one with the plan. A body that
+    breaks off says why in its last line.
+    """
+    _admin(request)
+    names = [request.query.get(name, "") for name in ("from", "to")]
+    if not all(names):
+        raise _invalid("`from` and `to` name the two backends.")
+    backends = named(request.app[SETTINGS], *names)
+    body = _Events(request, sse=False)
+    work = _write_plan(request, Planner(*backends), body)
+    return await _streamed(request, body, work)
+
+
+async def _write_plan(request: web.Request, planner: Planner, body: _Events) -> None:
+    sessions = request.app[SESSIONS]
+    async with aclosing(planner.read(sessions.journal)) as read:
+        async for count in read:
+            _check_running(request)
+            await body.write(PlanLineOut(read=count).line())
+    await body.write(PlanLineOut(plan=planner.plan()).line())
+
+
+async def list_movable(request: web.Request) -> web.StreamResponse:
+    """List the sessions of everybody that are on the backend `from`, newest first; for
+    administrators."""
+    _admin(request)
+    backend = request.query.get("from", "")
+    if request.app[SETTINGS].backend(backend) is None:
+        raise _invalid("`from` names the backend whose sessions are listed.")
+    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    rows = await request.app[SESSIONS].journal.sessions(
+        backend=backend,
+        states=("idle", "running", "paused"),
+        before=_integer(request, "before", None),
+        limit=limit,
+    )
+    following = rows[-1].key if len(rows) == limit else None
+    found = [row_out(row) for row in rows if row.owner != SHADOWS]
+    return _json(SessionsOut(sessions=found, next=following))
+
+
+@takes("small")
+async def move_session(request: web.Request) -> web.StreamResponse:
+    """Let a session go on at another backend, between two turns; for administrators."""
+    principal = _admin(request)
+    _check_running(request)
+    given = await read(request, _move_in)
+    sessions, name = request.app[SESSIONS], request.match_info["session"]
+    work = move(
+        sessions,
+        name,
+        to=given.to,
+        expected=given.source,
+        by=principal.name,
+        dry_run=given.dry_run,
+    )
+    return _json(moved_out(await sessions.keep(work)))
+
+
+@takes("small")
+async def roll_back_session(request: web.Request) -> web.StreamResponse:
+    """Let a session go on where it was before it last moved; for administrators."""
+    principal = _admin(request)
+    _check_running(request)
+    given = await read(request, _roll_back_in)
+    sessions, name = request.app[SESSIONS], request.match_info["session"]
+    work = roll_back(sessions, name, by=principal.name, dry_run=given.dry_run)
+    return _json(moved_out(await sessions.keep(work)))
+
+
+def _move_in(body: bytes) -> MoveIn:
+    return _body(MoveIn, body)
+
+
+def _roll_back_in(body: bytes) -> RollBackIn:
+    return _body(RollBackIn, body)
+
+
+def moved_out(moved: Moved) -> MovedOut:
+    """Return what came of a move."""
+    return MovedOut(
+        id=moved.session,
+        before=moved.before,
+        backend=moved.backend,
+        dialect=moved.dialect,
+        leg=moved.leg,
+        moved=moved.moved,
+        characters=moved.characters,
+        history=[CarriedOut(**one.as_json()) for one in moved.history],
+    )
+
+
+@takes("answer")
+async def answer(request: web.Request) -> web.StreamResponse:
+    """Answer an open interaction; 202 means stored, what comes of it is in the events."""
+    principal, session = await _session(request, Action.ANSWER)
+    _check_running(request)
+    request_id = request.match_info["request"]
+    given, submission = await read_submission(request, _answer_in)
+    work = _answer(request, principal, session, request_id, given, submission)
+    return _json(AcceptedOut(command_id=await request.app[SESSIONS].keep(work)), 202)
+
+
+def _answer_in(body: bytes) -> AnswerIn:
+    return _body(AnswerIn, body)
+
+
+async def _answer(
+    request: web.Request,
+    principal: Principal,
+    session: Session,
+    request_id: str,
+    given: AnswerIn,
+    submission: Submission,
+) -> str:
+    async with request.app[SESSIONS].in_order.lock(
+        principal.name, session.row.route, submission.same
+    ):
+        ids = session.repeated(submission)
+        if ids is None:
+            command = _answer_of(session, request_id, given)
+            ids = await session.submit(
+                [command], by=principal.name, face="control", submission=submission
+            )
+        return ids[0]
+
+
+def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInteraction:
+    command = AnswerInteraction(
+        request_id=request_id,
+        decision=given.decision,
+        scope=given.scope,
+        reason=given.reason,
+        option_ids=tuple(given.option_ids),
+        text=given.text,
+        skip=given.skip,
+        sealed=None if given.sealed is None else Sealed(given.sealed.get_secret_value()),
+    )
+    open_ = session.state.interactions.get(request_id)
+    # One that is claimed is not matched: the conflict says more than a word that does not fit.
+    if open_ is not None and open_.claimed_by is None:
+        command = decide(command, open_.event, dialect="control")
+    return command
+
+
+async def withdraw(request: web.Request) -> web.StreamResponse:
+    """Withdraw a message that waits for its turn; one that is on its way to the backend is not."""
+    principal, session = await _session(request, Action.WRITE)
+    _check_running(request)
+    command_id = request.match_info["input"]
+    await request.app[SESSIONS].keep(session.withdraw(command_id, by=principal.name))
+    return _json(WithdrawnOut(command_id=command_id))
+
+
+@takes("small")
+async def settle(request: web.Request) -> web.StreamResponse:
+    """Bring a session to rest whatever its backend says: the way out of one that is stuck."""
+    principal, session = await _session(request, Action.SETTLE)
+    _check_running(request)
+
+    async def work() -> bool:
+        settled = await session.settle(by=principal.name)
+        if settled:
+            owner = session.row.owner
+            _log.warning(
+                "session `%s` of `%s` is settled by `%s`", session.id, owner, principal.name
+            )
+        return settled
+
+    settled = await request.app[SESSIONS].keep(work())
+    return _json(SettledOut(id=session.id, settled=settled))
+
+
+async def migration_report(request: web.Request) -> web.StreamResponse:
+    """Say how the shadows of a route, or of all, differ from the sessions that serve; for
+    administrators."""
+    _admin(request)
+    sessions = request.app[SESSIONS]
+    return _json(await report(sessions.journal, sessions.settings, request.query.get("route")))
+
+
+def _body(model: type[B], body: bytes) -> B:
+    """Read a body. Nothing of it is quoted: it may hold a secret."""
+    try:
+        return model.model_validate(parse_json(body or b"{}"))
+    except JsonError as error:
+        raise _invalid(f"The body is not JSON: {error}.") from None
+    except ValidationError as error:
+        place, why = member(error.errors(include_url=False)[0], model)
+    what = f"`{'.'.join(map(str, place))[:80]}`" if place else "The body"
+    raise _invalid(f"{what}: {why}" + ("" if why.endswith("?") else "."))
+
+
+class _Events:
+    """The body of an event stream: NDJSON or SSE, prepared when the first bytes are known."""
+
+    def __init__(self, request: web.Request, *, sse: bool) -> None:
+        self.sse = sse
+        self._request = request
+        self._timeout = request.app[SETTINGS].server.write_timeout_seconds
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        self.response = web.StreamResponse(headers=headers)
+        self.response.content_type = "text/event-stream" if self.sse else "application/x-ndjson"
+
+    async def prepare(self) -> None:
+        """Send the head, if it is not sent: from here on there is no other status."""
+        if not self.response.prepared:
+            await self.response.prepare(self._request)
+
+    async def write(self, data: bytes) -> None:
+        """Write, or give up a reader that has stalled.
+
+        Raises:
+            TimeoutError: the reader took nothing for too long.
+        """
+        await self.prepare()
+        await write(self.response, data, self._timeout)
+
+    def line(self, entry: Entry) -> bytes:
+        """Return an entry of the log."""
+        value = entry.encode()
+        if self.sse:
+            return format_sse(value, event=entry.event.TYPE, id=str(entry.seq))
+        return value + b"\n"
+
+    def heartbeat(self) -> bytes:
+        """Return what readers skip."""
+        return b":\n\n" if self.sse else b"\n"
+
+    def failure(self, error: DragomanError) -> bytes:
+        """Return the last line of a body that breaks off."""
+        value = format_json(_failure(error).model_dump(mode="json"))
+        return format_sse(value, event="error") if self.sse else value + b"\n"
+
+
+def _after(request: web.Request) -> int:
+    """Return the seq to go on from: an EventSource that reconnects repeats its first URL, and says
+    in a header how far it got.
+    """
+    last = _whole(request.headers.get("Last-Event-ID", ""))
+    after = _integer(request, "after", 0)
+    return (after or 0) if last is None else last
+
+
+def _yes(request: web.Request, name: str, *, default: bool) -> bool:
+    match request.query.get(name):
+        case None:
+            return default
+        case "1" | "true":
+            return True
+        case "0" | "false":
+            return False
+        case other:
+            raise _invalid(f"`{name}` is 1 or 0, not `{other[:40]}`.")
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    """Stream a session's canonical events after seq `after`: NDJSON, or SSE to who accepts it.
+
+    With `follow=1`, the default of SSE, the stream goes on live until the session ends. SSE ids are
+    seqs, and `Last-Event-ID` goes before `after`. A body that breaks off says why in its last line.
+    """
+    _, session = await _session(request, Action.READ)
+    after = _after(request)
+    body = _Events(request, sse="text/event-stream" in request.headers.get("Accept", ""))
+    follow = _yes(request, "follow", default=body.sse)
+    work = _write_events(request, session, after, body, follow=follow)
+    return await _streamed(request, body, work)
+
+
+async def _streamed(
+    request: web.Request, body: _Events, work: Awaitable[None]
+) -> web.StreamResponse:
+    """Let `work` write a body, and end it so that its reader knows whether it is whole."""
+    try:
+        await work
+        await body.prepare()
+    except DragomanError as error:
+        if not body.response.prepared:
+            raise
+        await body.write(body.failure(error))
+    except TimeoutError:
+        if request.transport is not None:
+            # A clean end would look as if there were no more.
+            request.transport.abort()
+        return body.response
+    await body.response.write_eof()
+    return body.response
+
+
+async def archive(request: web.Request) -> web.StreamResponse:
+    """Stream a session as `POST /sessions/import` of another installation takes it; for
+    administrators.
+
+    It is refused while anything is under way in the session. The archive holds the session's secret
+    and all that was said. A body that breaks off says why in its last line.
+    """
+    principal = _admin(request)
+    packed = await pack(request.app[SESSIONS].journal, request.match_info["session"])
+    _log.info("session `%s` is exported by `%s`", packed.head.row.id, principal.name)
+    body = _Events(request, sse=False)
+
+    async def write() -> None:
+        async for lines in packed.lines():
+            await body.write(lines)
+
+    return await _streamed(request, body, write())
+
+
+@takes(IMPORT_BYTES)
+async def import_session(request: web.Request) -> web.StreamResponse:
+    """Take in the session of an archive, whole or not at all; for administrators.
+
+    `owner` is the key that it belongs to here, else that of the archive; `backend`, as `OLD=NEW`,
+    how a backend is called here. With `dry_run` nothing is stored.
+    """
+    principal = _admin(request)
+    _check_running(request)
+    wishes = Wishes(
+        owner=request.query.get("owner"),
+        backends=dict(_renamed(request)),
+        dry_run=_yes(request, "dry_run", default=False),
+    )
+    sessions = request.app[SESSIONS]
+    if sessions.arrivals.locked():
+        raise DragomanError(
+            "Another session is being imported; try again.",
+            code=ErrorCode.OVERLOADED,
+            details={"retry_after": RETRY_SECONDS},
+        )
+    async with sessions.arrivals:
+        lines = lines_of(read_pieces(request))
+        done = await unpack(sessions.journal, request.app[SETTINGS], lines, wishes)
+    _log.info("session `%s` is %s by `%s`", done.id, done.status, principal.name)
+    return _json(imported_out(done))
+
+
+def imported_out(done: Imported) -> ImportedOut:
+    """Return what became of a session of an archive."""
+    return ImportedOut(**dataclasses.asdict(done))
+
+
+def _renamed(request: web.Request) -> Iterator[tuple[str, str]]:
+    for text in request.query.getall("backend", []):
+        old, _, new = text.partition("=")
+        if not (old and new):
+            raise _invalid(f"`backend` is `OLD=NEW`, not `{text[:40]}`.")
+        yield old, new
+
+
+async def _write_events(
+    request: web.Request, session: Session, after: int, body: _Events, *, follow: bool
+) -> None:
+    sessions = request.app[SESSIONS]
+    while True:
+        news = session.news()
+        if after < session.last_seq:
+            async for entries in _stored(sessions.journal, session, after):
+                await body.write(b"".join(map(body.line, entries)))
+                after = entries[-1].seq
+        # The end may be on its way to the disk still.
+        over = session.state.ended is not None and after >= session.state.seq
+        if not follow or over or sessions.stopping:
+            return
+        if session.closed:
+            # It left memory; what else there is, is in the journal.
+            session = await sessions.get(session.id, owner=None, route=None)
+            continue
+        # A session that somebody watches stays in memory.
+        session.used_at = sessions.clock.monotonic()
+        await body.prepare()
+        if not await sessions.clock.wait(news, POLL_SECONDS):
+            await body.write(body.heartbeat())
+
+
+async def _stored(journal: Journal, session: Session, after: int) -> AsyncIterator[list[Entry]]:
+    """Yield the stored entries after a seq, a few at a time: others have their turn between."""
+    async for chunk in journal.scan(session.row.key, after=after):
+        entries = (one for one in entries_in(chunk.body, session.id) if one.seq > after)
+        while some := list(itertools.islice(entries, ENTRIES)):
+            yield some
+            await asyncio.sleep(0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One route of this API, and what the OpenAPI document says of it.
+
+    `answer` is None for a stream: of events, or of the lines of an archive where `archive` says
+    that these are what it gives, and not what it takes. With `lines` `answer` is what each line of
+    a body is. `query` has the JSON schema of each parameter.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    answer: type[BaseModel] | None
+    status: int = 200
+    body: type[BaseModel] | None = None
+    query: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    lines: bool = False
+    archive: Literal["gives", "takes"] | None = None
+
+
+_COUNT = {"type": "integer", "minimum": 0}
+_YES = {"enum": ["0", "1", "false", "true"]}
+
+ENDPOINTS = (
+    Endpoint("GET", "/backends", backends, BackendsOut),
+    Endpoint("GET", "/routes", list_routes, RoutesOut),
+    Endpoint("PUT", "/routes/{route}", set_route, ChangedRouteOut, body=RouteIn),
+    Endpoint("DELETE", "/routes/{route}", reset_route, ChangedRouteOut),
+    Endpoint(
+        "GET",
+        "/sessions",
+        list_sessions,
+        SessionsOut,
+        query={
+            "state": {
+                "type": "array",
+                "items": {"enum": list(get_args(SessionOut.model_fields["state"].annotation))},
+            },
+            "route": {"type": "string"},
+            "name": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
+            "before": _COUNT,
+            "all": _YES,
+        },
+    ),
+    Endpoint(
+        "POST",
+        "/sessions/import",
+        import_session,
+        ImportedOut,
+        query={
+            "owner": {"type": "string"},
+            "backend": {"type": "array", "items": {"type": "string"}},
+            "dry_run": _YES,
+        },
+        archive="takes",
+    ),
+    Endpoint("GET", "/sessions/{session}", show_session, SessionDetailOut),
+    Endpoint("DELETE", "/sessions/{session}", delete_session, DeletedOut, query={"local": _YES}),
+    Endpoint(
+        "GET",
+        "/sessions/{session}/events",
+        events,
+        None,
+        query={"after": {**_COUNT, "default": 0}, "follow": _YES},
+    ),
+    Endpoint("GET", "/sessions/{session}/archive", archive, None, archive="gives"),
+    Endpoint("DELETE", "/sessions/{session}/inputs/{input}", withdraw, WithdrawnOut),
+    Endpoint("POST", "/sessions/{session}/settle", settle, SettledOut),
+    Endpoint("POST", "/prune", prune, PrunedOut, body=PruneIn),
+    Endpoint(
+        "GET",
+        "/migration/plan",
+        plan_migration,
+        PlanLineOut,
+        query={"from": {"type": "string"}, "to": {"type": "string"}},
+        lines=True,
+    ),
+    Endpoint(
+        "GET",
+        "/migration/sessions",
+        list_movable,
+        SessionsOut,
+        query={
+            "from": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
+            "before": _COUNT,
+        },
+    ),
+    Endpoint("POST", "/sessions/{session}/move", move_session, MovedOut, body=MoveIn),
+    Endpoint("POST", "/sessions/{session}/rollback", roll_back_session, MovedOut, body=RollBackIn),
+    Endpoint(
+        "GET",
+        "/migration/report",
+        migration_report,
+        ShadowReportOut,
+        query={"route": {"type": "string"}},
+    ),
+    Endpoint("GET", "/interactions", list_interactions, InteractionsOut),
+    Endpoint(
+        "POST",
+        "/sessions/{session}/interactions/{request}",
+        answer,
+        AcceptedOut,
+        status=202,
+        body=AnswerIn,
+    ),
+)
+"""The API, in one table."""
+
+
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of this API."""
+    schemas: dict[str, Any] = {}
+    bodies = {endpoint.body for endpoint in ENDPOINTS}
+
+    def ref(model: type[BaseModel]) -> dict[str, Any]:
+        mode: Literal["validation", "serialization"] = (
+            "validation" if model in bodies else "serialization"
+        )
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}", mode=mode)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[model.__name__] = schema
+        return {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+
+    failure = {"description": "An error.", "content": {"application/json": ref(ErrorOut)}}
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        doc = " ".join((endpoint.handler.__doc__ or "").split())
+        summary = doc.partition(". ")[0].rstrip(".")
+        operation: dict[str, Any] = {
+            "operationId": endpoint.handler.__name__,
+            "summary": summary,
+            "description": doc,
+            "parameters": _parameters(endpoint),
+            "responses": {
+                str(endpoint.status): {
+                    "description": summary,
+                    "content": _stream(endpoint)
+                    if endpoint.answer is None
+                    else {_LINES if endpoint.lines else _ONE: ref(endpoint.answer)},
+                },
+                "default": failure,
+            },
+        }
+        if endpoint.body is not None:
+            operation["requestBody"] = {
+                "required": True,
+                "content": {"application/json": ref(endpoint.body)},
+            }
+        if endpoint.archive == "takes":
+            operation["requestBody"] = {"required": True, "content": _ARCHIVE}
+        paths.setdefault(f"/api/v1{endpoint.path}", {})[endpoint.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Dragoman control API", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+        # Without configured keys no key is needed.
+        "security": [{"bearer": []}, {"header": []}, {}],
+    }
+
+
+_ONE, _LINES = "application/json", "application/x-ndjson"
+
+_ARCHIVE = {_LINES: {"schema": {"type": "string"}}}
+
+_EVENTS = {
+    **_ARCHIVE,
+    "text/event-stream": {"schema": {"type": "string"}},
+}
+"""A line of the one, and the `data` of the other, is an entry of the canonical log."""
+
+
+def _stream(endpoint: Endpoint) -> Mapping[str, Any]:
+    return _EVENTS if endpoint.archive is None else _ARCHIVE
+
+
+def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    text = {"type": "string"}
+    parameters: list[dict[str, Any]] = [
+        {"name": name, "in": "path", "required": True, "schema": text} for name in names
+    ]
+    parameters += [
+        {"name": name, "in": "query", "required": False, "schema": dict(schema)}
+        for name, schema in endpoint.query.items()
+    ]
+    if _stream(endpoint) is _EVENTS and endpoint.answer is None:
+        parameters.append(
+            {"name": "Last-Event-ID", "in": "header", "required": False, "schema": text}
+        )
+    return parameters
+
+
+@functools.cache
+def _document() -> bytes:
+    # To make it takes some 30 ms, for which nobody who asks may let all others wait.
+    return format_json(openapi())
+
+
+async def document(request: web.Request) -> web.StreamResponse:
+    """Return the OpenAPI document; it is open to everybody."""
+    return web.Response(body=_document(), content_type="application/json")
+
+
+async def unknown(request: web.Request) -> web.StreamResponse:
+    """Answer a path that is none of ours, or a method that a path does not have."""
+    _principal(request)
+    asked = [Asked(endpoint.method, f"/api/v1{endpoint.path}") for endpoint in ENDPOINTS]
+    if allowed := fitting(asked, request.path):
+        raise DragomanError(
+            f"`{request.path[:200]}` takes {' and '.join(allowed)} only.",
+            code=ErrorCode.METHOD_NOT_ALLOWED,
+        )
+    way = way_out(asked, request.method, request.path).rstrip(".")
+    raise DragomanError(
+        f"There is no `{request.method} {request.path[:SHOWN]}`. {way}; "
+        "/api/v1/openapi.json describes all.",
+        code=ErrorCode.NOT_FOUND,
+    )
+
+
+def add_routes(app: web.Application) -> None:
+    """Add the control API."""
+    _document()
+    for endpoint in ENDPOINTS:
+        path = f"/api/v1{endpoint.path}"
+        app.router.add_route(endpoint.method, path, guarded(endpoint.handler))
+    app.router.add_route("GET", "/api/v1/openapi.json", guarded(document))
+    for path in ("/api", "/api/{tail:.*}"):
+        app.router.add_route("*", path, guarded(unknown))

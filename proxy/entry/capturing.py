@@ -1,0 +1,79 @@
+"""Records what goes between frontends and this server, where sessions are recorded; nothing here
+runs where none is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from aiohttp import hdrs, web
+
+from proxy.entry.keys import SESSIONS
+from proxy.recording.recording import ASKING, Asking, Exchange
+
+
+def add_captures(app: web.Application) -> None:
+    """Let an application record its requests and answers, if the configuration says so."""
+    if app[SESSIONS].captures is not None:
+        app.middlewares.insert(0, _record)
+        app.on_response_prepare.append(_head)
+
+
+@web.middleware
+async def _record(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Write a request once it is known which session it is about, and its answer."""
+    captures = request.app[SESSIONS].captures
+    assert captures is not None
+    asking = request[ASKING] = Asking(captures, request)
+    try:
+        response = await handler(request)
+        if asking.exchange is not None:
+            await _end(request, response, asking, asking.exchange)
+        return response
+    except BaseException as error:
+        if asking.exchange is not None:
+            if _gone(request):
+                asking.exchange.ended("left")
+            else:
+                asking.exchange.ended("broke", type(error).__name__)
+        raise
+    finally:
+        # They know each other, and would stay in memory until a collection of garbage.
+        del request[ASKING]
+
+
+async def _end(
+    request: web.Request, response: web.StreamResponse, asking: Asking, exchange: Exchange
+) -> None:
+    """Write an answer that is whole, and how the exchange ended."""
+    begun = exchange.answered
+    if not response.prepared:
+        # Here, so that it is known whether it was written to its end.
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
+            await response.write_eof()
+    if begun and response is not asking.response and response.status >= 500:
+        exchange.ended("broke", f"answered with {response.status} after the head was sent")
+    elif _gone(request):
+        exchange.ended("left")
+    else:
+        exchange.ended("ended")
+
+
+def _gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
+
+
+async def _head(request: web.Request, response: web.StreamResponse) -> None:
+    """Write the head of an answer as it goes out, and a body that goes out with it."""
+    asking = request.get(ASKING)
+    if asking is None or asking.exchange is None or asking.exchange.answered:
+        return
+    asking.response = response
+    asking.exchange.responded(response.status, response.headers.items())
+    if isinstance(response, web.Response) and request.method != hdrs.METH_HEAD:
+        body = response.body
+        if isinstance(body, bytes) and body:
+            asking.exchange.received(body)

@@ -1,0 +1,231 @@
+"""What every face does at its door: who asks, on which route, for which session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import TypeVar
+
+from aiohttp import web
+
+from adapters.contract.faces import Size
+from adapters.model.base import Response
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.errors import SessionNotFound
+from proxy.base.repeats import Submission
+from proxy.entry.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
+from proxy.http.auth import Action, Principal, authenticate, authorize, no_route, routes_of
+from proxy.http.malformed import check
+from proxy.recording.recording import ASKING
+from proxy.session import Session
+
+__all__ = [
+    "REFUSED",
+    "TAKES",
+    "Handler",
+    "admitted",
+    "check_head",
+    "entered",
+    "open_route",
+    "owned",
+    "read",
+    "read_bytes",
+    "read_pieces",
+    "read_submission",
+    "route_of",
+    "routes_shown",
+    "takes",
+    "to_web",
+]
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+TAKES = "takes"
+"""The attribute of a handler that says how large the bodies of its requests may be."""
+
+REFUSED = web.ResponseKey("refused", int)
+"""The key in an answer of the status under which a refusal is counted that stands in a stream."""
+
+T = TypeVar("T")
+
+
+def route_of(request: web.Request) -> str:
+    """Return the route of a request: the one in its path, else its listener's."""
+    return request.match_info.get("route") or request.app[LISTENER_ROUTE]
+
+
+def entered(
+    request: web.Request, action: Action, *, to_the_end: Collection[Action] = (Action.READ,)
+) -> Principal:
+    """Return who asks, after the checks that stand before any look-up.
+
+    `to_the_end` are the actions that are still allowed while the server stops.
+
+    Raises:
+        DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
+    """
+    principal = authenticate(request.headers, request.app[KEYS])
+    authorize(principal, None, action, route_of(request), request.app[SETTINGS])
+    if action not in to_the_end and request.app[SESSIONS].stopping:
+        raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
+    return principal
+
+
+def open_route(request: web.Request) -> None:
+    """Check the route of a request that needs no key.
+
+    Without a key one learns whether a name that it guessed is a route, which health of a route
+    cannot be without, and nothing else of it. A key learns of its own routes only, as everywhere.
+
+    Raises:
+        DragomanError: there is no such route, or not for the key that is shown.
+    """
+    settings, route = request.app[SETTINGS], route_of(request)
+    if settings.route(route) is None:
+        raise no_route(route, routes_shown(request))
+    try:
+        principal = authenticate(request.headers, request.app[KEYS])
+    except DragomanError:
+        return
+    authorize(principal, None, Action.READ, route, settings)
+
+
+def routes_shown(request: web.Request) -> list[str]:
+    """Return the names of the routes that who asks may use; strangers learn of none."""
+    try:
+        principal = authenticate(request.headers, request.app[KEYS])
+    except DragomanError:
+        return []
+    return routes_of(principal, request.app[SETTINGS])
+
+
+def takes(size: Size | int) -> Callable[[Handler], Handler]:
+    """Declare how large the bodies of a handler's requests may be; a number of bytes is for one
+    that takes them piece by piece."""
+
+    def declare(handler: Handler) -> Handler:
+        handler.__dict__[TAKES] = size
+        return handler
+
+    return declare
+
+
+def _size(request: web.Request) -> Size | int:
+    size: Size | int = getattr(request.match_info.handler, TAKES, "small")
+    return size
+
+
+def _limit(request: web.Request) -> int:
+    """Return the limit of a request's body; of a handler that reads none, what it may send to no
+    purpose."""
+    size = _size(request)
+    return size if isinstance(size, int) else request.app[SESSIONS].bodies.limit(size)
+
+
+async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let a handler answer, if the head is text and what it says of the body is taken.
+
+    Raises:
+        DragomanError: see `check_head`.
+        Exception: what the handler raises.
+    """
+    check_head(request)
+    return await handler(request)
+
+
+def check_head(request: web.Request) -> None:
+    """Check the head of a request, before anything of the body is read.
+
+    Raises:
+        DragomanError: it is malformed, or the body has a content coding or a length that is not
+            taken.
+    """
+    check(request)
+    request.app[SESSIONS].bodies.check(request.headers, request.content_length, _limit(request))
+
+
+async def read(request: web.Request, parse: Callable[[bytes], T]) -> T:
+    """Return what a request's body says.
+
+    Raises:
+        DragomanError: the body is not taken, or `parse` refuses it.
+    """
+    bodies, size = request.app[SESSIONS].bodies, _size(request)
+    return await _taken(request, lambda body: bodies.parsed(body, parse, size))
+
+
+async def read_bytes(request: web.Request) -> bytes:
+    """Return a request's body.
+
+    Raises:
+        DragomanError: it is not taken.
+    """
+    return await _taken(request, lambda body: body)
+
+
+def read_pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """Yield a request's body as it comes; it raises a `DragomanError` where that is not taken."""
+    return request.app[SESSIONS].bodies.pieces(request, _limit(request))
+
+
+async def _taken(request: web.Request, parse: Callable[[bytes], T]) -> T:
+    if (asking := request.get(ASKING)) is not None:
+        parse = asking.hearing(parse)
+    return await request.app[SESSIONS].bodies.take(request, _limit(request), parse)
+
+
+async def read_submission(
+    request: web.Request, parse: Callable[[bytes], T]
+) -> tuple[T, Submission]:
+    """Return what the body of a request says that is to give commands, and what identifies it;
+    what becomes of its reply is heard by the application.
+
+    Raises:
+        DragomanError: the body is not taken, or `parse` refuses it.
+    """
+
+    # The request will know what asks this: were it known here too, both would stay in memory with
+    # their connection until a collection of garbage finds them, 28 objects for each command.
+    connection, bodies, size = request.protocol, request.app[SESSIONS].bodies, _size(request)
+
+    def reachable() -> bool:
+        transport = connection.transport
+        return transport is not None and not transport.is_closing()
+
+    def both(body: bytes) -> tuple[T, Submission]:
+        submission = Submission(request.method, request.path, request.headers, body, reachable)
+        return bodies.parsed(body, parse, size), submission
+
+    wanted, submission = await _taken(request, both)
+    request[SUBMISSION] = submission
+    return wanted, submission
+
+
+async def owned(
+    request: web.Request, principal: Principal, name: str, action: Action, *, what: str = "session"
+) -> Session:
+    """Return a session that is there for who asks; `what` is the dialect's word for one.
+
+    Raises:
+        SessionNotFound: there is none, or not for this key and route.
+    """
+    route = route_of(request)
+    # The same words, whether it is another key's, another route's or nobody's.
+    missing = SessionNotFound(
+        f"There is no {what} `{name[:80]}` on the route `{route[:80]}`, or not for this key."
+    )
+    try:
+        session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
+    except SessionNotFound:
+        raise missing from None
+    authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
+    if session.row.route != route or session.state.ended == "deleted":
+        raise missing
+    return session
+
+
+def to_web(response: Response) -> web.Response:
+    """Return an answer of a codec as aiohttp sends it."""
+    answer = web.Response(status=response.status, headers=response.headers, body=response.body)
+    if response.refused is not None:
+        answer[REFUSED] = response.refused
+    return answer

@@ -1,0 +1,93 @@
+"""Lets the web pages of configured origins use this server from their browsers (the CORS protocol
+of the Fetch standard); nothing here runs where none is configured.
+
+No cookie is ever read here, so `Access-Control-Allow-Credentials` is never sent: a page sends its
+key in a header, as every frontend does.
+
+aiohttp-cors (0.8.1, of March 2025, the newest) does not fit: it is told of each route by itself and
+refuses those that take any method, which our faces end with.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aiohttp import hdrs, web
+
+from proxy.config.settings import ANY_ORIGIN
+from proxy.entry.keys import SETTINGS
+
+EXPOSED = ", ".join(
+    (
+        "allow",
+        "retry-after",
+        "www-authenticate",
+        "x-eve-session-id",
+        "x-eve-stream-format",
+        "x-eve-stream-tail-index",
+        "x-eve-stream-version",
+    )
+)
+"""The headers of our answers that a page may read besides those that every page may."""
+
+METHODS = "GET, HEAD, POST, PATCH, DELETE"
+"""The methods of all routes."""
+
+PREFLIGHT_SECONDS = 600
+"""How long a browser may remember a preflight; after a change of the configuration it asks again
+within this time. Chromium remembers none longer than two hours."""
+
+_HEADER_NAMES = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:\s*,\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*")
+_HEADER_NAMES_MOST = 2048
+"""Characters of a preflight's list of headers that are repeated; browsers ask for some dozen."""
+
+
+def add_origins(app: web.Application) -> None:
+    """Let an application's answers, streams and errors too, say which origins may read them, if any
+    are configured."""
+    if app[SETTINGS].server.allowed_origins:
+        app.on_response_prepare.append(_share)
+
+
+def allowed(request: web.Request) -> str | None:
+    """Return the origin of a request if the configuration names it."""
+    origins = request.app[SETTINGS].server.allowed_origins
+    origin = request.headers.get(hdrs.ORIGIN)
+    if not origins or origin is None:
+        return None
+    return origin if origin in origins or ANY_ORIGIN in origins else None
+
+
+def preflight(request: web.Request) -> web.Response | None:
+    """Return the answer to a browser's question whether a page may ask; None where it is none, or
+    not for us to allow.
+
+    It is the same for every path, and needs no key, since browsers send none with it.
+    """
+    if request.method != hdrs.METH_OPTIONS or allowed(request) is None:
+        return None
+    if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
+        return None
+    headers = {
+        hdrs.ACCESS_CONTROL_ALLOW_METHODS: METHODS,
+        hdrs.ACCESS_CONTROL_MAX_AGE: str(PREFLIGHT_SECONDS),
+    }
+    # SDKs add headers of their own to each request, so what is asked for is allowed: none of them
+    # gives a page more than its origin has.
+    names = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "").strip()
+    if len(names) <= _HEADER_NAMES_MOST and _HEADER_NAMES.fullmatch(names):
+        headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = names
+    return web.Response(status=204, headers=headers)
+
+
+async def _share(request: web.Request, response: web.StreamResponse) -> None:
+    """Say who may read an answer; every answer varies with who asks, also where nobody may."""
+    if ANY_ORIGIN in request.app[SETTINGS].server.allowed_origins:
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = ANY_ORIGIN
+    else:
+        response.headers.add(hdrs.VARY, hdrs.ORIGIN)
+        origin = allowed(request)
+        if origin is None:
+            return
+        response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
+    response.headers[hdrs.ACCESS_CONTROL_EXPOSE_HEADERS] = EXPOSED

@@ -1,0 +1,1 @@
+"""The edge of HTTP: keys of requests, bodies, malformed requests, connections."""

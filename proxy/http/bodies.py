@@ -1,0 +1,178 @@
+"""The bodies of requests: how much of them is taken, for how long, and where they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeVar
+
+from aiohttp import web
+from multidict import MultiMapping
+
+from adapters.contract.faces import Size
+from adapters.model.commands import AnyCommand
+from adapters.model.events import Blob, File
+from adapters.wire.errors import DragomanError, ErrorCode
+from adapters.wire.limits import is_light
+from proxy.config.settings import ServerSettings
+
+SMALL = 64 * 1024
+"""What a control, a title or a withdrawal may take. Bodies up to this size are taken also while
+large ones use up `server.max_bodies_bytes`."""
+
+ANSWER = 2**20
+"""What an answer in words, or a callback of a sign-in, may take."""
+
+AT_ONCE = 2**20
+"""The size up to which a body is parsed in the event loop."""
+
+VALUES = 20_000
+"""Strings, numbers, arrays and objects in a body. The largest known, a program's state in eve's
+`clientContext` and a schema, have some thousand."""
+
+CONVERSATION_VALUES = 200_000
+"""The same for a whole conversation, names and commas counted: 10,000 messages."""
+
+RETRY_SECONDS = 2
+"""When a client may try again after it was told that too much is under way."""
+
+T = TypeVar("T")
+
+
+class Bodies:
+    """Reads bodies; `under_way` counts the bytes of those that are being read or parsed."""
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self.under_way = 0
+
+    def limit(self, size: Size) -> int:
+        """Return the most bytes that a body may have on a route that takes bodies of a size."""
+        settings = self._settings
+        most = min(settings.max_body_bytes, max(settings.max_bodies_bytes, SMALL))
+        sizes = {"small": SMALL, "answer": ANSWER, "text": settings.max_text_bytes}
+        return min(sizes.get(size, most), most)
+
+    def check(self, headers: MultiMapping[str], length: int | None, limit: int) -> None:
+        """Check what a head says of its body, before anything of that is read.
+
+        Raises:
+            DragomanError: it has a content coding, or is too large.
+        """
+        given = ",".join(headers.getall("Content-Encoding", []))
+        if any(name.strip().lower() not in ("", "identity") for name in given.split(",")):
+            # Bytes that are not UTF-8 cannot be shown as they are.
+            shown = given[:80].encode("ascii", "backslashreplace").decode()
+            raise DragomanError(
+                f"`Content-Encoding: {shown}` is not taken, none is; send the body as it is.",
+                code=ErrorCode.UNSUPPORTED_MEDIA,
+            )
+        if length is not None and length > limit:
+            raise _too_large(limit)
+
+    async def take(self, request: web.Request, limit: int, parse: Callable[[bytes], T]) -> T:
+        """Return what a request's body says.
+
+        Raises:
+            DragomanError: it is too large, too slow or broken, too much is under way, or `parse`
+                refuses it.
+        """
+        body = bytearray()
+        try:
+            await self._read(request, limit, body)
+            if len(body) > AT_ONCE:
+                return await asyncio.to_thread(parse, bytes(body))
+            return parse(bytes(body))
+        finally:
+            self.under_way -= len(body)
+
+    def parsed(self, body: bytes, parse: Callable[[bytes], T], size: Size | int) -> T:
+        """Return what a JSON body says, if it is large by its files only; of a whole conversation
+        see `check_new`.
+
+        Raises:
+            DragomanError: it has too many values or too much text, or `parse` refuses it.
+        """
+        values = CONVERSATION_VALUES if size == "conversation" else VALUES
+        if not is_light(body, values):
+            text = f"The body has more than {values} values, the most that is taken."
+            raise DragomanError(text, code=ErrorCode.TOO_LARGE)
+        said, most = parse(body), self._settings.max_text_bytes
+        if size == "conversation":
+            return said
+        if len(body) > most and len(body) - _file_bytes(said) > most:
+            raise _too_large(most, "Without its files the body")
+        return said
+
+    def check_new(self, commands: Sequence[AnyCommand]) -> None:
+        """Check what is taken of a whole conversation.
+
+        Raises:
+            DragomanError: it is longer than a text may be.
+        """
+        most = self._settings.max_text_bytes
+        # The bytes of files stand beside them.
+        if sum(len(command.model_dump_json()) for command in commands) > most:
+            raise _too_large(most, "What is new in the body")
+
+    async def pieces(self, request: web.Request, limit: int) -> AsyncIterator[bytes]:
+        """Yield a request's body as it comes.
+
+        Raises:
+            DragomanError: it is too large, broken, or stays away for too long.
+        """
+        taken = 0
+        while True:
+            with _framed():
+                async with asyncio.timeout(self._settings.body_timeout_seconds):
+                    piece = await request.content.readany()
+            if not piece:
+                return
+            taken += len(piece)
+            if taken > limit:
+                raise _too_large(limit)
+            yield piece
+
+    async def _read(self, request: web.Request, limit: int, body: bytearray) -> None:
+        with _framed():
+            async with asyncio.timeout(self._settings.body_timeout_seconds):
+                async for chunk in request.content.iter_any():
+                    body += chunk
+                    self.under_way += len(chunk)
+                    if len(body) > limit:
+                        raise _too_large(limit)
+                    if len(body) > SMALL and self.under_way > self._settings.max_bodies_bytes:
+                        raise DragomanError(
+                            "Too many large requests are under way; try again.",
+                            code=ErrorCode.OVERLOADED,
+                            details={"retry_after": RETRY_SECONDS},
+                        )
+
+
+@contextlib.contextmanager
+def _framed() -> Iterator[None]:
+    """Read a body, and say what is wrong with it where it does not come whole."""
+    try:
+        yield
+    except TimeoutError:
+        raise DragomanError(
+            "The body came too slowly; send it again.", code=ErrorCode.REQUEST_TIMEOUT
+        ) from None
+    except (web.RequestPayloadError, ValueError):
+        raise DragomanError(
+            "The body is not framed as its head says.", code=ErrorCode.INVALID_REQUEST
+        ) from None
+
+
+def _file_bytes(said: object) -> int:
+    """Return what the files of a message took of its body: four bytes for three, and line ends."""
+    message = getattr(said, "message", said)
+    content = getattr(message, "content", ())
+    files = (block for block in content if isinstance(block, File) and isinstance(block.ref, Blob))
+    return sum((block.size or 0) for block in files) * 11 // 8
+
+
+def _too_large(limit: int, what: str = "The body") -> DragomanError:
+    text = f"{what} is larger than {limit} bytes, the most that is taken here."
+    return DragomanError(text, code=ErrorCode.TOO_LARGE)

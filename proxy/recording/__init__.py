@@ -1,0 +1,1 @@
+"""Captures of what passes: the recording of a session, and the captures of the server."""

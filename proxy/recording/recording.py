@@ -1,0 +1,438 @@
+"""What is recorded of the sessions of `dragoman serve`, where its configuration says so: what goes
+to their backends and back, what frontends ask and read, and the log.
+
+Nothing waits in memory but what is needed to know which session it is about, or whether it is
+sealed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import logging
+import secrets
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from aiohttp import web
+
+from adapters.captures import End, Event, Record, Request, Response, Side, body_of
+from adapters.captures.redact import Redactor
+from adapters.model.base import ClientCodec
+from adapters.model.events import Entry
+from adapters.registry import DIALECTS
+from adapters.wire.errors import DragomanError
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from proxy.base.errors import ConfigError
+from proxy.base.rows import SessionRow
+from proxy.base.sealed import SecretScrubber
+from proxy.config.settings import CaptureSettings
+from proxy.recording.captures import Files, Left
+
+__all__ = ["ASKING", "SEALED", "Asking", "Captures", "Exchange", "OfSession"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SEALED = b"[sealed]"
+"""What stands in the place of a body, or a piece of one, that may have a sealed value."""
+
+HEADER = "Dragoman-Capture"
+"""The header of a request that makes a session which is to be recorded."""
+
+NOTHING = Left(0, 0)
+"""Where a capture that is empty ends."""
+
+_BLANK = (b"\n\n", b"\r\n\r\n")
+"""What a frame of an event stream ends with."""
+
+
+class Exchange:
+    """What is written of one request and its answer: nothing before it is `asked`, and nothing
+    after it has `ended`."""
+
+    __slots__ = ("_ended", "_hides", "_number", "_of", "_side", "_waiting", "answered")
+
+    def __init__(self, of: OfSession, side: Side, *, hides: bool) -> None:
+        """`hides` says whether its pieces may have sealed values in them."""
+        self._of = of
+        self._side: Side = side
+        self._hides = hides
+        self._number = 0
+        self._ended = False
+        # Pieces that are not known to be free of sealed values, with their times.
+        self._waiting: list[tuple[float, bytes]] = []
+        self.answered = False
+
+    def asked(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        *,
+        secret: Collection[str] = (),
+        at: float | None = None,
+    ) -> None:
+        """Write the head of the request. The values of the headers `secret` are left out, as are
+        those of all that are called like credentials."""
+        of = self._of
+        self._number = of.next_number()
+        of.write(
+            Request(
+                exchange=self._number,
+                side=self._side,
+                at=of.now() if at is None else at,
+                method=method,
+                target=target,
+                headers=of.without(headers, secret),
+            )
+        )
+
+    def sent(self, data: bytes) -> None:
+        """Write a piece of the request's body."""
+        self._of.write(body_of(self._number, "request", self._of.now(), data))
+
+    def responded(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Write the head of the answer."""
+        self.answered = True
+        of = self._of
+        pairs = tuple(headers)
+        of.write(Response(exchange=self._number, at=of.now(), status=status, headers=pairs))
+
+    def received(
+        self, data: bytes, frames: Sequence[SseFrame | bytes | FrameTooLarge] = ()
+    ) -> None:
+        """Write a piece of the answer's body, which ended these frames. Where frames may be sealed
+        it waits for the end of the last one that it has a part of."""
+        of = self._of
+        if not self._hides:
+            self._write(of.now(), data)
+            return
+        piece = SEALED if of.holds else data
+        seals = of.seals
+        if seals is None:
+            self._write(of.now(), piece)
+            return
+        waiting = self._waiting
+        waiting.append((of.now(), piece))
+        whole = data.endswith(_BLANK)
+        if not (frames or whole):
+            return
+        sealed = any(map(seals, map(_raw, frames))) or seals(_joined(waiting))
+        last = None if whole else waiting.pop()
+        self._let_go(sealed=sealed)
+        if last is not None:
+            waiting.append((last[0], SEALED) if sealed else last)
+
+    def _let_go(self, *, sealed: bool) -> None:
+        for at, data in self._waiting:
+            self._write(at, SEALED if sealed else data)
+        self._waiting.clear()
+
+    def _write(self, at: float, data: bytes) -> None:
+        self._of.write(body_of(self._number, "response", at, data))
+
+    def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
+        """Write how it ended; what is said first counts."""
+        if self._ended or not self._number:
+            return
+        self._ended = True
+        seals = self._of.seals
+        if self._waiting:
+            self._let_go(sealed=seals is None or seals(_joined(self._waiting)))
+        self._of.write(End(exchange=self._number, at=self._of.now(), how=how, why=why))
+
+    def __enter__(self) -> Self:
+        """Begin a call to the backend."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Write how the call ended, if nobody has."""
+        if isinstance(error, DragomanError):
+            self.ended("broke", error.message)
+        else:
+            self.ended("left")
+
+
+def _raw(frame: SseFrame | bytes | FrameTooLarge) -> SseFrame | bytes:
+    return frame.offending if isinstance(frame, FrameTooLarge) else frame
+
+
+def _joined(pieces: Iterable[tuple[float, bytes]]) -> bytes:
+    return b"".join(data for _, data in pieces)
+
+
+class OfSession:
+    """The capture of one session. `seals` says of a frame whether it is the echo of a sealed
+    answer, and is None where the backend has none."""
+
+    __slots__ = (
+        "__weakref__",
+        "_dialect",
+        "_files",
+        "_first",
+        "_held",
+        "_id",
+        "_number",
+        "_redactor",
+        "_seq",
+        "now",
+        "seals",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        session_id: str,
+        dialect: str,
+        *,
+        now: Callable[[], float],
+        redactor: Redactor,
+        left: Left = NOTHING,
+        first: Asking | None = None,
+    ) -> None:
+        """Begin with the request that makes the session, where there is one, or go on where the
+        file has `left` off."""
+        self._files = files
+        self._id = session_id
+        self._dialect = dialect
+        self._number, self._seq = left
+        self._first = first
+        self._held: SecretScrubber | None = None
+        self.now = now
+        self._redactor = redactor
+        self.seals: Callable[[SseFrame | bytes], bool] | None = None
+
+    def write(self, record: Record) -> None:
+        """Write a record without its secrets, once these are known."""
+        self._write(self._redactor.add(record))
+
+    def _write(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._files.write(self._id, self._files.line(record), self._dialect)
+
+    def close(self) -> None:
+        """Write what may be the begin of a secret: the session leaves memory."""
+        self._write(self._redactor.close())
+
+    def without(
+        self, headers: Iterable[tuple[str, str]], secret: Collection[str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return headers without the values of those that are named."""
+        names = {name.lower() for name in secret}
+        hide = self._redactor.hide
+        return tuple((n, hide(value) if n.lower() in names else value) for n, value in headers)
+
+    def next_number(self) -> int:
+        """Return the number of the exchange that begins now."""
+        self._number += 1
+        return self._number
+
+    @property
+    def seq(self) -> int:
+        """Return the seq of the newest entry that is written."""
+        return self._seq
+
+    def guard(self, codec: ClientCodec, held: SecretScrubber) -> None:
+        """Know what is sealed: what the codec says is, and all that the backend says while `held`
+        has a value: it may repeat it, in pieces too."""
+        self._held = held
+        self.seals = _seals_of(codec)
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the session has a sealed value now."""
+        return self._held is not None and self._held.active
+
+    def entries(self, entries: Iterable[Entry]) -> None:
+        """Write entries of the log, which are stored."""
+        first, self._first = self._first, None
+        if first is not None:
+            first.of(self)
+        for entry in entries:
+            if entry.seq > self._seq:
+                self._seq = entry.seq
+                value: Any = parse_json(entry.encode())
+                self.write(Event(at=self.now(), entry=value))
+
+    def call(self) -> Exchange:
+        """Return what a call to the backend is written by."""
+        return Exchange(self, "backend", hides=True)
+
+    def asking(self) -> Exchange:
+        """Return what a request of a frontend is written by."""
+        return Exchange(self, "frontend", hides=False)
+
+    def body(self, data: bytes, command_ids: Collection[str]) -> bytes:
+        """Return the body of a call as it is written: without sealed answers."""
+        held = self._held
+        if held is not None and held.active:
+            text = data.decode("utf-8", "replace")
+            if held.is_in(command_ids) or held.clean(text) != text:
+                return SEALED
+        return SEALED if self.seals is not None and _is_sealed(self.seals, data) else data
+
+
+def _seals_of(codec: ClientCodec) -> Callable[[SseFrame | bytes], bool] | None:
+    return None if type(codec).seals is ClientCodec.seals else codec.seals
+
+
+@functools.cache
+def _sealed_by(dialect: str) -> Callable[[SseFrame | bytes], bool] | None:
+    """Return what knows sealed answers in the bodies of a dialect."""
+    make = DIALECTS[dialect].client
+    return None if make is None else _seals_of(make({"task_id": "-"}))
+
+
+def _is_sealed(seals: Callable[[SseFrame | bytes], bool], data: bytes) -> bool:
+    """Say whether a body carries a sealed answer, however its JSON spells names."""
+    with contextlib.suppress(JsonError):
+        data += format_json(parse_json(data))
+    return seals(data)
+
+
+class Asking:
+    """A request of a frontend. It is written once it is known which session it is about, if that
+    one is recorded; then it has an `exchange`. `dialect` is that of the face, None elsewhere."""
+
+    __slots__ = ("_at", "_body", "_captures", "_request", "dialect", "exchange", "response")
+
+    def __init__(self, captures: Captures, request: web.Request) -> None:
+        self._captures = captures
+        self._request = request
+        self._at = captures.now()
+        self._body = b""
+        self.dialect: str | None = None
+        self.exchange: Exchange | None = None
+        self.response: web.StreamResponse | None = None
+
+    @property
+    def wants(self) -> bool:
+        """Say whether it asks for the session that it makes to be recorded."""
+        return self._request.headers.get(HEADER) == "1"
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Let the session that is made in this context begin with this request."""
+        token = _asking.set(self)
+        try:
+            yield
+        finally:
+            _asking.reset(token)
+
+    def hearing(self, parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
+        """Return what hears the body and parses it."""
+
+        def heard(body: bytes) -> T:
+            self._body = body
+            return parse(body)
+
+        return heard
+
+    def about(self, session_id: str, *, sealed: bool) -> None:
+        """Hear which session it is about, and whether that waits for a sealed answer: whatever is
+        said then may be the value, in each dialect, also where it is refused."""
+        found = self._captures.at_hand(session_id)
+        if found is not None:
+            self.of(found, sealed=sealed)
+
+    def of(self, capture: OfSession, *, sealed: bool = False) -> None:
+        """Write it into a capture; only once."""
+        if self.dialect is None or self.exchange is not None:
+            return
+        request, body, self._body = self._request, self._body, b""
+        self.exchange = exchange = capture.asking()
+        exchange.asked(request.method, request.raw_path, request.headers.items(), at=self._at)
+        if body:
+            seals = _sealed_by(self.dialect)
+            hidden = sealed or capture.holds or (seals is not None and _is_sealed(seals, body))
+            exchange.sent(SEALED if hidden else body)
+
+
+ASKING = web.RequestKey("asking", Asking)
+"""The request as it is recorded; only where something is."""
+
+_asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("asking", default=None)
+
+
+class Captures:
+    """The captures of a server. `now` is the time in milliseconds.
+
+    Raises:
+        ConfigError: the folder cannot be made.
+    """
+
+    def __init__(self, settings: CaptureSettings, now: Callable[[], float]) -> None:
+        self._settings = settings
+        self._salt = secrets.token_bytes(16)
+        self._files = Files(settings.dir, None, now)
+        self._known: weakref.WeakValueDictionary[str, OfSession] = weakref.WeakValueDictionary()
+        self.now = now
+        try:
+            settings.dir.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"`[capture]`, `dir`: the folder `{settings.dir}` cannot be made: {error.strerror}"
+            ) from error
+
+    def at_hand(self, session_id: str) -> OfSession | None:
+        """Return the capture of a session in memory, if it is recorded."""
+        return self._known.get(session_id)
+
+    def _wants(self, route: str) -> bool:
+        return not self._settings.routes or route in self._settings.routes
+
+    def begin(self, row: SessionRow, dialect: str) -> OfSession | None:
+        """Return the capture of a session that is made now on a backend of a dialect, if it is to
+        be recorded. Its file is there once the session is stored."""
+        asking = _asking.get()
+        if not self._wants(row.route):
+            return None
+        if self._settings.header and (asking is None or not asking.wants):
+            return None
+        return self._add(row, dialect, NOTHING, asking)
+
+    async def go_on(self, row: SessionRow, dialect: str) -> OfSession | None:
+        """Return the capture of a session that is loaded, if it was begun before and its route says
+        so still."""
+        if not self._wants(row.route):
+            return None
+        known = self._known.get(row.id)
+        if known is not None:
+            return known
+        try:
+            left = await asyncio.to_thread(self._files.left, row.id)
+        except (OSError, ValueError) as error:
+            _log.error("the capture of session %r is not gone on with: %s", row.id, error)
+            return None
+        return None if left is None else self._add(row, dialect, left, None)
+
+    def _add(self, row: SessionRow, dialect: str, left: Left, first: Asking | None) -> OfSession:
+        made = OfSession(
+            self._files,
+            row.id,
+            dialect,
+            now=self.now,
+            redactor=Redactor(
+                self._salt, self._settings.redact_keys, self._settings.redact_patterns
+            ),
+            left=left,
+            first=first,
+        )
+        self._known[row.id] = made
+        return made
+
+    def close(self) -> None:
+        """Write what is left, and close the files."""
+        for one in list(self._known.values()):
+            one.close()
+        self._files.close()

@@ -1,0 +1,1 @@
+"""The sessions of a server: found, made, kept in memory, routed and deleted."""

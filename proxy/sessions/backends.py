@@ -1,0 +1,225 @@
+"""The backends of the configuration: which one a new session goes to, how each is driven and
+reached, and what became of them since the last start."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import aiohttp
+
+from adapters.model import commands as cmd
+from adapters.model.base import ClientCodec
+from adapters.offline.moves import Continuing
+from adapters.registry import DIALECTS
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from proxy.base.clock import Ids
+from proxy.base.errors import ConfigError
+from proxy.base.rows import BackendRow, LegRow, SessionRow
+from proxy.config.settings import BackendSettings, Settings
+from proxy.http.bodies import RETRY_SECONDS
+from proxy.journal.base import Journal
+from proxy.sessions.shares import Shares
+from proxy.upstream.client import Upstream
+from proxy.upstream.health import Health
+
+__all__ = ["ENGINE", "Backends"]
+
+ENGINE = "engine"
+"""The dialect whose sessions are named by who asks for them, and not by the backend."""
+
+STRANGERS_BYTES = 2**20
+"""Bytes of a backend's answer to a route that is open to everybody: a page that says that a sign-in
+is done has some thousand."""
+
+MOST_STRANGERS = 64
+"""Requests without a key that wait for one backend at a time: a person completes a sign-in now and
+then, and a backend that answers none of them holds each connection for a minute."""
+
+_log = logging.getLogger(__name__)
+
+
+class Backends:
+    """The backends, and the connections to them."""
+
+    any_agent = False
+    """Whether frontends may give their agent any name: a replay does not know it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        http: aiohttp.ClientSession,
+        ids: Ids,
+    ) -> None:
+        self._settings = settings
+        self.shares = Shares(settings)
+        self._http = http
+        self._ids = ids
+        self._upstreams: dict[str, Upstream] = {}
+        self.health = {one.name: Health(one.name, one.url) for one in settings.backends}
+        self._codec_settings: dict[str, Mapping[str, Any]] = {}
+        self._strangers: collections.Counter[str] = collections.Counter()
+
+    def get(self, name: str) -> BackendSettings | None:
+        """Return the backend with this name, if it is configured."""
+        return self._settings.backend(name)
+
+    def of(self, route: str) -> BackendSettings:
+        """Return the backend that a new session of a route goes to.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        shares = self.shares.taking(route)
+        draw = self._ids.fraction() * sum(share.weight for share in shares)
+        chosen = shares[0].name
+        for share in shares:
+            chosen = share.name
+            draw -= share.weight
+            if draw < 0:
+                break
+        return self._configured(chosen)
+
+    def all_of(self, route: str) -> list[BackendSettings]:
+        """Return all backends that new sessions of a route may go to.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return [self._configured(share.name) for share in self.shares.taking(route)]
+
+    def known_on(self, route: str) -> list[BackendSettings]:
+        """Return the backends of a route now, and those of its configuration.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        shares = (*self.shares.of(route), *self.shares.configured(route))
+        return [self._configured(name) for name in dict.fromkeys(share.name for share in shares)]
+
+    def shadow_of(self, route: str) -> str | None:
+        """Return the backend that shadows the new sessions of a route, if one does."""
+        found = self._settings.route(route)
+        return None if found is None else found.shadow
+
+    def check(self, route: str, command: cmd.AnyCommand) -> None:
+        """Check, before a session is made, that every backend of a route can carry a command.
+
+        Raises:
+            NotSupported: one cannot, and the session might become its.
+        """
+        for backend in self.all_of(route):
+            self.codec(backend, "check").check(command)
+
+    def _configured(self, name: str) -> BackendSettings:
+        backend = self._settings.backend(name)
+        assert backend is not None
+        return backend
+
+    def codec(self, backend: BackendSettings, task_id: str) -> ClientCodec:
+        """Return what drives one session on a backend; `task_id` is the session's name there, where
+        its dialect lets who asks choose it.
+
+        Raises:
+            NotSupported: the dialect cannot be driven.
+        """
+        make = DIALECTS[backend.dialect].client
+        if make is None:
+            raise NotSupported(
+                f"Backend `{backend.name}` is of dialect `{backend.dialect}`, "
+                "which cannot be driven yet."
+            )
+        settings = self._codec_settings.get(backend.name)
+        if settings is None:
+            settings = self._codec_settings[backend.name] = {
+                **backend.settings.model_dump(exclude_none=True),
+                **backend.create.model_dump(exclude_none=True),
+            }
+        return make({**settings, "task_id": task_id})
+
+    def codec_of(self, backend: BackendSettings, row: SessionRow, leg: LegRow) -> ClientCodec:
+        """Return what drives a session on the backend of one of its legs.
+
+        Raises:
+            NotSupported: the dialect cannot be driven.
+        """
+        codec = self.codec(backend, leg.native_id or row.id)
+        return Continuing(codec) if leg.number else codec
+
+    def upstream(self, backend: BackendSettings) -> Upstream:
+        """Return the connections to a backend."""
+        upstream = self._upstreams.get(backend.name)
+        if upstream is None:
+            credential = backend.credential
+            auth = {} if credential is None else {credential.header: credential.value}
+            upstream = self._upstreams[backend.name] = Upstream(
+                self._http,
+                backend.url,
+                auth,
+                frame_bytes=backend.max_frame_bytes,
+                health=self.health[backend.name],
+            )
+        return upstream
+
+    def down(self) -> list[str]:
+        """Return the backends that did not answer the last request to them."""
+        return [name for name, health in self.health.items() if health.counts.up is False]
+
+    @contextlib.contextmanager
+    def in_public(self, backend: BackendSettings) -> Iterator[Upstream]:
+        """Give connections to a backend that carry no credential of ours: for its routes which are
+        open to everybody, whose callers must not get rights by passing through here.
+
+        Raises:
+            DragomanError: too many of them wait for this backend now.
+        """
+        if self._strangers[backend.name] >= MOST_STRANGERS:
+            raise DragomanError(
+                "Too many such requests wait for their answers; try again.",
+                code=ErrorCode.OVERLOADED,
+                details={"retry_after": RETRY_SECONDS},
+            )
+        self._strangers[backend.name] += 1
+        try:
+            yield Upstream(
+                self._http,
+                backend.url,
+                {},
+                body_limit=STRANGERS_BYTES,
+                health=self.health[backend.name],
+            )
+        finally:
+            self._strangers[backend.name] -= 1
+
+    # What became of them.
+
+    async def open(self, journal: Journal) -> None:
+        """Compare the backends with those of the last start that have sessions, and take up the
+        shares of routes that were set at run time.
+
+        Raises:
+            ConfigError: a backend is of another dialect than it was.
+            JournalError: the journal cannot be read or written.
+        """
+        await self._compare(journal)
+        await self.shares.load(journal)
+
+    async def _compare(self, journal: Journal) -> None:
+        for was in await journal.known_backends():
+            backend = self._settings.backend(was.name)
+            if backend is not None and backend.dialect != was.dialect:
+                raise ConfigError(
+                    f"Backend `{was.name}` was of dialect `{was.dialect}` and is of dialect "
+                    f"`{backend.dialect}` now, which cannot go on with its sessions: "
+                    "give the new one another name."
+                )
+            if backend is not None and backend.url != was.url:
+                _log.warning(
+                    "backend `%s` was at %s and is at %s now: its sessions go on there",
+                    *(was.name, was.url, backend.url),
+                )
+        now = [BackendRow(one.name, one.dialect, one.url) for one in self._settings.backends]
+        await journal.keep_backends(now)

@@ -1,0 +1,386 @@
+"""The sessions in memory: found by any of their names, loaded from the journal when somebody asks,
+kept while a request looks at them, put away when quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base import metrics
+from proxy.base.clock import Clock, Ids
+from proxy.base.errors import (
+    CursorExpired,
+    JournalCorrupt,
+    JournalError,
+    SessionExpired,
+    SessionNotFound,
+)
+from proxy.base.rows import AliasKind, LegRow, SessionRow
+from proxy.base.tasks import Tasks
+from proxy.config.settings import BackendSettings
+from proxy.fanout.hub import entries_by_steps
+from proxy.journal.base import Journal
+from proxy.recording.recording import Captures, OfSession
+from proxy.session import Session
+from proxy.sessions.backends import Backends
+
+__all__ = [
+    "QUIET_SECONDS",
+    "RELOAD_SECONDS",
+    "RETRY_MOST_SECONDS",
+    "Live",
+    "check_there",
+]
+
+QUIET_SECONDS = 30.0
+"""How long a session that nobody uses stays in memory: long enough for a client that reconnects."""
+
+RELOAD_SECONDS = 1.0
+"""How long a session with work waits before it is loaded again after the journal failed."""
+
+RETRY_MOST_SECONDS = 30.0
+"""The longest wait between two attempts at what the journal refuses."""
+
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Request:
+    """What a request has looked at until it is answered."""
+
+    sessions: list[Session] = dataclasses.field(default_factory=list)
+    answered: bool = False
+
+
+_request: contextvars.ContextVar[_Request | None] = contextvars.ContextVar("request", default=None)
+
+
+class Live:
+    """The sessions in memory.
+
+    `stopping` says that they begin nothing new, `closed` that none is to stay. `deleted` hears of a
+    session whose log says that it is deleted, `rested` of one that comes to rest, with its newest
+    seq.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        backends: Backends,
+        *,
+        tasks: Tasks,
+        clock: Clock,
+        ids: Ids,
+        slots: asyncio.Semaphore,
+        keep_frames: bool,
+        faces: Mapping[str, Mapping[str, Any]],
+        captures: Captures | None,
+    ) -> None:
+        self._journal = journal
+        self._backends = backends
+        self._tasks = tasks
+        self._clock = clock
+        self._ids = ids
+        self._slots = slots
+        self._keep_frames = keep_frames
+        self._faces = faces
+        self._captures = captures
+        self._live: dict[str, Session] = {}
+        self.loading: dict[str, asyncio.Future[Session | DragomanError]] = {}
+        self.stopping = False
+        self.closed = False
+        self.deleted: Callable[[Session], None] = lambda _: None
+        self.rested: Callable[[Session, int], None] = lambda _session, _seq: None
+
+    def __len__(self) -> int:
+        """Return how many sessions are in memory."""
+        return len(self._live)
+
+    def __iter__(self) -> Iterator[Session]:
+        """Yield the sessions that are in memory now."""
+        return iter(list(self._live.values()))
+
+    def __contains__(self, session_id: object) -> bool:
+        """Say whether a session is in memory."""
+        return session_id in self._live
+
+    def at_hand(self, session_id: str) -> Session | None:
+        """Return a session if it is in memory."""
+        return self._live.get(session_id)
+
+    # Who looks at them.
+
+    @contextlib.contextmanager
+    def holding(self) -> Iterator[None]:
+        """Keep in memory what is got or made in this context, until its end."""
+        request = _Request()
+        token = _request.set(request)
+        try:
+            yield
+        finally:
+            _request.reset(token)
+            request.answered = True
+            for session in request.sessions:
+                session.holders -= 1
+            # What the request began has its context still.
+            request.sessions.clear()
+
+    def hold(self, session: Session) -> Session:
+        """Keep a session in memory until the request of this context is answered."""
+        request = _request.get()
+        # A task that a request began has its context still when the request is over.
+        if request is not None and not request.answered and session not in request.sessions:
+            request.sessions.append(session)
+            session.holders += 1
+        return session
+
+    # Finding.
+
+    async def get(self, name: str, *, owner: str | None, route: str | None) -> Session:
+        """Return the session that `name` stands for: its public id, or an alias in its owner's
+        route.
+
+        `owner` and `route` are None for those who may see all. Whether the asker may is
+        `authorize`'s to say; but another owner's session is none, so that its id is free to be a
+        name of the asker's own.
+
+        Raises:
+            SessionNotFound: there is none, or it was deleted.
+            SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
+        """
+        live = self._live.get(name)
+        if live is not None and not live.closed and owner in (None, live.row.owner):
+            if live.state.ended == "deleted":
+                raise SessionNotFound(f"There is no session `{name}`.")
+            live.used_at = self._clock.monotonic()
+            return self.hold(live)
+        try:
+            async with self._slots:
+                row = await self._journal.session(name)
+            if owner not in (None, row.owner):
+                # Before it is loaded: whether it can be is nobody else's business.
+                raise SessionNotFound("There is no such session.")
+        except SessionNotFound:
+            if owner is None or route is None:
+                raise
+            found = await self._named(name, owner, route)
+            if found is None:
+                # In the words of `authorize`: nobody learns whether it is another key's.
+                raise SessionNotFound("There is no such session.") from None
+            return await self.get(found, owner=owner, route=route)
+        check_there(row, name, route)
+        try:
+            session = await self._load(row)
+            while session.closed and not self.closed:
+                # It was loaded long before we came to hear of it, and put away again.
+                session = await self._load(row)
+        except CursorExpired:
+            # It was erased while it was loaded.
+            check_there(await self._journal.session(row.id), name, route)
+            raise
+        return self.hold(session)
+
+    async def _named(self, name: str, owner: str, route: str) -> str | None:
+        for kind in (AliasKind.TASK, AliasKind.HANDLE):
+            found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
+            if found is not None:
+                return found
+        return None
+
+    # Loading.
+
+    async def _load(self, row: SessionRow) -> Session:
+        """Return the session in memory, loading it once however many ask."""
+        live = self._live.get(row.id)
+        if live is not None and not live.closed:
+            return live
+        loading = self.loading.get(row.id)
+        if loading is None:
+            loading = self._tasks.start(self._read(row), name=f"load {row.id}")
+            self.loading[row.id] = loading
+            loading.add_done_callback(lambda _: self.loading.pop(row.id, None))
+        found = await asyncio.shield(loading)
+        if isinstance(found, DragomanError):
+            raise found
+        return found
+
+    async def _read(self, row: SessionRow) -> Session | DragomanError:
+        """Load a session, or return why it cannot be: where only its backend is missing that is
+        for who asks, and no failure that is logged as an error whenever somebody does."""
+        try:
+            async with self._slots:
+                return await self._read_now(row)
+        except CursorExpired as error:
+            return error
+        except JournalError:
+            raise
+        except DragomanError as error:
+            return error
+
+    async def _read_now(self, row: SessionRow) -> Session:
+        leg = (await self._journal.legs(row.key))[-1]
+        backend = self._backends.get(leg.backend)
+        if backend is None:
+            raise DragomanError(
+                f"Session `{row.id}` belongs to backend `{leg.backend}`, which is not configured.",
+                code=ErrorCode.BACKEND_UNAVAILABLE,
+            )
+        names = await self._journal.aliases(row.key)
+        session = self.make(row, leg, backend, await self._recorded(row, backend))
+        if self.stopping:
+            session.drain()
+        try:
+            await session.load(names)
+        except BaseException:
+            # What it may have begun ends, and its rooms let go of each other.
+            session.close()
+            raise
+        self.admit(session)
+        return session
+
+    async def _recorded(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
+        """Return the capture that goes on with a session, with all that is stored of it."""
+        if self._captures is None:
+            return None
+        capture = await self._captures.go_on(row, backend.dialect)
+        if capture is not None:
+            # What was stored just before a crash is not there.
+            async for chunk in self._journal.scan(row.key, after=capture.seq):
+                capture.entries([e async for e in entries_by_steps(chunk.body, row.id)])
+        return capture
+
+    def begin_capture(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
+        """Return where a session that is made now is recorded, if it is."""
+        return None if self._captures is None else self._captures.begin(row, backend.dialect)
+
+    def make(
+        self,
+        row: SessionRow,
+        leg: LegRow,
+        backend: BackendSettings,
+        capture: OfSession | None = None,
+    ) -> Session:
+        """Return a session that is neither begun nor loaded; `capture` is where it is recorded."""
+        upstream = self._backends.upstream(backend)
+        if capture is not None and not leg.number:
+            # Of a session that has moved the log is recorded, and what frontends see.
+            upstream = upstream.recorded(capture)
+        return Session(
+            row,
+            leg,
+            journal=self._journal,
+            codec=self._backends.codec_of(backend, row, leg),
+            upstream=upstream,
+            tasks=self._tasks,
+            clock=self._clock,
+            ids=self._ids,
+            broken=self._lost,
+            deleted=self.deleted,
+            rested=self.rested,
+            keep_frames=self._keep_frames,
+            patience=backend.settings.patience_ms,
+            quiet=backend.settings.quiet_ms,
+            face_settings=self._faces,
+            slots=self._slots,
+            capture=capture,
+        )
+
+    def admit(self, session: Session) -> None:
+        """Take a session that is made or loaded among those in memory."""
+        if self.closed:
+            # Anybody who waits for it finds it closed; what was under way is the next start's.
+            session.close()
+            return
+        if self.stopping:
+            session.drain()
+        self._live[session.id] = session
+
+    # Leaving.
+
+    def forget(self, session_id: str) -> None:
+        """Let a session leave memory."""
+        live = self._live.pop(session_id, None)
+        if live is not None:
+            live.close()
+
+    async def forget_erased(self, session_id: str) -> None:
+        """Forget a session of which nothing is stored any more, one too that somebody found before
+        it was erased and that is still being loaded."""
+        loading = self.loading.get(session_id)
+        if loading is not None:
+            await asyncio.wait([loading])
+        self.forget(session_id)
+
+    def put_quiet_away(self) -> None:
+        """Let the sessions leave memory that nobody has used for long."""
+        limit = self._clock.monotonic() - QUIET_SECONDS
+        for session in self:
+            if session.used_at < limit and session.quiet:
+                self.forget(session.id)
+
+    def drain(self) -> None:
+        """Begin nothing new and end all readers, of sessions too that are still to come."""
+        self.stopping = True
+        for session in self:
+            session.drain()
+
+    def close(self) -> None:
+        """Close all sessions, those too that are still to come."""
+        self.stopping = self.closed = True
+        for session in self:
+            session.close()
+        self._live.clear()
+
+    def _lost(self, session: Session) -> None:
+        """Record that the journal failed under a session: forget it, load it again where it has
+        work."""
+        if self._live.get(session.id) is session:
+            del self._live[session.id]
+            metrics.LOST.inc()
+        # One that was being made is not there.
+        stored = session.last_seq > 0
+        if stored and not self.stopping and (session.state.busy or not session.quiet):
+            self.reload(session.id)
+
+    def reload(self, session_id: str) -> None:
+        """Load a session as soon as the journal can be read."""
+        self._tasks.start(self._reload(session_id), name=f"reload {session_id}")
+
+    async def _reload(self, session_id: str) -> None:
+        wait = RELOAD_SECONDS
+        while not self.stopping:
+            await self._clock.sleep(wait)
+            wait = min(wait * 2, RETRY_MOST_SECONDS)
+            try:
+                await self.get(session_id, owner=None, route=None)
+            except (SessionNotFound, CursorExpired):
+                return
+            except JournalCorrupt as error:
+                _log.error("session `%s` stays closed: %s", session_id, error.message)
+                return
+            except JournalError as error:
+                _log.warning("session `%s` is not loaded again yet: %s", session_id, error.message)
+            else:
+                return
+
+
+def check_there(row: SessionRow, name: str, route: str | None) -> None:
+    """Check that a session is kept, for one who may see its owner's and asks by `name` and `route`.
+
+    Raises:
+        SessionNotFound: it was deleted, or is no longer kept and of another route.
+        SessionExpired: it is no longer kept.
+    """
+    if row.state == "deleted":
+        raise SessionNotFound(f"There is no session `{name}`.")
+    if row.state == "expired":
+        if route not in (None, row.route):
+            raise SessionNotFound("There is no such session.")
+        raise SessionExpired(row)

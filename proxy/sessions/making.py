@@ -1,0 +1,247 @@
+"""Making sessions: with their first commands, once for each request, under names of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hmac
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.model.about import check_metadata
+from adapters.wire.errors import DragomanError
+from proxy.base.clock import Clock, Ids
+from proxy.base.repeats import REQUEST, Submission, identity
+from proxy.base.rows import AliasKind, LegRow, NewSession, SessionRow
+from proxy.config.settings import BackendSettings
+from proxy.journal.base import Journal
+from proxy.session import Session, codec_of
+from proxy.sessions.backends import ENGINE, Backends
+from proxy.sessions.live import Live
+from proxy.sessions.shadows import shadowed
+
+__all__ = ["Making", "Wanted", "handle_of"]
+
+
+def handle_of(secret: bytes) -> str:
+    """Return the 16 digits that all tokens of a session have in common, whatever dialect made
+    it."""
+    return hmac.digest(secret, b"handle", "sha256")[:8].hex()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A session as it is asked for: on a route, by the owner's key `by`, through the face of a
+    dialect, with its first commands and the bytes of their files.
+
+    `succeeds` is an expired session whose names it takes over. `submission` is the request that
+    gave it.
+    """
+
+    owner: str
+    route: str
+    dialect: str
+    by: str
+    commands: Sequence[cmd.AnyCommand] = ()
+    blobs: Mapping[str, bytes] | None = None
+    title: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = None
+    aliases: Sequence[tuple[str, str]] = ()
+    succeeds: SessionRow | None = None
+    submission: Submission | None = None
+
+
+class Making:
+    """Makes sessions."""
+
+    def __init__(
+        self,
+        live: Live,
+        journal: Journal,
+        backends: Backends,
+        *,
+        clock: Clock,
+        ids: Ids,
+        faces: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self._live = live
+        self._journal = journal
+        self._backends = backends
+        self._clock = clock
+        self._ids = ids
+        self._faces = faces
+        # (backend, name) that sessions have which are being made.
+        self._given: set[tuple[str, str]] = set()
+
+    async def make(self, wanted: Wanted) -> tuple[Session, list[str]]:
+        """Make a session and submit its first commands; return it and their ids. Durable on return,
+        as one.
+
+        Raises:
+            DragomanError: there is no such route, its backend cannot be driven, or a command is
+                refused as by `Session.submit`.
+            JournalError: it could not be stored, or a name is taken.
+        """
+        check_metadata(wanted.metadata or {})
+        backend, native_id = self._backends.of(wanted.route), None
+        if wanted.succeeds is not None:
+            backend, native_id = await self._last_of(wanted.succeeds, backend)
+        row = self._new_row(wanted)
+        shadow = self._backends.shadow_of(wanted.route)
+        codec = codec_of(wanted.dialect, backend.name, self._faces.get(wanted.dialect, {}))
+        if native_id is None and backend.dialect == ENGINE:
+            native_id = await self._new_name(row, backend, wanted.aliases)
+        submission, succeeds = wanted.submission, wanted.succeeds
+        new = NewSession(
+            row,
+            backend.name,
+            native_id,
+            codec,
+            _names(row, wanted, shadow),
+            None if succeeds is None else succeeds.key,
+            [] if submission is None else [(AliasKind.REQUEST, submission.body)],
+        )
+        leg = LegRow(row.key, 0, backend.name, native_id)
+        capture = self._live.begin_capture(row, backend)
+        session = self._live.make(row, leg, backend, capture)
+        # Who finds it on disk before we know that it is there waits for this one: two of it would
+        # send its first message twice.
+        made = self._live.loading[row.id] = asyncio.get_running_loop().create_future()
+        try:
+            ids = await session.begin(
+                new,
+                _first(row, backend, wanted),
+                wanted.commands,
+                by=wanted.by,
+                blobs=wanted.blobs,
+                submission=submission,
+            )
+            self._live.admit(session)
+            made.set_result(self._live.hold(session))
+        except DragomanError as error:
+            made.set_exception(error)
+            # Its rooms let go of each other.
+            session.close()
+            raise
+        finally:
+            if native_id is not None:
+                self._given.discard((backend.name, native_id))
+            del self._live.loading[row.id]
+            # Also where it has failed: else asyncio complains where nobody waits for it.
+            made.cancel()
+        return session, ids
+
+    def _new_row(self, wanted: Wanted) -> SessionRow:
+        now = self._clock.now()
+        return SessionRow(
+            self._journal.new_key(),
+            self._ids.mint("dgs"),
+            wanted.owner,
+            wanted.route,
+            wanted.dialect,
+            now,
+            self._ids.bytes(32),
+            updated_at=now,
+        )
+
+    async def made_by(
+        self, submission: Submission, *, owner: str, route: str
+    ) -> tuple[Session, list[str]] | None:
+        """Return the session that a create made which `submission` repeats, and the ids of its
+        first commands; None where it is new.
+
+        Raises:
+            DragomanError: its `Idempotency-Key` is another request's, or that session's, which is
+                gone.
+        """
+        kind, name = (
+            (AliasKind.REQUEST, submission.body)
+            if submission.key is None
+            else (AliasKind.IDEMPOTENT, submission.key)
+        )
+        found = await self._journal.resolve(owner=owner, route=route, kind=kind, name=name)
+        if found is None:
+            return None
+        try:
+            session = await self._live.get(found, owner=owner, route=route)
+        except DragomanError:
+            if submission.key is None:
+                # Whatever became of it, who asks did not say that it is the same.
+                return None
+            raise
+        ids = session.repeated(submission)
+        if ids is None and submission.key is not None:
+            # The key holds for as long as the session; what else it said, not so long.
+            ids = []
+        return None if ids is None else (session, ids)
+
+    async def _last_of(
+        self, row: SessionRow, backend: BackendSettings
+    ) -> tuple[BackendSettings, str | None]:
+        """Return the backend of an expired session, where it is still configured, and the name of
+        the task that an Engine knows it by."""
+        leg = (await self._journal.legs(row.key))[-1]
+        known = self._backends.get(leg.backend)
+        if known is None or known.dialect != ENGINE:
+            return known or backend, None
+        return known, leg.native_id
+
+    async def _new_name(
+        self, row: SessionRow, backend: BackendSettings, names: Sequence[tuple[str, str]]
+    ) -> str:
+        """Return the name under which an Engine is to know a new session for ever.
+
+        A frontend's own name only where the configuration says whose pass, and where no session
+        ever had it, another route's or another owner's: two would share one conversation.
+        """
+        wanted = next((name for kind, name in names if kind == AliasKind.TASK), None)
+        given = (backend.name, wanted or row.id)
+        if wanted is None or backend.settings.task_ids_of != row.owner or given in self._given:
+            return row.id
+        self._given.add(given)
+        try:
+            free = not await self._journal.is_named(*given)
+        except BaseException:
+            self._given.discard(given)
+            raise
+        if free:
+            return wanted
+        self._given.discard(given)
+        return row.id
+
+
+def _names(row: SessionRow, wanted: Wanted, shadow: str | None) -> list[tuple[str, str]]:
+    """Return the first names of a session; `shadow` is the backend that shadows it."""
+    # Also a session of another dialect is found by the tokens that the eve face shows of it.
+    names = [*wanted.aliases, (AliasKind.HANDLE, handle_of(row.secret))]
+    if shadow is not None:
+        names.append(shadowed(shadow, row.id))
+    if wanted.submission is not None and wanted.submission.key is not None:
+        names.append((AliasKind.IDEMPOTENT, wanted.submission.key))
+    return names
+
+
+def _first(row: SessionRow, backend: BackendSettings, wanted: Wanted) -> list[ev.Event]:
+    """Return the events that a log begins with."""
+    options = wanted.options
+    if wanted.submission is not None and not wanted.commands:
+        # Else the first command has it.
+        options = {**(options or {}), REQUEST: identity(wanted.submission, row.id, sealed=False)}
+    started = ev.SessionStarted(
+        thread_id=ev.MAIN,
+        agent={"id": backend.create.agent or backend.name, "name": backend.name},
+        title=wanted.title,
+        metadata=dict(wanted.metadata) if wanted.metadata else None,
+        options=dict(options) if options else None,
+        synthetic=True,
+    )
+    if wanted.succeeds is None:
+        return [started]
+    return [
+        started,
+        ev.SessionUpdated(thread_id=ev.MAIN, predecessor=wanted.succeeds.id, synthetic=True),
+        ev.Gap(thread_id=ev.MAIN, reason="What was said before is no longer kept.", synthetic=True),
+    ]

@@ -1,0 +1,448 @@
+"""All sessions of the process, as the rest of the proxy uses them: the facade of `live`, `making`,
+`keeping` and `backends`, and their start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import aiohttp
+
+from adapters.model import commands as cmd
+from adapters.model import events as ev
+from adapters.registry import faces
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.clock import Clock, Ids
+from proxy.base.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
+from proxy.base.locks import KeyedLock
+from proxy.base.repeats import Submission
+from proxy.base.rows import SessionRow
+from proxy.base.tasks import Tasks
+from proxy.config.settings import SHADOWS, BackendSettings, Settings
+from proxy.fanout.hub import entries_by_steps
+from proxy.http.bodies import Bodies
+from proxy.journal.base import Journal
+from proxy.recording.recording import Captures
+from proxy.session import RESET_SECONDS, Session
+from proxy.sessions.backends import Backends
+from proxy.sessions.keeping import Keeping
+from proxy.sessions.live import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
+from proxy.sessions.making import Making, Wanted
+from proxy.sessions.retention import Doomed, Limits
+from proxy.sessions.unread import Unread
+
+__all__ = ["ATTACH_PAGE", "QUIET_SECONDS", "WORK_AT_ONCE", "Sessions"]
+
+WORK_AT_ONCE = 6
+"""Sessions that are loaded, and readers that are given a piece of history, at the same time: each
+takes some milliseconds between two looks at what else there is to do."""
+
+ATTACH_PAGE = 256
+"""Sessions with work that are looked for at once after a start: the first of them before anybody is
+served, so that a journal which cannot be read ends the start."""
+
+DRAIN_LOOK_SECONDS = 0.02
+"""How often it is looked whether the last command has been answered while the server stops."""
+
+SETTLE_SECONDS = 5.0
+"""How long a command that its sender waits for is given for the backend's own answer."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Sessions:
+    """The sessions. Opened with `open`, closed with `aclose`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        http: aiohttp.ClientSession,
+        *,
+        tasks: Tasks,
+        clock: Clock,
+        ids: Ids,
+        backends: Backends | None = None,
+        captures: Captures | None = None,
+    ) -> None:
+        """`backends` are those of `settings` where none are given."""
+        self.settings = settings
+        self.captures = captures
+        self.journal = journal
+        self.clock = clock
+        self.ids = ids
+        # Of equal requests, by owner and route: two must be one, and one that comes again while
+        # its first is still being accepted must find that.
+        self.in_order = KeyedLock()
+        self.unread = Unread(clock.now())
+        # One session at a time arrives from another installation.
+        self.arrivals = asyncio.Lock()
+        self.bodies = Bodies(settings.server)
+        self.slots = asyncio.Semaphore(WORK_AT_ONCE)
+        self.backends = backends or Backends(settings, http, ids)
+        self.faces: Mapping[str, Mapping[str, Any]] = {
+            name: {key: settings.face(name)[key] for key in face.shaped_by}
+            for name, face in faces().items()
+        }
+        self.live = Live(
+            journal,
+            self.backends,
+            tasks=tasks,
+            clock=clock,
+            ids=ids,
+            slots=self.slots,
+            keep_frames=settings.journal.frames,
+            faces=self.faces,
+            captures=captures,
+        )
+        self._making = Making(
+            self.live, journal, self.backends, clock=clock, ids=ids, faces=self.faces
+        )
+        self._keeping = Keeping(self.live, journal, tasks=tasks, clock=clock)
+        self.live.deleted = self._keeping.erase_soon
+        self._tasks = tasks
+        self._requests: set[asyncio.Task[Any]] = set()
+
+    # Start and stop.
+
+    async def open(self) -> None:
+        """Begin to load the sessions that have work under way, and to attach to their backends; who
+        asks for one of them before has it loaded at once.
+
+        Raises:
+            JournalError: the journal cannot be read.
+            ConfigError: a backend with sessions is of another dialect than it was.
+        """
+        await self.backends.open(self.journal)
+        rows = await self._at_work(None)
+        self.resumed = len(rows)
+        if rows:
+            self._tasks.start(self._attach(rows), name="attach to backends")
+        self._tasks.start(self._put_away(), name="put quiet sessions away")
+        kept = self.settings.journal
+        if kept.frames:
+            work = self._keeping.prune_frames(kept.frame_retention_hours)
+            self._tasks.start(work, name="prune source frames")
+        if limits := Limits.of(self.settings.retention):
+            self._tasks.start(self._keeping.retain(limits), name="retention")
+
+    async def _at_work(self, before: int | None) -> list[SessionRow]:
+        return await self.journal.sessions(
+            states=("running", "paused"), before=before, limit=ATTACH_PAGE
+        )
+
+    async def _attach(self, rows: Sequence[SessionRow]) -> None:
+        # Twice as many as there are slots: none is ever idle, and who asks waits for few.
+        room = asyncio.Semaphore(2 * WORK_AT_ONCE)
+
+        async def attach(session_id: str) -> None:
+            try:
+                # It may have gone on, or be gone, since it was found.
+                await self.live.get(session_id, owner=None, route=None)
+            except (SessionNotFound, CursorExpired):
+                return
+            except JournalCorrupt as error:
+                # To read it again would find the same.
+                _log.error("session `%s` stays closed: %s", session_id, error.message)
+            except JournalError:
+                self.live.reload(session_id)
+            except DragomanError as error:
+                _log.warning("session `%s` stays closed: %s", session_id, error.message)
+            finally:
+                room.release()
+
+        while rows and not self.stopping:
+            for row in rows:
+                await room.acquire()
+                if self.stopping:
+                    return
+                self._tasks.start(attach(row.id), name=f"attach {row.id}")
+            rows = await self._following(rows)
+
+    async def _following(self, rows: Sequence[SessionRow]) -> Sequence[SessionRow]:
+        """Return the next sessions with work, however long the journal cannot be read."""
+        if len(rows) < ATTACH_PAGE:
+            return ()
+        wait = RELOAD_SECONDS
+        while True:
+            try:
+                return await self._at_work(rows[-1].key)
+            except JournalError as error:
+                _log.warning("sessions with work are not loaded yet: %s", error.message)
+            await self.clock.sleep(wait)
+            wait = min(wait * 2, RETRY_MOST_SECONDS)
+
+    async def _put_away(self) -> None:
+        while True:
+            await self.clock.sleep(QUIET_SECONDS / 2)
+            self.live.put_quiet_away()
+
+    @property
+    def stopping(self) -> bool:
+        """Say whether the server stops."""
+        return self.live.stopping
+
+    async def drain(self, seconds: float) -> bool:
+        """Refuse new work and end all streams; wait, at most `seconds`, until the requests that
+        were taken are answered and so is what they sent to backends. Say whether all was.
+        """
+        self.live.drain()
+        due = self.clock.monotonic() + seconds
+        while self._requests or any(
+            session.sending for session in self.live if session.row.owner != SHADOWS
+        ):
+            if self.clock.monotonic() >= due:
+                return False
+            await self.clock.sleep(DRAIN_LOOK_SECONDS)
+        return True
+
+    async def aclose(self) -> None:
+        """Close all sessions; what is under way is taken up at the next start."""
+        self.live.close()
+
+    # Making and finding.
+
+    def backend_of(self, route: str) -> BackendSettings:
+        """Return the backend that a new session of a route goes to.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return self.backends.of(route)
+
+    def check(self, route: str, command: cmd.AnyCommand) -> None:
+        """Check, before a session is made, that every backend of a route can carry a command.
+
+        Raises:
+            NotSupported: one cannot, and the session might become its.
+        """
+        self.backends.check(route, command)
+
+    async def create(
+        self,
+        *,
+        owner: str,
+        route: str,
+        dialect: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        aliases: Sequence[tuple[str, str]] = (),
+        succeeds: SessionRow | None = None,
+        submission: Submission | None = None,
+    ) -> Session:
+        """Make a session that nothing is said in yet; for the rest see `create_with`."""
+        wanted = Wanted(
+            owner=owner,
+            route=route,
+            dialect=dialect,
+            by=owner,
+            title=title,
+            metadata=metadata,
+            options=options,
+            aliases=aliases,
+            succeeds=succeeds,
+            submission=submission,
+        )
+        session, _ = await self._making.make(wanted)
+        return session
+
+    async def create_with(
+        self,
+        commands: Sequence[cmd.AnyCommand],
+        *,
+        by: str,
+        owner: str,
+        route: str,
+        dialect: str,
+        blobs: Mapping[str, bytes] | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        aliases: Sequence[tuple[str, str]] = (),
+        succeeds: SessionRow | None = None,
+        submission: Submission | None = None,
+    ) -> tuple[Session, list[str]]:
+        """Make a session on a route's backend and submit its first commands, `by` a key through the
+        face of `dialect`; return it and their ids. Durable on return, as one: when a command is
+        refused there is no session either.
+
+        `succeeds` is an expired session whose names it takes over. It begins with a gap, and an
+        Engine goes on with the same task: that has a memory of its own. A repeat of the request
+        `submission` is found by `made_by` from then on.
+
+        Raises:
+            DragomanError: there is no such route, its backend cannot be driven, or a command is
+                refused as by `Session.submit`.
+            JournalError: it could not be stored, or a name is taken.
+        """
+        wanted = Wanted(
+            owner=owner,
+            route=route,
+            dialect=dialect,
+            by=by,
+            commands=commands,
+            blobs=blobs,
+            title=title,
+            metadata=metadata,
+            options=options,
+            aliases=aliases,
+            succeeds=succeeds,
+            submission=submission,
+        )
+        return await self._making.make(wanted)
+
+    async def made_by(
+        self, submission: Submission, *, owner: str, route: str
+    ) -> tuple[Session, list[str]] | None:
+        """Return the session that a create made which `submission` repeats, and the ids of its
+        first commands; None where it is new.
+
+        Raises:
+            DragomanError: its `Idempotency-Key` is another request's, or that session's, which is
+                gone.
+        """
+        return await self._making.made_by(submission, owner=owner, route=route)
+
+    async def get(self, name: str, *, owner: str | None, route: str | None) -> Session:
+        """Return the session that `name` stands for: its public id, or an alias in its owner's
+        route.
+
+        `owner` and `route` are None for those who may see all. Whether the asker may is
+        `authorize`'s to say; but another owner's session is none, so that its id is free to be a
+        name of the asker's own.
+
+        Raises:
+            SessionNotFound: there is none, or it was deleted.
+            SessionExpired: it is no longer kept; only its owner is told that, or who may see all.
+        """
+        return await self.live.get(name, owner=owner, route=route)
+
+    # Requests.
+
+    def holding(self) -> contextlib.AbstractContextManager[None]:
+        """Keep in memory what is got or made in this context, until its end."""
+        return self.live.holding()
+
+    async def keep(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work that goes on when the client leaves: what is half accepted must not stay half.
+
+        Raises:
+            DragomanError: whatever the work raises.
+        """
+
+        async def outcome() -> tuple[T | None, DragomanError | None]:
+            # The task has no part in the request's context.
+            with self.holding():
+                try:
+                    return await work, None
+                except DragomanError as error:
+                    return None, error
+
+        task = self._tasks.start(outcome(), name="request")
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+        result, error = await asyncio.shield(task)
+        if error is None:
+            return cast(T, result)
+        # What is raised knows this frame: if this frame knew it too, both would be garbage that
+        # only a collection finds, with the request.
+        del task
+        try:
+            raise error
+        finally:
+            del error
+
+    async def carry_out(
+        self,
+        session: Session,
+        command: cmd.AnyCommand,
+        *,
+        by: str,
+        face: str,
+        details: Mapping[str, Any] | None = None,
+        submission: Submission | None = None,
+    ) -> None:
+        """Submit a command and wait for what comes of it; of a reset, until the session has ended.
+
+        Raises:
+            DragomanError: the backend refused, or did not answer in time, or the session is gone.
+        """
+        after = session.last_seq
+        (command_id,) = await session.submit(
+            [command], by=by, face=face, details=details, submission=submission
+        )
+        patience = RESET_SECONDS if isinstance(command, cmd.Reset) else SETTLE_SECONDS
+        due = self.clock.monotonic() + patience
+        decided: int | None = None
+        while True:
+            news = session.news()
+            if decided is None and not (command_id in session.state.inputs or session.resetting):
+                decided = session.state.seq
+            if decided is not None and session.last_seq >= decided:
+                break
+            left = due - self.clock.monotonic()
+            if session.closed:
+                # Where somebody has deleted it, it is gone, whatever its backend would answer.
+                await self.get(session.id, owner=None, route=None)
+            if left <= 0 or session.closed or not await self.clock.wait(news, left):
+                text = "The backend has not answered yet; look again later."
+                raise DragomanError(text, code=ErrorCode.BACKEND_TIMEOUT)
+        if session.state.ended == "deleted":
+            # Its readers are told before it leaves memory.
+            while session.last_seq < session.state.seq and not session.closed:
+                await session.news().wait()
+            await self.erase(session.row)
+            return
+        async for chunk in self.journal.scan(session.row.key, after=after):
+            async for entry in entries_by_steps(chunk.body, session.id):
+                event = entry.event
+                if (
+                    isinstance(event, ev.InputSettled)
+                    and event.command_id == command_id
+                    and event.outcome != "taken"
+                ):
+                    raise DragomanError(
+                        event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
+                    )
+
+    # Keeping.
+
+    async def erase(self, row: SessionRow) -> None:
+        """Erase what is stored of a session, whatever its backend has; durable on return.
+
+        Raises:
+            JournalError: it could not be done.
+        """
+        await self._keeping.erase(row)
+
+    async def prune(
+        self,
+        limits: Limits,
+        *,
+        owner: str | None = None,
+        may: Callable[[SessionRow], bool] = lambda _: True,
+        dry_run: bool = False,
+    ) -> list[Doomed]:
+        """Erase the sessions that the limits do not keep, of one owner or of all, and return them.
+
+        One in which something begins meanwhile is kept. With `dry_run` they are returned only.
+
+        Raises:
+            JournalError: it could not be done.
+        """
+        return await self._keeping.prune(limits, owner=owner, may=may, dry_run=dry_run)
+
+    @property
+    def readers(self) -> int:
+        """Return how many streams of frontends are open."""
+        return sum([session.readers for session in self.live])
+
+    def __len__(self) -> int:
+        """Return how many sessions are in memory."""
+        return len(self.live)

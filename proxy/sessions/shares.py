@@ -1,0 +1,180 @@
+"""The shares of routes: to which backends the new sessions of each go. The configuration says it,
+until it is set at run time; what was set is stored and holds over a restart."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from adapters.registry import DIALECTS
+from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base.rows import ShareRow
+from proxy.config.settings import Settings, Share
+from proxy.journal.base import Journal
+
+__all__ = ["Problem", "Shares"]
+
+_log = logging.getLogger(__name__)
+
+
+class Problem(NamedTuple):
+    """What is wrong with shares, and where: `backends.1.name`."""
+
+    place: str
+    why: str
+
+
+class Shares:
+    """The shares of now, of every route."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._set: dict[str, tuple[Share, ...]] = {}
+
+    def of(self, route: str) -> Sequence[Share]:
+        """Return the shares of a route, those of weight 0 included.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        configured = self.configured(route)
+        return self._set.get(route, configured)
+
+    def configured(self, route: str) -> Sequence[Share]:
+        """Return the shares of a route in the configuration.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        found = self._settings.route(route)
+        if found is None:
+            raise DragomanError(f"There is no route `{route[:80]}`.", code=ErrorCode.NOT_FOUND)
+        return found.backends
+
+    def taking(self, route: str) -> Sequence[Share]:
+        """Return the shares of a route that get new sessions.
+
+        Raises:
+            DragomanError: there is no such route.
+        """
+        return [share for share in self.of(route) if share.weight]
+
+    def is_set(self, route: str) -> bool:
+        """Say whether the shares of a route were set at run time."""
+        return route in self._set
+
+    async def load(self, journal: Journal) -> None:
+        """Take up what was set before the start. Shares that the configuration does not allow any
+        more are dropped, which is logged.
+
+        Raises:
+            JournalError: the journal cannot be read or written.
+        """
+        rows = await journal.shares()
+        for route, of_route in itertools.groupby(rows, key=lambda row: row.route):
+            shares = tuple(Share(name=row.backend, weight=row.weight) for row in of_route)
+            problem = next(self._problems(route, shares), None)
+            if problem is None:
+                self._set[route] = shares
+                continue
+            _log.warning(
+                "the shares of route `%s` that were set at run time, %s, hold no more: %s Those of "
+                "the configuration hold until it is set again",
+                *(route, _text(shares), problem.why),
+            )
+            await journal.keep_shares(route, ())
+
+    async def change(
+        self, journal: Journal, route: str, shares: Sequence[Share], *, by: str
+    ) -> None:
+        """Set the shares of a route; durable on return.
+
+        Raises:
+            DragomanError: there is no such route, or its shares cannot be these.
+            JournalError: it could not be stored.
+        """
+        self.of(route)
+        for place, why in self._problems(route, shares):
+            raise DragomanError(f"`{place}`: {why}", code=ErrorCode.INVALID_REQUEST)
+        rows = [ShareRow(route, share.name, share.weight) for share in shares]
+        await journal.keep_shares(route, rows)
+        was = self.of(route)
+        self._set[route] = tuple(shares)
+        _log.info(
+            "`%s` set the shares of route `%s` from %s to %s", by, route, _text(was), _text(shares)
+        )
+
+    async def reset(self, journal: Journal, route: str, *, by: str) -> None:
+        """Let the shares of the configuration hold again; durable on return.
+
+        Raises:
+            DragomanError: there is no such route.
+            JournalError: it could not be stored.
+        """
+        self.of(route)
+        await journal.keep_shares(route, ())
+        was = self.of(route)
+        self._set.pop(route, None)
+        _log.info(
+            "`%s` reset the shares of route `%s` from %s to the configuration's %s",
+            *(by, route, _text(was), _text(self.of(route))),
+        )
+
+    def _problems(self, route: str, shares: Sequence[Share]) -> Iterator[Problem]:
+        """Yield what is wrong with shares of a route."""
+        if self._settings.route(route) is None:
+            yield Problem("route", f"there is no route `{route}`.")
+            return
+        own = self._settings.backend(route)
+        if own is not None and own.sandbox:
+            why = (
+                f"`{route}` is a sandbox, to which the inputs of other sessions go too: they must "
+                "not lead elsewhere."
+            )
+            yield Problem("route", why)
+        seen: set[str] = set()
+        for at, share in enumerate(shares):
+            place = f"backends.{at}.name"
+            backend = self._settings.backend(share.name)
+            if backend is None:
+                names = ", ".join(f"`{one.name}`" for one in self._settings.backends)
+                why = f"there is no backend `{share.name[:80]}`; configured are {names}."
+                yield Problem(place, why)
+            elif share.name in seen:
+                yield Problem(place, f"`{share.name}` is named twice: give it one weight.")
+            elif share.weight and DIALECTS[backend.dialect].client is None:
+                why = (
+                    f"backend `{share.name}` is of dialect `{backend.dialect}`, which cannot be "
+                    "driven yet: give it the weight 0 or leave it out."
+                )
+                yield Problem(place, why)
+            seen.add(share.name)
+        if not any(share.weight for share in shares):
+            why = "needs a backend whose weight is not 0: no session could be made."
+            yield Problem("backends", why)
+        yield from self._forbidden(route, shares)
+
+    def _forbidden(self, route: str, shares: Sequence[Share]) -> Iterator[Problem]:
+        """Yield the backends to which a key would come that may not use them: one may use the route
+        that names it, wherever it leads, or that names all backends of its configuration."""
+        configured = self.configured(route)
+        for key in self._settings.keys:
+            named = key.backends
+            if named is None or route in named:
+                continue
+            if any(share.name not in named for share in configured):
+                continue
+            for at, share in enumerate(shares):
+                if share.name not in named:
+                    why = (
+                        f"key `{key.name}` may use route `{route}`, whose backends it names, but "
+                        f"not `{share.name}`: add `{route}` or `{share.name}` to its `backends` "
+                        "under [[keys]], and restart."
+                    )
+                    yield Problem(f"backends.{at}.name", why)
+
+
+def _text(shares: Sequence[Share]) -> str:
+    return ", ".join(f"`{share.name}` {share.weight}" for share in shares)

@@ -1,0 +1,1 @@
+"""Programs beside the server: record, replay, compare, verify, demo."""

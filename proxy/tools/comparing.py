@@ -1,0 +1,221 @@
+"""Reads the two sides of a comparison from their files, and writes what differs for a CI.
+
+A capture and a canonical log are known by their first line; a HAR, a cassette and what `curl -i`
+wrote by how they begin. What is none of these is read as a recorded body of the dialect that is
+named.
+"""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from adapters.captures import BadCapture, Capture, read_capture
+from adapters.captures.foreign import Foreign
+from adapters.captures.kinds import is_foreign, read_any
+from adapters.model.events import Entry
+from adapters.offline.captured_log import frames_of, log_of
+from adapters.offline.compare.likeness import HEAD_BYTES, likeness
+from adapters.offline.frames import RawFrame, raw_of
+from adapters.offline.raw_sides import Frames, Spoken
+from adapters.offline.translate import BadInput, Frame, Options, make_source
+from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
+from adapters.wire.jsonvalue import JsonError, parse_json
+
+__all__ = ["Case", "Log", "Unreadable", "junit", "read_log"]
+
+READ_BYTES = 64 * 1024
+
+_JOURNAL = b"SQLite format 3\0"
+
+
+class Unreadable(DragomanError):
+    """A file is not a session that can be compared."""
+
+    code = ErrorCode.RECORDING
+
+
+@dataclass(slots=True)
+class Log:
+    """A session that was read; `warnings` are for people, `dialect` is that of its backend where
+    the file says it. `frames` finds source frames while the file is open, None where it has none.
+    """
+
+    entries: list[Entry]
+    warnings: list[str] = field(default_factory=list)
+    dialect: str | None = None
+    frames: Frames | None = None
+
+    @property
+    def spoken(self) -> Spoken:
+        """It as one side of a comparison."""
+        return Spoken(self.entries, self.dialect, self.frames)
+
+
+def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
+    """Read a capture, a canonical log, or else a body of `dialect`.
+
+    Raises:
+        Unreadable: it is none of these, it has no log, or it breaks off.
+        NotSupported: bodies of the dialect cannot be read.
+    """
+    start = stream.tell() if stream.seekable() else None
+    first = stream.readline()
+    head = _object(first)
+    if head is not None and "capture" in head:
+        lines = itertools.chain([first], stream)
+        return _of_capture(lambda: read_capture(lines, name), name, dialect)
+    if head is not None and {"seq", "at", "type"} <= head.keys():
+        return Log(list(_of_log(itertools.chain([first], stream), name)))
+    begin = first + stream.read(HEAD_BYTES)
+    if is_foreign(begin):
+        data = begin + stream.read()
+        return _of_capture(lambda: read_any(data, name), name, dialect)
+    if begin.startswith(_JOURNAL):
+        raise Unreadable(
+            f"{name}: it is a journal: name a session of it as {name}#ID. Its ids are in `dragoman"
+            f" sessions list --journal {name}`."
+        )
+    if dialect is None:
+        raise Unreadable(
+            f"{name}: it is neither a capture nor a canonical log: {likeness(begin)}. A recorded"
+            " body needs --from DIALECT."
+        )
+    log = _of_body(begin, stream, name, dialect)
+    if start is not None:
+        log.frames = lambda numbers: _read_again(stream, start, dialect, numbers)
+    return log
+
+
+def _object(line: bytes) -> dict[str, object] | None:
+    try:
+        value = parse_json(line)
+    except JsonError:
+        return None
+    return value if isinstance(value, dict) else None  # type: ignore[return-value]
+
+
+def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> Log:
+    """Return the log of the capture that `read` returns."""
+    try:
+        capture = read()
+        found = log_of(capture, dialect)
+    except BadCapture as error:
+        raise Unreadable(f"{error.message}.") from None
+    notes = [*capture.notes] if isinstance(capture, Foreign) else []
+    notes += found.notes
+    spoken = dialect or capture.head.dialect
+    if all(entry.event.TYPE == "session.started" for entry in found.log):
+        why = f" ({notes[0]})" if notes else ""
+        raise Unreadable(f"{name}: no stream in it says anything in `{spoken}`{why}.")
+    return Log(
+        found.log,
+        [f"{name}: {note}" for note in notes],
+        spoken,
+        lambda numbers: _frames_of(capture, spoken, numbers),
+    )
+
+
+def _frames_of(
+    capture: Capture, dialect: str | None, numbers: Collection[int]
+) -> dict[int, RawFrame]:
+    """Return frames of a capture; none where only its log can be read."""
+    try:
+        return frames_of(capture, dialect, numbers)
+    except (BadCapture, NotSupported):
+        return {}
+
+
+def _of_log(lines: Iterator[bytes], name: str) -> Iterator[Entry]:
+    for number, line in enumerate(lines, 1):
+        if line.isspace():
+            continue
+        try:
+            yield Entry.decode(line)
+        except (ValueError, DragomanError) as error:
+            raise Unreadable(
+                f"{name}:{number}: {error}. Make the log anew with `dragoman sessions export`."
+            ) from None
+
+
+def _of_body(first: bytes, stream: BinaryIO, name: str, dialect: str) -> Log:
+    reader = make_source(dialect, Options())
+    entries: list[Entry] = []
+    try:
+        for data in itertools.chain([first], iter(lambda: stream.read(READ_BYTES), b"")):
+            entries += reader.feed(data)
+        entries += reader.close()
+    except BadInput as error:
+        where = f"{name}:{error.line}: byte {error.byte}"
+        looks = "" if reader.looks is None else f": {reader.looks}"
+        raise Unreadable(f"{where}: {error.reason}{looks}. Is it a body of `{dialect}`?") from None
+    if reader.looks is not None:
+        raise Unreadable(f"{name}: no event of `{dialect}`: {reader.looks}.")
+    if reader.skipped:
+        count = reader.skipped
+        frames = (
+            "1 frame made no sense and was"
+            if count == 1
+            else f"{count} frames made no sense and were"
+        )
+        return Log(entries, [f"{name}: {frames} skipped"], dialect)
+    return Log(entries, dialect=dialect)
+
+
+def _read_again(
+    stream: BinaryIO, start: int, dialect: str, numbers: Collection[int]
+) -> dict[int, RawFrame]:
+    """Read a body once more, as far as there are frames that are looked for."""
+    found: dict[int, RawFrame] = {}
+
+    def seen(number: int, line: int, frame: Frame) -> None:
+        if number in numbers and number not in found:
+            found[number] = RawFrame(f"line {line}", raw_of(frame))
+
+    reader = make_source(dialect, Options(seen=seen))
+    stream.seek(start)
+    for data in iter(lambda: stream.read(READ_BYTES), b""):
+        for _ in reader.feed(data):
+            pass
+        if len(found) == len(numbers):
+            return found
+    for _ in reader.close():
+        pass
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test case: it fails where there are `lines`, is an error where `error` says why it could
+    not be done, and is skipped where `skipped` says why it was not."""
+
+    name: str
+    lines: Sequence[str] = ()
+    error: str | None = None
+    skipped: str | None = None
+
+
+def junit(command: str, cases: Sequence[Case]) -> bytes:
+    """Return JUnit XML with a test case for each comparison that a command has made."""
+    counts = {
+        "tests": str(len(cases)),
+        "failures": str(sum(bool(case.lines) for case in cases)),
+        "errors": str(sum(case.error is not None for case in cases)),
+    }
+    suites = ET.Element("testsuites", counts)
+    suite = ET.SubElement(suites, "testsuite", {"name": f"dragoman {command}", **counts})
+    for one in cases:
+        names = {"classname": f"dragoman.{command}", "name": one.name}
+        case = ET.SubElement(suite, "testcase", names)
+        if one.lines:
+            failure = ET.SubElement(case, "failure", {"message": one.lines[0]})
+            failure.text = "\n".join(one.lines)
+        elif one.error is not None:
+            ET.SubElement(case, "error", {"message": one.error})
+        elif one.skipped is not None:
+            ET.SubElement(case, "skipped", {"message": one.skipped})
+    text: bytes = ET.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
