@@ -150,6 +150,12 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert without == set()
 
 
+@pytest.mark.parametrize(("package", "most"), [("adapters", 16), ("proxy", 20)])
+def test_a_package_has_few_entries(package: str, most: int) -> None:
+    entries = {one.name for one in (REPOSITORY / package).iterdir()} - {"__pycache__"}
+    assert len(entries) <= most, f"{package}/ is the plan of the house: give these a folder"
+
+
 def connect_to_the_discard_port() -> None:
     with socket.socket() as connection:
         connection.connect(("127.0.0.1", 9))
