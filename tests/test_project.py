@@ -76,9 +76,9 @@ def walk(folder: Path) -> Iterator[Path]:
     for entry in os.scandir(folder):
         if entry.is_file():
             yield Path(entry.path)
-        # Names with a dot are the environment and caches, but for the folder that CI runs.
+        # Names with a dot are the environment and caches, but for the folders of CI.
         elif entry.name not in {"node_modules", "__pycache__"} and (
-            entry.name == ".ci" or not entry.name.startswith(".")
+            entry.name in {".ci", ".github"} or not entry.name.startswith(".")
         ):
             yield from walk(Path(entry.path))
 
