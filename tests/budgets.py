@@ -65,7 +65,7 @@ BUDGETS = (
     Budget("application", 450, ("proxy/app",)),
     Budget("tools", 1_150, ("proxy/tools",)),
     Budget("command line", 4_100, ("proxy/__main__.py", "proxy/cli")),
-    Budget("plugin for pytest", 400, ("proxy/pytest_plugin",)),
+    Budget("plugin for pytest", 400, ("proxy/tools/pytest_plugin",)),
     Budget("scripted backends", 5_200, ("proxy/scripted",)),
 )
 
