@@ -48,12 +48,13 @@ $(INSTALLED): pyproject.toml requirements/test.txt
 demo: $(INSTALLED) ## run the proxy with scripted backends until Ctrl-C; PORT=... chooses the port
 	@exec $(VENV)/bin/dragoman demo $(if $(PORT),--port $(PORT))
 
-lint: $(INSTALLED) ## check style, types and the import contracts
+lint: $(INSTALLED) ## check style, types and the import contracts; print lines and budgets
 	@$(VENV)/bin/ruff check --quiet
 	@$(VENV)/bin/ruff format --check --quiet || { \
 	  echo "some files are not formatted: run $(VENV)/bin/ruff format"; exit 1; }
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-logo
+	@$(PY) -m tests.budgets
 
 test: lint ## lint, then every test that needs no server, Node, browser or network
 	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
