@@ -13,7 +13,7 @@ INSTALLED := $(VENV)/.installed
 WORKERS := 3
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof clean
+.PHONY: help install demo lint test pages docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -56,8 +56,11 @@ lint: $(INSTALLED) ## check style, types and the import contracts; print lines a
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(PY) -m tests.budgets
 
-test: lint ## lint, then every test that needs no server, Node, browser or network
-	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
+test: lint ## lint, then the tests that need no server, Node, browser or network; ALL=1: all of them
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal $(if $(ALL),,-p tests.drawing) $(ARGS)
+
+pages: $(INSTALLED) ## build wheels, follow pages of the documentation, start programs in terminals
+	@$(PY) -m pytest -q -n $(WORKERS) --dist worksteal -m "pages and not wheel and not plugin" $(ARGS)
 
 docker-steps: $(INSTALLED) ## run the steps of the Dockerfile in a scratch folder (uses the package index)
 	@$(PY) -m pytest -q -m docker tests/test_docker.py

@@ -377,6 +377,7 @@ def tools_without_curl(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.pages
 async def test_the_samples_of_the_demo_work_without_curl(tmp_path: Path) -> None:
     bin_folder, work = tmp_path / "bin", tmp_path / "work"
     bin_folder.mkdir()
@@ -390,6 +391,7 @@ async def test_the_samples_of_the_demo_work_without_curl(tmp_path: Path) -> None
     assert list(work.iterdir()) == []
 
 
+@pytest.mark.pages
 async def test_the_demo_prints_its_samples_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with process("demo", "--port", "0", cwd=tmp_path) as child:
         url = await announced(child)
@@ -407,6 +409,7 @@ async def test_the_demo_prints_its_samples_and_leaves_nothing_behind(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.pages
 async def test_a_demo_for_other_machines_makes_a_key_and_puts_it_into_every_command(
     tmp_path: Path,
 ) -> None:
@@ -431,6 +434,7 @@ async def test_a_demo_for_other_machines_makes_a_key_and_puts_it_into_every_comm
         await output(child)
 
 
+@pytest.mark.pages
 async def test_the_samples_of_a_demo_for_other_machines_work_with_its_key(tmp_path: Path) -> None:
     async with process("demo", "--check", "--host", "0.0.0.0", cwd=tmp_path) as child:
         status, out, err = await output(child)

@@ -130,6 +130,7 @@ def test_what_an_agent_writes_is_cut_and_moves_no_cursor() -> None:
     assert len(text) < 1500
 
 
+@pytest.mark.pages
 async def test_open_requests_are_blocks_on_a_terminal(running: Proxied) -> None:
     session, request = await asking(running)
     for arguments in (["interactions", "list"], ["sessions", "show", session]):
@@ -205,6 +206,7 @@ async def test_a_short_request_that_two_have_is_refused(two: Two) -> None:
     assert all(request in done.stderr for request in two.requests)
 
 
+@pytest.mark.pages
 async def test_an_answer_on_a_terminal_says_what_came_of_it(running: Proxied) -> None:
     session, _ = await asking(running, "approve-twice")
     shown = await on_terminal(running, "answer", session, "--allow")

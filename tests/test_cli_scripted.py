@@ -26,6 +26,8 @@ from tests.support.ports import free_port
 from tests.support.waiting import SOON_S
 from tests.test_cli import dragoman
 
+pytestmark = pytest.mark.pages
+
 REPOSITORY = Path(__file__).parent.parent
 
 

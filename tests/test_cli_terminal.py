@@ -13,6 +13,8 @@ from adapters.model.events import MAIN
 from tests.support.proxied import Proxied, proxied
 from tests.support.terminal import COLUMNS, Shown, run_in_terminal
 
+pytestmark = pytest.mark.pages
+
 TITLE = "Find out why the nightly export takes four hours, and what the disk has to do with it"
 AGO = re.compile(r"\b(now|\d+ (s|min) ago)\b")
 ISO = re.compile(r"\d{4}-\d\d-\d\dT")

@@ -18,6 +18,8 @@ from tests.support.running import Running
 from tests.support.terminal import COLUMNS, run_in_terminal
 from tests.test_cli import dragoman, output, process
 
+pytestmark = pytest.mark.pages
+
 
 @pytest.fixture
 async def running() -> AsyncIterator[Proxied]:

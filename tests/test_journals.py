@@ -48,6 +48,7 @@ def test_a_kept_journal_has_all_pairs_and_is_small(name: str) -> None:
     assert sum(file.stat().st_size for file in fixture.folder.iterdir()) < MOST_BYTES
 
 
+@pytest.mark.pages
 async def test_the_next_journal_can_be_kept(tmp_path: Path) -> None:
     folder = tmp_path / "next"
     await write(folder, tmp_path, ["engine"])

@@ -26,6 +26,8 @@ from proxy import __version__
 from tests.release import PLUGIN, build
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.pages
+
 REPOSITORY = Path(__file__).parent.parent
 EXAMPLE = REPOSITORY / "docs" / "examples" / "regression-tests"
 PAGE = (REPOSITORY / "docs" / "regression-tests.md").read_text(encoding="utf-8")

@@ -271,6 +271,7 @@ async def read(http: Http, url: str, task: str) -> int:
 BREAKS = ("engine", "--pace", "0", "--rate", "0.8", "--kinds", "Cut,HalfClose,Status")
 
 
+@pytest.mark.pages
 async def test_the_command_breaks_the_same_streams_for_the_same_seed() -> None:
     runs: list[list[str]] = []
     for seed, order in (("5", "aaabbb"), ("5", "abbaba"), ("6", "aaabbb")):

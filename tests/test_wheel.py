@@ -32,6 +32,8 @@ from proxy import __version__
 from proxy.cli import Commands, main
 from tests.release import PLUGIN, build, missing, release
 
+pytestmark = pytest.mark.pages
+
 REPOSITORY = Path(__file__).parent.parent
 
 

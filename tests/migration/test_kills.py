@@ -21,6 +21,8 @@ from tests.proof.process import Dragoman
 from tests.support.ports import HOST, free_port
 from tests.support.waiting import SOON_S
 
+pytestmark = pytest.mark.pages
+
 SESSIONS = 6
 KILLS = 8
 BACKENDS = ("old", "new", "engine", "engine2", "herm")

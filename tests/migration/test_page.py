@@ -16,6 +16,8 @@ import pytest
 from tests.support.ports import HOST, free_port
 from tests.support.waiting import SOON_S
 
+pytestmark = pytest.mark.pages
+
 PAGE = (Path(__file__).parents[2] / "docs" / "migration.md").read_text(encoding="utf-8")
 
 

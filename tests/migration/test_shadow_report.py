@@ -42,6 +42,7 @@ AT_ONCE = 50
 SCRIPTS = ("Hello", "script: text", "script: tool", "script: tools", "script: fail")
 
 
+@pytest.mark.pages
 async def test_of_a_thousand_sessions_the_ten_that_differ_are_found(
     start: Start[Shadowed],
 ) -> None:

@@ -409,6 +409,7 @@ async def test_what_is_done_twice_is_the_fault_of_its_own_pair(tmp_path: Path) -
     assert {name for name, verdict in ran.pairs.items() if verdict.wrong} == {"eve > herm"}
 
 
+@pytest.mark.pages
 async def test_a_start_that_is_killed_is_followed_by_one_that_listens(tmp_path: Path) -> None:
     config = tmp_path / "dragoman.toml"
     port = free_port()
@@ -440,6 +441,7 @@ url = "http://127.0.0.1:1"
     assert (dragoman.lives, dragoman.executed) == (4, 1)
 
 
+@pytest.mark.pages
 async def test_a_kill_in_the_middle_of_everything_is_survived(tmp_path: Path) -> None:
     plan = Plan("kills", seed=4, goal=1, seconds=20.0, pairs=PAIRS[4:5], together=1, keep=tmp_path)
     said: list[str] = []
@@ -511,6 +513,7 @@ def test_memory_is_compared_within_each_process_too() -> None:
     assert results.failures([slices[0], apart, soaked(*[100.0] * 20, process="a")]) == []
 
 
+@pytest.mark.pages
 async def test_a_soak_goes_on_over_its_slices_in_one_process(tmp_path: Path) -> None:
     pairs = PAIRS[:1]
     plan = Plan("soak", 5, 0, seconds=4.0, pairs=pairs, together=1, keep=tmp_path, slice_s=0.5)
