@@ -147,3 +147,35 @@ def test_the_report_of_a_bug_can_name_each_dialect() -> None:
 def test_an_issue_begins_with_a_form() -> None:
     assert load(GITHUB / "ISSUE_TEMPLATE" / "config.yml") == {"blank_issues_enabled": "false"}
     assert {form.stem for form in FORMS} == {"bug", "dialect", "feature"}
+
+
+# The map of folders
+
+
+def mapped(package: str) -> set[str]:
+    """Return the names in the first column of the table of a package."""
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(rf"^\| `{package}/` \|.*\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    return {name for row in rows.splitlines() for name in re.findall(r"`(.*?)`", row.split("|")[1])}
+
+
+@pytest.mark.parametrize("package", ["adapters", "proxy"])
+def test_the_map_has_each_folder_and_each_module_beside_them(package: str) -> None:
+    present = {
+        entry.name
+        for entry in (REPOSITORY / package).iterdir()
+        if entry.suffix == ".py" or (entry.is_dir() and any(entry.rglob("*.py")))
+    }
+    assert mapped(package) == present - {"__init__.py", "__main__.py"}
+
+
+def test_the_commands_of_the_page_are_those_of_the_makefile() -> None:
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:ALL=1 )?make ([a-z-]+)", page))
+    assert {"install", "lint", "test"} <= named
+    assert named <= make_targets()
+
+
+def test_the_page_is_read_in_a_few_minutes() -> None:
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert page.count("\n") <= 90
