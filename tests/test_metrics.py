@@ -124,7 +124,7 @@ async def test_what_is_open_now_is_told_when_it_is_asked_for() -> None:
 def test_every_series_begins_at_zero_before_anything_happens() -> None:
     # Prometheus' `increase` sees no first event of a series that begins with it.
     program = (
-        "from proxy import metrics\n"
+        "from proxy.base import metrics\n"
         "print(metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode(), end='')"
     )
     fresh = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -7,7 +7,7 @@ import sys
 
 SCRIPT = """
 import gc, resource
-from proxy import process
+from proxy.base import process
 
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, min(hard, 256)))
