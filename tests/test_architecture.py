@@ -18,6 +18,7 @@ from adapters.contract.dialect import Dialect
 from adapters.registry import DIALECTS
 from tests.contracts import DialectsForbidden, DialectsIndependent
 from tests.release import PLUGIN
+from tests.support.each import each
 
 REPOSITORY = Path(__file__).parent.parent
 PACKAGES = ("adapters", "dragoman", "proxy")
@@ -201,7 +202,7 @@ def too_large(source: str) -> str | None:
     return f"it has {lines} lines" if lines > MOST_LINES else None
 
 
-@pytest.mark.parametrize("module", MODULES)
+@each("module", MODULES)
 def test_a_large_room_says_why_it_is_one(module: str) -> None:
     source = (REPOSITORY / module).read_text(encoding="utf-8")
     what = too_large(source)

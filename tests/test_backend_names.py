@@ -30,6 +30,7 @@ from tests.eve.test_client import Wire
 from tests.eve.test_server import encoder, entries, frames
 from tests.eve.test_server import said as conversation
 from tests.herm.test_client import NOW, SESSION, STREAM, Driver, said
+from tests.support.each import each
 from tests.support.names import HOSTILE, NAMES
 from tests.support.origin import head, serve_origin
 
@@ -210,7 +211,7 @@ def test_a_session_id_in_a_header_of_eve_has_no_control_character(name: str) -> 
         assert all(map(is_header_value, headers.values()))
 
 
-@pytest.mark.parametrize(
+@each(
     "path",
     [
         *(f"/v1/sessions/{quote(name, '', errors='surrogatepass')}/x" for name in HOSTILE),

@@ -42,6 +42,7 @@ from proxy.upstream.client import Upstream
 from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health, Trouble
 from tests.support.alone import Alone
+from tests.support.each import each
 from tests.support.ports import free_port
 from tests.support.serving import HOST, served
 from tests.support.tls import self_signed
@@ -309,9 +310,9 @@ async def test_another_server_is_not_a_backend(said: str, kind: Kind) -> None:
             fails(await checked(one(dialect, url)), "dialect", kind)
 
 
-@pytest.mark.parametrize("key", [KEY, None])
-@pytest.mark.parametrize("real", DIALECTS)
-@pytest.mark.parametrize("said", DIALECTS)
+@each("key", [KEY, None])
+@each("real", DIALECTS)
+@each("said", DIALECTS)
 async def test_a_backend_of_another_dialect_is_named(said: str, real: str, key: str | None) -> None:
     if said == real:
         return

@@ -17,6 +17,7 @@ from proxy.cli import printing
 from proxy.cli.asked import block
 from proxy.cli.servers import DEFAULT_URL
 from tests.support.alone import Alone
+from tests.support.each import each
 from tests.support.proxied import Proxied, proxied
 from tests.support.terminal import COLUMNS, Shown, run_in_terminal
 from tests.support.waiting import stored, until
@@ -74,7 +75,7 @@ def commands(entry: dict[str, Any], url: str = DEFAULT_URL) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines if line.startswith("dragoman ")]
 
 
-@pytest.mark.parametrize(
+@each(
     ("entry", "answers"),
     [
         (asked("approval"), ["--allow", "--deny"]),

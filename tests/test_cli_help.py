@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from proxy import __version__
 from proxy.cli import main
+from tests.support.each import each
 
 REPOSITORY = Path(__file__).parent.parent
 HEAVY = {"aiohttp", "pydantic", "rich", "adapters.herm", "adapters.eve", "adapters.engine"}
@@ -61,7 +62,7 @@ def test_the_version_is_that_of_the_program() -> None:
     assert done.stdout == f"dragoman, version {__version__}\n"
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
+@each("name", sorted(main.commands))
 def test_a_command_says_of_itself_what_the_help_says_of_it(name: str) -> None:
     loaded = main.loaded(name)
     assert loaded.name == name

@@ -15,6 +15,7 @@ from adapters.registry import DIALECTS
 from proxy import cli
 from proxy.cli.crossings import MOST_LOSSES
 from proxy.config.matrix import side_of
+from tests.support.each import each
 from tests.support.terminal import COLUMNS, run_in_terminal
 from tests.test_translate import BODIES, COMPLETED, STARTED, WORDS
 
@@ -34,7 +35,7 @@ def ledger_of(dialect: str, target: str, body: Path) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize(("dialect", "body"), BODIES)
+@each(("dialect", "body"), BODIES)
 def test_each_loss_is_counted_and_has_a_reason(dialect: str, body: Path) -> None:
     for target in (*(name for name, one in DIALECTS.items() if one.encoder), CANONICAL):
         try:

@@ -13,6 +13,7 @@ from adapters.model import events as ev
 from adapters.model.normalizer import Rule
 from adapters.offline.translate import Options, make_source
 from adapters.wire.jsonvalue import Halved, JsonError, mended_json, parse_json
+from tests.support.each import each
 from tests.support.slipped import conversation, slipped
 from tests.wire import FIXTURES
 
@@ -88,8 +89,8 @@ CUTS: list[tuple[tuple[str, ...], list[str], int, int]] = [
 ]
 
 
-@pytest.mark.parametrize("dialect", BEGIN)
-@pytest.mark.parametrize(("cut", "deltas", "mended", "joined"), CUTS)
+@each("dialect", BEGIN)
+@each(("cut", "deltas", "mended", "joined"), CUTS)
 def test_halves_of_a_character_are_joined_or_replaced(
     dialect: str, cut: tuple[str, ...], deltas: list[str], mended: int, joined: int
 ) -> None:

@@ -19,6 +19,7 @@ from adapters.offline import translate
 from adapters.offline.compare.difference import UnknownField, compare, describe
 from proxy import cli
 from proxy.cli import printing
+from tests.support.each import each
 
 REPOSITORY = Path(__file__).parent.parent
 EVERY_TYPE = REPOSITORY / "fixtures/canonical/every-type.ndjson"
@@ -87,7 +88,7 @@ def renamed(value: Any, names: dict[str, str]) -> Any:
     return names.get(value, value) if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.parent.name)
+@each("path", LOGS, ids=lambda path: path.parent.name)
 def test_ids_times_and_origins_do_not_count(path: Path) -> None:
     lines = objects(path)
     names = {raw: f"other-{n}" for n, raw in enumerate(sorted(ids_of(lines), reverse=True))}

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.support.each import each
 from tests.support.eve_client import EveClient, Form, ProtocolViolation, Refused
 from tests.support.eve_records import Record, RecordChecker, check_shape
 
@@ -248,7 +249,7 @@ CHANGES: list[tuple[str, Change, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "change", "reason"), CHANGES)
+@each(("kind", "change", "reason"), CHANGES)
 def test_a_changed_record_is_refused_and_the_reason_says_why(
     kind: str, change: Change, reason: str
 ) -> None:

@@ -15,13 +15,14 @@ from adapters.model.state import LogState
 from adapters.registry import DIALECTS
 from tests import golden
 from tests.golden import FACES, GOLDEN, SCENARIOS, SESSION, WIRE
+from tests.support.each import each
 from tests.support.eve_records import ProtocolViolation, RecordChecker
 
 IN_THE_MIDDLE = {"stream-reconnect-mid-turn.02", "client-cut-connection.02"}
 """Bodies that a client got when it came back: they begin in the middle of a text."""
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@each("scenario", SCENARIOS)
 def test_a_scenario_gives_its_golden_files(scenario: str) -> None:
     for name, content in golden.faces_of(SCENARIOS[scenario]()):
         path = GOLDEN / scenario / name
@@ -33,7 +34,7 @@ def test_no_golden_file_is_left_over() -> None:
     assert golden.stale() == []
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@each("scenario", SCENARIOS)
 def test_a_golden_log_obeys_the_laws_and_is_read_back(scenario: str) -> None:
     state = LogState()
     lines = (GOLDEN / scenario / "canonical.ndjson").read_bytes().splitlines()
@@ -45,7 +46,7 @@ def test_a_golden_log_obeys_the_laws_and_is_read_back(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("name", FACES)
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@each("scenario", SCENARIOS)
 def test_a_face_can_be_put_back_after_any_entry(scenario: str, name: str) -> None:
     face = FACES[name]
     create = DIALECTS[face.dialect].encoder
@@ -72,8 +73,8 @@ def test_every_recorded_body_of_an_engine_is_played() -> None:
     assert unused == []
 
 
-@pytest.mark.parametrize("name", [name for name in FACES if name.startswith("eve")])
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@each("name", [name for name in FACES if name.startswith("eve")])
+@each("scenario", SCENARIOS)
 def test_a_strict_reader_finds_nothing_wrong_with_eve_records(scenario: str, name: str) -> None:
     form = FACES[name].settings["form"]
     # Nobody sent the message of a recorded body through us, so it has no delivery.

@@ -28,6 +28,7 @@ from adapters.model.interactions import (
     polarity,
 )
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from tests.support.each import each
 
 YES_NO = (Option(id="approve", label="Yes"), Option(id="deny", label="No"))
 SCOPED = (
@@ -65,7 +66,7 @@ def refusal(request: InteractionRequested, **fields: Any) -> str:
 # What an option decides.
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "means"),
     [
         ("approve", ("allow", None)),
@@ -229,7 +230,7 @@ def test_the_scope_is_that_of_the_option() -> None:
     assert decided(request, option_ids=("once",), scope="always").scope == "once"
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "fields", "why"),
     [
         (YES_NO, {}, "is answered with allow or deny"),
@@ -247,7 +248,7 @@ def test_the_scope_is_that_of_the_option() -> None:
         (COLORS, {"option_ids": ("blue",)}, "is answered with allow or deny"),
     ],
 )
-@pytest.mark.parametrize("kind", ["approval", "limit"])
+@each("kind", ["approval", "limit"])
 def test_an_approval_refuses_what_does_not_decide_it_once(
     kind: InteractionKind, options: tuple[Option, ...] | None, fields: dict[str, Any], why: str
 ) -> None:
@@ -340,8 +341,8 @@ def test_no_more_options_are_named_than_there_are_and_none_twice() -> None:
     assert "an option twice" in refusal(request, option_ids=("o1", "OPTION 1"))
 
 
-@pytest.mark.parametrize("kind", sorted(SEALED_KINDS))
-@pytest.mark.parametrize(
+@each("kind", sorted(SEALED_KINDS))
+@each(
     "fields",
     [
         {},

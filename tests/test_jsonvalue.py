@@ -29,6 +29,7 @@ from adapters.wire.jsonvalue import (
     rest_of,
     text_of,
 )
+from tests.support.each import each
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -119,7 +120,7 @@ def test_any_input_is_a_value_or_a_json_error(data: bytes | str) -> None:
     assert parse_json(format_json(value)) == value
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "offset"),
     [
         (b"", 0),
@@ -243,8 +244,8 @@ def test_nesting_up_to_the_limit_is_read(levels: int) -> None:
     assert format_json(parse_json(text)) == text
 
 
-@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 500, 1000, 1024, 1025, 5000, 1_000_000])
-@pytest.mark.parametrize("inside", [b"", b"1", b"99999999999999999999", b"9" * 400])
+@each("levels", [MAX_DEPTH + 1, 500, 1000, 1024, 1025, 5000, 1_000_000])
+@each("inside", [b"", b"1", b"99999999999999999999", b"9" * 400])
 def test_a_depth_bomb_is_a_json_error(levels: int, inside: bytes) -> None:
     for text in (
         b"[" * levels + inside + b"]" * levels,

@@ -26,6 +26,7 @@ from adapters.contract.mapping import (
 from adapters.model.commands import COMMAND_TYPES
 from adapters.model.events import EVENT_TYPES, Entry, Event, InteractionKind, NativeRef
 from adapters.registry import DIALECT_OF_FOLDER, faces
+from tests.support.each import each
 from tests.wire import backends, frontends
 
 FOLDER = pathlib.Path(adapters.__file__).parent
@@ -265,7 +266,7 @@ def test_no_mapping_names_places_outside_of_the_repository(folder: str) -> None:
     assert re.search(outside, text) is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "known"),
     [
         ("-", True),
@@ -320,7 +321,7 @@ def test_rows_are_typed_and_found_by_name() -> None:
     assert mapping.errors[0].when == "unknown"
 
 
-@pytest.mark.parametrize(
+@each(
     ("old", "new", "line", "column", "words"),
     [
         ("# Toy mapping", "Toy", 1, 1, "# <Dialect> mapping"),

@@ -11,6 +11,7 @@ from tests.mutants.__main__ import explained, plan
 from tests.mutants.changes import Change, Sample, find, modules
 from tests.mutants.seen import Test as SeenTest
 from tests.mutants.trial import ROOT
+from tests.support.each import each
 
 _MODULE = "adapters/example.py"
 
@@ -23,7 +24,7 @@ def _in_function(*lines: str) -> set[tuple[str, str]]:
     return _changes("\n    ".join(["def f(a, b):", *lines]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "before", "after"),
     [
         ("x = a == b", "==", "!="),

@@ -26,6 +26,7 @@ from adapters.offline.moves.needs import (
 from adapters.registry import DIALECTS
 from adapters.wire.errors import NotSupported
 from proxy.config import matrix
+from tests.support.each import each
 from tests.wire import bodies, driven, entries_of
 
 IMAGE = ev.File(media_type="image/PNG; q=1", ref=ev.Blob(sha256="0" * 64), size=3)
@@ -285,7 +286,7 @@ def test_a_whole_command_is_judged_as_the_matrix_says() -> None:
         assert cell.support == "native" or cell.how in found.consequence
 
 
-@pytest.mark.parametrize(
+@each(
     ("dialect", "name", "verdict", "said"),
     [
         ("engine", "send_message.output_schema", "impossible", "no field carries it"),

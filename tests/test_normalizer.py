@@ -11,6 +11,7 @@ from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED, END_MISSING, LATE_LIMIT, Normalizer, Rule
 from adapters.model.raw import BlockEnded, CutDelta, mended
 from adapters.model.state import BLOCK_TEXT, OPEN_TEXT, RECENT_IDS, REPAIRED, LogState
+from tests.support.each import each
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)
@@ -540,9 +541,7 @@ TABLE: list[tuple[Rule, list[ev.Event], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rule", "raw", "out"), TABLE, ids=[f"{n}-{row[0]}" for n, row in enumerate(TABLE)]
-)
+@each(("rule", "raw", "out"), TABLE, ids=[f"{n}-{row[0]}" for n, row in enumerate(TABLE)])
 def test_a_rule_makes_raw_events_lawful(rule: Rule, raw: list[ev.Event], out: list[str]) -> None:
     events, normalizer = normalized(raw)
     assert [short(event) for event in events] == out

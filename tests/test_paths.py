@@ -17,10 +17,11 @@ from adapters.wire.paths import (
     segments_of,
     to_header_value,
 )
+from tests.support.each import each
 from tests.support.names import HOSTILE, NAMES
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_a_name_that_could_lead_elsewhere_is_no_segment(name: str) -> None:
     assert not is_segment(name)
     assert segments_of(path_of("/v1/sessions", name, "events")) is None

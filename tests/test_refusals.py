@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from multidict import CIMultiDict
 
 from adapters.engine.client import refusal as engine
@@ -15,6 +14,7 @@ from adapters.herm.client import refusal as herm
 from adapters.model import events as ev
 from adapters.model.base import Response
 from adapters.wire.errors import CODE_LIMIT, DETAILS_LIMIT, MESSAGE_LIMIT
+from tests.support.each import each
 
 Refusal = Callable[[Response], ev.ErrorInfo]
 LONG = "no \u2028" * 100_000
@@ -27,8 +27,8 @@ BODIES: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.parametrize("body", BODIES, ids=["flat", "nested", "plain", "text", "list"])
-@pytest.mark.parametrize("refusal", [engine, eve, herm], ids=["engine", "eve", "herm"])
+@each("body", BODIES, ids=["flat", "nested", "plain", "text", "list"])
+@each("refusal", [engine, eve, herm], ids=["engine", "eve", "herm"])
 def test_a_long_refusal_is_cut(refusal: Refusal, body: Any) -> None:
     error = refusal(Response(400, CIMultiDict(), json.dumps(body).encode()))
     assert len(error.code) <= CODE_LIMIT + 1

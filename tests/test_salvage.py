@@ -14,6 +14,7 @@ from adapters.offline.translate import Options, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.framing import TORN
 from adapters.wire.salvage import block_of, salvage
+from tests.support.each import each
 from tests.support.slipped import conversation, slipped
 
 LONG = "x" * 2_000
@@ -37,7 +38,7 @@ READ: list[tuple[bytes, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "value"), READ)
+@each(("data", "value"), READ)
 def test_what_is_whole_is_read_up_to_where_it_makes_no_sense(
     data: bytes, value: dict[str, Any]
 ) -> None:

@@ -18,10 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
-
 from adapters.offline.translate import Options, make_sink, make_source
 from proxy.config.matrix import mapping_of
+from tests.support.each import each
 from tests.test_mapping_used import ANY, ROOTS, frames_of
 from tests.wire import FIXTURES, bodies, name_of
 
@@ -176,7 +175,7 @@ def cases() -> Iterator[tuple[str, str, str, bytes]]:
 CASES = list(cases())
 
 
-@pytest.mark.parametrize(("dialect", "name", "form", "body"), CASES, ids=[c[1] for c in CASES])
+@each(("dialect", "name", "form", "body"), CASES, ids=[c[1] for c in CASES])
 def test_a_backend_reaches_its_own_dialect_as_it_was(
     dialect: str, name: str, form: str, body: bytes
 ) -> None:

@@ -36,6 +36,7 @@ from proxy.scripted.faults import (
 )
 from proxy.scripted.scripts import SCRIPT_NAMES, Fail, Say, beats_for
 from proxy.scripted.templates import Template, dump
+from tests.support.each import each
 from tests.support.engine_client import (
     Disconnected,
     EngineClient,
@@ -127,7 +128,7 @@ def recorded(name: str, task_id: str | None = None) -> EngineTurn:
 # Templates and recordings
 
 
-@pytest.mark.parametrize("name", FRAMES)
+@each("name", FRAMES)
 def test_every_frame_stands_in_the_recording_that_it_names(name: str) -> None:
     template = FRAMES[name]
     lines = (RECORDINGS / template.source).read_text().splitlines()
@@ -393,7 +394,7 @@ async def test_an_unknown_script_names_the_known_ones(serve: Serve) -> None:
     assert ", ".join(SCRIPT_NAMES) in turn.text
 
 
-@pytest.mark.parametrize("name", SCRIPT_NAMES)
+@each("name", SCRIPT_NAMES)
 def test_every_script_ends_with_its_turn_number_or_fails(name: str) -> None:
     last = beats_for(f"Client context:\nscript: dance\nscript: {name}", turn=4)[-1]
     assert isinstance(last, Fail) or (isinstance(last, Say) and last.pieces[-1] == " (turn 4)")
@@ -1123,7 +1124,7 @@ ERROR = ("error", {"error": "LLM_PROVIDER_ERROR", "message": "m"})
 ERRORED = lifecycle("errored", 9)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "reason"),
     [
         (body(TEXT, COMPLETED), "first event is not `started`"),

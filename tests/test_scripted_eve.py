@@ -19,6 +19,7 @@ from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
 from proxy.scripted.eve_frames import FRAMES
 from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
 from proxy.scripted.templates import Template
+from tests.support.each import each
 from tests.support.eve_client import (
     EveClient,
     EveSession,
@@ -65,9 +66,7 @@ async def serve() -> AsyncIterator[Serve]:
         await server.close()
 
 
-@pytest.mark.parametrize(
-    ("generation", "name"), [(g, name) for g in GENERATIONS for name in FRAMES[g]]
-)
+@each(("generation", "name"), [(g, name) for g in GENERATIONS for name in FRAMES[g]])
 def test_every_template_stands_in_the_recording_that_it_names(generation: str, name: str) -> None:
     template = FRAMES[generation][name]
     found = [

@@ -27,6 +27,7 @@ from proxy.scripted.faults import (
     disturbed,
 )
 from proxy.scripted.mutations import VALUES, Raw, written
+from tests.support.each import each
 from tests.support.serving import served
 from tests.support.waiting import SOON_S
 
@@ -203,7 +204,7 @@ def test_what_a_mutation_puts_in_is_one_line_of_ascii() -> None:
 # From a seed.
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@each("kind", KINDS.values(), ids=KINDS)
 def test_every_kind_can_be_drawn(kind: type[Fault]) -> None:
     faults = Faults.seeded(3, 1.0, (kind,))
     drawn = [faults.take("stream", stream=True) for _ in range(30)]

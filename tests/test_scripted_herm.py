@@ -31,6 +31,7 @@ from proxy.scripted.herm import HERM, ScriptedHerm, Variant, create_herm_app
 from proxy.scripted.herm_frames import BODIES, EVENTS
 from proxy.scripted.scripts import SCRIPT_NAMES
 from proxy.scripted.templates import dump
+from tests.support.each import each
 from tests.support.herm_client import (
     Disconnected,
     Envelope,
@@ -72,7 +73,7 @@ async def serve() -> AsyncIterator[Serve]:
         await close()
 
 
-@pytest.mark.parametrize("name", [*EVENTS, *BODIES])
+@each("name", [*EVENTS, *BODIES])
 def test_every_template_names_its_section_and_how_sure_it_is(name: str) -> None:
     template = EVENTS.get(name) or BODIES[name]
     assert re.fullmatch(r"herm page, section [2-6](\.\d)? \([DOI]\)", template.source)
@@ -451,7 +452,7 @@ FINAL = seen(3, "agent.message", delta=False, content=[{"type": "text", "text": 
 IDLE = seen(4, "session.status_idle", stop_reason={"type": "end_turn"})
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "reason"),
     [
         (RUNNING + RUNNING, "an id comes twice"),

@@ -9,6 +9,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.model.state import RECENT_IDS, TURN_TABLE, LawBroken, LogState, RecentIds, Turn
+from tests.support.each import each
 
 M = ev.MAIN
 USAGE = ev.Usage(input_tokens=1)
@@ -119,9 +120,7 @@ BROKEN: list[tuple[int, list[ev.Event], ev.Event]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("law", "before", "breaks"), BROKEN, ids=[f"{n}-law{row[0]}" for n, row in enumerate(BROKEN)]
-)
+@each(("law", "before", "breaks"), BROKEN, ids=[f"{n}-law{row[0]}" for n, row in enumerate(BROKEN)])
 def test_a_broken_law_is_named_and_changes_nothing(
     law: int, before: list[ev.Event], breaks: ev.Event
 ) -> None:

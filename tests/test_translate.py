@@ -22,6 +22,7 @@ from adapters.offline.recorded_inputs import BadInput, read_inputs
 from adapters.offline.translate import Options, Source, make_sink, make_source, time_of
 from adapters.wire.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from proxy.cli import main, translate
+from tests.support.each import each
 from tests.wire import FIXTURES, bodies, driven, entries_of, every_body, name_of, served
 
 ENGINE = FIXTURES / "wire" / "engine"
@@ -75,7 +76,7 @@ def test_there_are_bodies_and_logs_to_translate() -> None:
     assert {"eve", "engine"} <= set(served())
 
 
-@pytest.mark.parametrize(("dialect", "body"), BODIES)
+@each(("dialect", "body"), BODIES)
 def test_every_body_becomes_a_log_that_obeys_the_laws(dialect: str, body: Path) -> None:
     entries = entries_of(dialect, body)
     assert entries[0].event.TYPE == "session.started"
@@ -85,7 +86,7 @@ def test_every_body_becomes_a_log_that_obeys_the_laws(dialect: str, body: Path) 
     assert not state.inputs
 
 
-@pytest.mark.parametrize(("dialect", "body"), BODIES)
+@each(("dialect", "body"), BODIES)
 def test_every_body_gives_the_same_log_however_it_arrives(dialect: str, body: Path) -> None:
     data = body.read_bytes()
     whole = translated(dialect, data, CANONICAL)
@@ -94,7 +95,7 @@ def test_every_body_gives_the_same_log_however_it_arrives(dialect: str, body: Pa
         assert translated(dialect, data, CANONICAL, size=1) == whole
 
 
-@pytest.mark.parametrize(("dialect", "body"), BODIES)
+@each(("dialect", "body"), BODIES)
 def test_the_way_over_the_canonical_log_loses_nothing(dialect: str, body: Path) -> None:
     data = body.read_bytes()
     log = translated(dialect, data, CANONICAL)
@@ -102,7 +103,7 @@ def test_the_way_over_the_canonical_log_loses_nothing(dialect: str, body: Path) 
         assert translated(CANONICAL, log, target) == translated(dialect, data, target)
 
 
-@pytest.mark.parametrize(("dialect", "body"), BODIES)
+@each(("dialect", "body"), BODIES)
 def test_a_body_whose_line_ends_were_changed_means_the_same(dialect: str, body: Path) -> None:
     data = body.read_bytes().replace(b"\r\n", b"\n")
     changed = data.replace(b"\n", b"\r\n")
@@ -546,7 +547,7 @@ def test_a_bad_file_of_requests_names_its_place(
 # The report.
 
 
-@pytest.mark.parametrize(("dialect", "body"), BODIES)
+@each(("dialect", "body"), BODIES)
 def test_the_report_has_every_event_and_adds_up(dialect: str, body: Path, tmp_path: Path) -> None:
     entries = entries_of(dialect, body)
     for target in TARGETS:
@@ -556,6 +557,7 @@ def test_the_report_has_every_event_and_adds_up(dialect: str, body: Path, tmp_pa
         empty = not body.read_bytes().strip()
         assert result.exit_code == empty
         report = json.loads(path.read_bytes())
+        path.unlink()
         assert (report["version"], report["from"], report["to"]) == (1, dialect, target)
         assert report["complete"] is not empty
         assert report["session_id"] == entries[0].session_id
@@ -691,7 +693,7 @@ LIKE = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "data", "looks"), LIKE)
+@each(("dialect", "data", "looks"), LIKE)
 def test_a_file_of_another_kind_is_named(dialect: str, data: bytes, looks: str) -> None:
     result = run("--from", dialect, "--to", CANONICAL, stdin=data)
     assert result.exit_code == 1

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from proxy import cli
 from proxy.base.errors import ConfigError
 from proxy.config.settings import Settings, Share, load_settings
+from tests.support.each import each
 
 TABLE = Path(__file__).with_name("wrong_configurations.txt").read_text("utf-8")
 
@@ -49,7 +50,7 @@ def test_the_table_is_whole() -> None:
     assert "".join(read) == TABLE
 
 
-@pytest.mark.parametrize(("toml", "messages"), CASES)
+@each(("toml", "messages"), CASES)
 def test_a_wrong_configuration_is_told_in_these_words(
     tmp_path: Path, toml: str, messages: list[str]
 ) -> None:
@@ -85,7 +86,7 @@ WRONG: tuple[Any, ...] = ([[]], {"a": 1}, "\x00", -1.5, True, 10**30, 3, ["a"], 
 """Values of every kind: no setting takes all of them."""
 
 
-@pytest.mark.parametrize("path", leaves(Settings), ids=".".join)
+@each("path", leaves(Settings), ids=".".join)
 def test_no_setting_is_told_in_the_library_s_words(path: tuple[str, ...]) -> None:
     wrong = 0
     for value in WRONG:

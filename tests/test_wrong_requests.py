@@ -21,6 +21,7 @@ from yarl import URL
 from adapters.contract.faces.astray import Asked, way_out
 from proxy import __version__
 from proxy.config.settings import ListenerSettings
+from tests.support.each import each
 from tests.support.keys import key_of
 from tests.support.proxied import Proxied, proxied
 from tests.support.raw import exchange
@@ -130,7 +131,7 @@ def test_the_table_is_whole() -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize(("asked", "told"), CASES)
+@each(("asked", "told"), CASES)
 async def test_a_wrong_request_is_told_in_these_words(world: World, asked: str, told: str) -> None:
     found = await world.ask(asked)
     assert found == told.removeprefix("=> ").rstrip("\n").replace("\n=> ", "\n")

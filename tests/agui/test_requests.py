@@ -13,6 +13,7 @@ from adapters.agui.meant import names_of
 from adapters.agui.requests import RunInput, parse_run
 from adapters.model import events as ev
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from tests.support.each import each
 
 USER = {"id": "u1", "role": "user", "content": "hello"}
 
@@ -30,7 +31,7 @@ def parts(*content: Any) -> tuple[ev.Content, ...]:
     return read({"id": "u1", "role": "user", "content": list(content)}).content
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "why"),
     [
         (b"{", "not a JSON object"),
@@ -127,7 +128,7 @@ def test_answers_are_read_and_no_refusal_quotes_them() -> None:
         assert "s3cret" not in caught.value.message
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
+@each("code", list(ErrorCode))
 def test_every_error_has_a_status_and_the_vendors_form(code: ErrorCode) -> None:
     answer = refusal(DragomanError("why", code=code, details={"retry_after": 2}), error_id="e-1")
     assert 400 <= answer.status < 600

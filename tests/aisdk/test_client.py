@@ -10,6 +10,7 @@ import pytest
 from tests.aisdk.recorded import RECORDED, RELEASES, part_of, plays
 from tests.support.aisdk_chunks import Checker, Frames, split
 from tests.support.aisdk_client import Answer, Page, resends
+from tests.support.each import each
 from tests.support.strictness import Disconnected, ProtocolViolation
 
 CUT = {"stop/01"}
@@ -59,7 +60,7 @@ def play(page: Page, name: str, body: dict[str, Any] | None, answer: bytes) -> N
     writing.end()
 
 
-@pytest.mark.parametrize(("scenario", "release"), plays())
+@each(("scenario", "release"), plays())
 def test_the_strict_client_has_what_real_pages_had(scenario: str, release: str) -> None:
     path = part_of(scenario, "page.json", release)
     assert path is not None
@@ -132,7 +133,7 @@ def test_the_page_posts_what_real_pages_posted() -> None:
     assert {"model": "fast", **body} == recorded("file-upload/01")
 
 
-@pytest.mark.parametrize(
+@each(
     ("profile", "chunks", "why"),
     [
         ("6", [STEP], "where the body is new"),

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.aisdk.recorded import GOLDEN, REPOSITORY, name_of, read, requests
 from tests.support.aisdk_chunks import Frames
 from tests.support.aisdk_client import Answer, Page
+from tests.support.each import each
 
 GOLDENS = sorted((REPOSITORY / "fixtures" / "golden").rglob("aisdk*.sse"))
 
 
-@pytest.mark.parametrize("path", requests(), ids=name_of)
+@each("path", requests(), ids=name_of)
 def test_the_face_reads_the_requests_of_real_pages(path: Path) -> None:
     assert read(path) == json.loads(GOLDEN.read_bytes())[name_of(path)]
 
@@ -23,7 +22,7 @@ def test_no_reading_is_left_over() -> None:
     assert set(json.loads(GOLDEN.read_bytes())) == {name_of(path) for path in requests()}
 
 
-@pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@each("golden", GOLDENS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_body_of_a_golden_is_taken_by_the_oldest_pages(golden: Path) -> None:
     page = Page("chat-1", profile="5" if golden.stem == "aisdk-5" else "6")
     *bodies, rest = golden.read_bytes().split(b"data: [DONE]\n\n")

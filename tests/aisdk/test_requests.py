@@ -15,6 +15,7 @@ from adapters.aisdk.requests import MAX_PARTS, parse_chat
 from adapters.model import events as ev
 from adapters.model.events import Blob, File, FileId, Text, Url
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from tests.support.each import each
 
 
 def user(*parts: Any, name: str = "u1", **more: Any) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def body(*messages: Any, **more: Any) -> bytes:
 ANSWERED = call("approval-responded", approval={"id": "r1", "approved": True})
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "why"),
     [
         (b"[]", "not a JSON object"),
@@ -170,7 +171,7 @@ REQUEST: dict[str, Any] = {"thread_id": "main", "request_id": "r1", "prompt": "M
 OPTIONS = (ev.Option(id="a", label="Alpha"), ev.Option(id="once", label="Allow once"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "output", "fields"),
     [
         ("approval", "allow", {"decision": "allow"}),
@@ -236,7 +237,7 @@ def test_a_failed_output_declines_or_is_the_failure_of_a_tool() -> None:
     assert (answer.is_error, answer.content) == (True, (Text(text="broken"),))
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
+@each("code", list(ErrorCode))
 def test_every_error_has_a_status_and_words_that_a_page_shows(code: ErrorCode) -> None:
     error = DragomanError("It does not work.", code=code, details={"retry_after": 3})
     answer = answers.refusal(error)

@@ -21,6 +21,7 @@ from adapters.captures import (
     read_capture,
 )
 from adapters.model import events as ev
+from tests.support.each import each
 
 HEAD = Head(made_by="dragoman 0.1.0", at=1_000.5, dialect="eve", session="s1")
 REQUEST = Request(
@@ -76,7 +77,7 @@ def test_a_capture_whose_recorder_was_killed_is_read_as_far_as_it_goes() -> None
             assert capture.cut == f"line {number} is not whole: the recorder was stopped in it"
 
 
-@pytest.mark.parametrize(
+@each(
     ("given_lines", "told"),
     [
         ([], "x.ndjson: it is empty: nothing was recorded"),

@@ -15,6 +15,7 @@ import pytest
 from adapters.captures import BadCapture, Exchange
 from adapters.captures.cassette import read_cassette
 from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
+from tests.support.each import each
 
 CASSETTES = CAPTURES.parent / "cassettes"
 
@@ -77,7 +78,7 @@ def test_json_is_read() -> None:
     assert (exchange.body, datas(exchange)) == (b'{"message":"hi"}', [SSE])
 
 
-@pytest.mark.parametrize("file", sorted(CASSETTES.rglob("*.yaml")), ids=lambda file: file.stem)
+@each("file", sorted(CASSETTES.rglob("*.yaml")), ids=lambda file: file.stem)
 def test_every_cassette_of_the_project_is_read(file: Any) -> None:
     capture = foreign(file.read_bytes())
     assert capture.exchanges
@@ -168,7 +169,7 @@ def test_aliases_make_no_much_of_little(monkeypatch: pytest.MonkeyPatch) -> None
         foreign(anchored.replace(b"version", b"- *i\n- *i\nversion"))
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "told"),
     [
         (b" ", "x: it is empty: record the cassette again"),

@@ -13,6 +13,7 @@ import pytest
 from adapters.captures import Body, End, Event, Record, Request, Response, body_of
 from adapters.captures import frames as frames_module
 from adapters.captures.redact import BadPattern, Redactor
+from tests.support.each import each
 
 KEY = "sk-live-4f9Kq2Zr8Tn1Vb6Xc3Md"
 TOKEN = "t0ken-7d1c9e55aa"
@@ -145,7 +146,7 @@ def test_values_of_members_with_a_secrets_name_have_marks(name: str) -> None:
     assert told == b'{"a": [{"%b" : "%b"}], "b": 1.0}' % (name.encode(), mark("väl\n1").encode())
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b'{"input_tokens": 12, "output_tokens": "12", "max_tokens": 5, "token_count": "3"}',
@@ -160,7 +161,7 @@ def test_values_of_members_with_a_secrets_name_have_marks(name: str) -> None:
         b"",
     ],
 )
-@pytest.mark.parametrize("headers", [JSON, SSE, LINES, ()])
+@each("headers", [JSON, SSE, LINES, ()])
 def test_what_is_not_secret_stays(body: bytes, headers: Any) -> None:
     pieces = [b"data: " + body[:7], body[7:20], b"", body[20:] + b"\n\n"]
     if headers != SSE:
@@ -248,8 +249,8 @@ LOOKING = [
 ]
 
 
-@pytest.mark.parametrize("secret", LOOKING)
-@pytest.mark.parametrize("around", [("", ""), ("a ", " b"), ("(", ")")])
+@each("secret", LOOKING)
+@each("around", [("", ""), ("a ", " b"), ("(", ")")])
 def test_known_forms_are_found_in_texts(secret: str, around: tuple[str, str]) -> None:
     text = secret.join(around)
     want = mark(secret).join(around)
@@ -433,9 +434,9 @@ def eve_deltas(texts: Sequence[str]) -> tuple[list[bytes], Any]:
     return lines(*records), LINES
 
 
-@pytest.mark.parametrize("deltas", [engine_deltas, herm_deltas, eve_deltas])
-@pytest.mark.parametrize("secret", [*LOOKING, "abcdefgh-known"])
-@pytest.mark.parametrize("size", [1, 3, 7])
+@each("deltas", [engine_deltas, herm_deltas, eve_deltas])
+@each("secret", [*LOOKING, "abcdefgh-known"])
+@each("size", [1, 3, 7])
 def test_a_secret_that_deltas_spell_has_its_mark_in_the_first(
     deltas: Any, secret: str, size: int
 ) -> None:

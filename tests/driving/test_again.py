@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from adapters.driving.again import Again, Patience
+from tests.support.each import each
 
 NOW = 100_000
 DOUBLING = Patience(250, 2_000, for_ms=20_000)
@@ -20,7 +19,7 @@ def refused(
     return Again(waits, at, ready, since, tries)
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "heard", "told", "after"),
     [
         # It was refused, and is tried again after a while that grows.

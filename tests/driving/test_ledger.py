@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from adapters.driving.ledger import Input, Ledger
 from adapters.model import events as ev
 from adapters.model.raw import settled
+from tests.support.each import each
 
 WORDS = (ev.Text(text="go"),)
 NO = ev.ErrorInfo(code="no", message="No.")
@@ -52,7 +51,7 @@ SHOWN = ev.NativeRef(dialect="d", id="1")
 TAKEN_M, TAKEN_A = settled("m", "taken"), settled("a", "taken")
 
 
-@pytest.mark.parametrize(
+@each(
     ("before", "heard", "told", "after"),
     [
         # A message that was taken owes its receipt, anything else is done with.

@@ -25,6 +25,7 @@ from adapters.wire.framing.sse import SseFrame, SseParser
 from adapters.wire.jsonvalue import MOST_NAME
 from tests.engine.driver import MESSAGE, START, WIRE, Session, frames_of, recordings, task_of
 from tests.support.bodies import whole
+from tests.support.each import each
 from tests.support.remembered import remembers
 
 TASK = "task"
@@ -79,7 +80,7 @@ def all_of(session: Session, type_: type[Any]) -> list[Any]:
 # Recordings.
 
 
-@pytest.mark.parametrize("path", recordings(), ids=lambda path: path.stem)
+@each("path", recordings(), ids=lambda path: path.stem)
 def test_a_recording_gives_the_same_events_however_its_bytes_are_cut(path: Any) -> None:
     data = path.read_bytes()
     whole = Session(task_of(frames_of(data)))

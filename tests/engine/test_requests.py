@@ -22,6 +22,7 @@ from adapters.model.events import (
     Url,
 )
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from tests.support.each import each
 
 PNG = b"\x89PNG\r\n\x1a\n"
 PNG_BASE64 = "iVBORw0KGgo="
@@ -118,7 +119,7 @@ def test_defaults_are_as_good_as_nothing(members: dict[str, Any]) -> None:
     assert execute(**members).message == execute().message
 
 
-@pytest.mark.parametrize(
+@each(
     ("members", "named"),
     [
         ({"message": None}, "message"),
@@ -325,7 +326,7 @@ def test_every_choice_that_is_shown_is_taken(kind: str) -> None:
 # Answers to the frontend.
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each("code", ErrorCode)
 def test_every_error_has_a_body_in_the_dialects_form(code: ErrorCode) -> None:
     answer = requests.refusal(DragomanError("Nothing to see.", code=code, details={"a": 1}))
     body = json.loads(answer.body)

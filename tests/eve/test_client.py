@@ -28,6 +28,7 @@ from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import format_json
 from tests.eve.recorded import SCENARIOS, Player, Scenario, check_laws, next_index, players
 from tests.support.bodies import whole
+from tests.support.each import each
 from tests.support.played import Played
 from tests.support.remembered import remembers
 
@@ -68,7 +69,7 @@ ON_PURPOSE = {
 # Recorded streams.
 
 
-@pytest.mark.parametrize("name", WITH_SESSION)
+@each("name", WITH_SESSION)
 def test_a_recorded_scenario_becomes_a_lawful_log(name: str) -> None:
     repairs: dict[str, int] = {}
     for player in players(name):
@@ -79,15 +80,15 @@ def test_a_recorded_scenario_becomes_a_lawful_log(name: str) -> None:
     assert repairs == REPAIRS.get(name, {})
 
 
-@pytest.mark.parametrize("name", WITH_SESSION)
 @pytest.mark.parametrize("way", ["restart", "bytewise"])
+@each("name", WITH_SESSION)
 def test_the_log_is_the_same_after_restarts_and_byte_by_byte(name: str, way: str) -> None:
     whole = players(name)
     cut = players(name, **{way: True})
     assert [player.log for player in cut] == [player.log for player in whole]
 
 
-@pytest.mark.parametrize("name", WITH_SESSION)
+@each("name", WITH_SESSION)
 def test_every_record_is_kept_somewhere(name: str) -> None:
     for player in players(name):
         log = player.scenario.logs.get(player.session, {})
@@ -107,7 +108,7 @@ def test_every_record_is_kept_somewhere(name: str) -> None:
         assert written == said
 
 
-@pytest.mark.parametrize("name", WITH_SESSION)
+@each("name", WITH_SESSION)
 def test_no_credential_leaves_the_codec(name: str) -> None:
     for player in players(name):
         text = b"\n".join(player.log)
@@ -118,7 +119,7 @@ def test_no_credential_leaves_the_codec(name: str) -> None:
         assert [secret for secret in secrets if secret in player.codec.position] == []
 
 
-@pytest.mark.parametrize("name", [name for name in WITH_SESSION if name not in ON_PURPOSE])
+@each("name", [name for name in WITH_SESSION if name not in ON_PURPOSE])
 def test_commands_become_the_recorded_requests(name: str) -> None:
     for player in players(name):
         for exchange, call in player.bodies:
@@ -1966,8 +1967,8 @@ def essence(events: list[ev.Event]) -> list[tuple[Any, ...]]:
     return out
 
 
-@pytest.mark.parametrize("form", ["all", "tokens", "newest"])
-@pytest.mark.parametrize("name", GOLDENS)
+@each("form", ["all", "tokens", "newest"])
+@each("name", GOLDENS)
 def test_a_log_survives_our_own_face(name: str, form: str) -> None:
     log = golden_log(name)
     read, normalizer = through_eve(log, form)
@@ -1982,8 +1983,8 @@ def test_a_log_survives_our_own_face(name: str, form: str) -> None:
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
 
 
-@pytest.mark.parametrize("form", ["all", "newest"])
-@pytest.mark.parametrize("name", GOLDENS)
+@each("form", ["all", "newest"])
+@each("name", GOLDENS)
 def test_outcomes_survive_our_own_face_where_the_form_says_them(name: str, form: str) -> None:
     log = golden_log(name)
     read, _ = through_eve(log, form)

@@ -13,6 +13,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Request
 from tests.eve.test_client import Wire, allow, request, result
+from tests.support.each import each
 
 CASES = Path(__file__).parent / "cases"
 
@@ -84,9 +85,9 @@ def test_what_comes_after_the_end_of_its_turn_opens_none() -> None:
     assert not busy(wire)
 
 
-@pytest.mark.parametrize("end", ["turn.completed", "turn.failed", "turn.cancelled"])
-@pytest.mark.parametrize("place", [TURN, {"turnId": "turn_0"}, {"sequence": 0}], ids=str)
-@pytest.mark.parametrize("type_", LATE_WORK)
+@each("end", ["turn.completed", "turn.failed", "turn.cancelled"])
+@each("place", [TURN, {"turnId": "turn_0"}, {"sequence": 0}], ids=str)
+@each("type_", LATE_WORK)
 def test_work_of_a_turn_that_is_over_is_kept_and_changes_nothing(
     type_: str, place: dict[str, Any], end: str
 ) -> None:

@@ -53,6 +53,7 @@ from adapters.model.events import (
     Url,
 )
 from adapters.wire.errors import DragomanError, ErrorCode
+from tests.support.each import each
 
 Verdict = tuple[int, dict[str, Any]] | None
 OK: Verdict = None
@@ -172,7 +173,7 @@ FOLLOW_UPS: list[tuple[Any, Verdict, Verdict, Verdict]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "tokens", "newest", "union"), CREATES)
+@each(("body", "tokens", "newest", "union"), CREATES)
 def test_a_create_is_judged_as_recorded(
     body: Any, tokens: Verdict, newest: Verdict, union: Verdict
 ) -> None:
@@ -181,7 +182,7 @@ def test_a_create_is_judged_as_recorded(
     assert verdict_of(parse_create, body_of(body), Face("all")) == union
 
 
-@pytest.mark.parametrize(("body", "tokens", "newest", "union"), FOLLOW_UPS)
+@each(("body", "tokens", "newest", "union"), FOLLOW_UPS)
 def test_a_follow_up_is_judged_as_recorded(
     body: Any, tokens: Verdict, newest: Verdict, union: Verdict
 ) -> None:
@@ -311,8 +312,8 @@ DATA = refused("File parts require a 'data' string (base64, data URL, or URL).")
 INTERNAL = refused("File part 'data' must not use a framework-internal ref scheme.")
 
 
-@pytest.mark.parametrize("form", ALL)
-@pytest.mark.parametrize(
+@each("form", ALL)
+@each(
     ("data", "expected"),
     [
         ("eve-url:https://h.example/x", INTERNAL),
@@ -467,7 +468,7 @@ def test_what_cannot_be_ignored_without_harm_is_refused_in_form_all_as_in_newest
 NOT_ABSOLUTE = "callback.url: Callback url must be absolute."
 
 
-@pytest.mark.parametrize(
+@each(
     ("callback", "fault"),
     [
         (None, "callback: Invalid input: expected object, received null"),
@@ -499,7 +500,7 @@ NOT_ABSOLUTE = "callback.url: Callback url must be absolute."
         ),
     ],
 )
-@pytest.mark.parametrize("form", ALL)
+@each("form", ALL)
 def test_a_callback_is_checked_in_the_words_of_the_servers(
     form: wire.Form, callback: Any, fault: str
 ) -> None:
@@ -676,10 +677,8 @@ def test_a_reset_may_give_a_reason() -> None:
 # Stream.
 
 
-@pytest.mark.parametrize("form", ALL)
-@pytest.mark.parametrize(
-    "start", ["abc", "1.5", "", "+1", " 1", "1e3", "9007199254740992", "٣", "9" * 5000]
-)
+@each("form", ALL)
+@each("start", ["abc", "1.5", "", "+1", " 1", "1e3", "9007199254740992", "٣", "9" * 5000])
 def test_a_start_index_that_is_no_integer_is_refused(form: wire.Form, start: str) -> None:
     verdict = verdict_of(parse_stream_query, {"startIndex": start}, Face(form))
     assert verdict == refused("Expected startIndex to be an integer.")
@@ -953,8 +952,8 @@ def test_details_of_an_error_that_a_client_can_use_are_shown() -> None:
     assert shown(refusal(gone, form="all", route="create")) == refused("no such route", 404)
 
 
-@pytest.mark.parametrize("form", ALL)
-@pytest.mark.parametrize("code", list(ErrorCode))
+@each("form", ALL)
+@each("code", list(ErrorCode))
 def test_every_error_has_an_answer_in_every_form(form: wire.Form, code: ErrorCode) -> None:
     routes: tuple[Route, ...] = ("create", "session", "cancel", "control", "stream", "info")
     for route in routes:
@@ -1058,7 +1057,7 @@ def test_while_a_secret_is_asked_for_no_other_text_is_taken_or_quoted(
     assert answer_by_message("Decline", [question, asked(kind)]) == InputResponse("r", "decline")
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "chosen", "decision", "scope"),
     [
         (APPROVE, "approve", "allow", None),

@@ -20,6 +20,7 @@ from adapters.model import events as ev
 from adapters.model.base import EncoderContext, Frame
 from adapters.model.normalizer import Normalizer
 from adapters.model.raw import BlockEnded
+from tests.support.each import each
 from tests.support.eve_records import Form, ProtocolViolation, Record, RecordChecker
 
 FORMS: list[Form] = ["all", "tokens", "newest"]
@@ -987,7 +988,7 @@ def test_a_sign_in_says_where_to_go_and_how_it_ended(form: Form) -> None:
     assert (completed["name"], completed["outcome"]) == ("calendar", "declined")
 
 
-@pytest.mark.parametrize(
+@each(
     ("outcome", "shown"),
     [
         ("approved", "authorized"),
@@ -1000,7 +1001,7 @@ def test_a_sign_in_says_where_to_go_and_how_it_ended(form: Form) -> None:
         ("failed", "failed"),
     ],
 )
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_a_sign_in_ends_with_a_word_of_section_9_4(form: Form, outcome: str, shown: str) -> None:
     request = asked(call=None, kind="authorization", prompt="Sign in.", options=None)
     found = records(

@@ -17,6 +17,7 @@ from adapters.model.base import Call, Request, Response
 from adapters.offline.translate import BadInput, Options, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from tests.eve.test_client import Wire
+from tests.support.each import each
 
 FACTS = (
     b'{"at":"2026-10-28T10:00:00.000Z","facts":[{"type":"turn.started","scope":{"turnId":"t0"},'
@@ -193,8 +194,8 @@ def test_the_first_message_is_not_posted_to_a_server_that_is_not_read(
     Asked(settings, message)
 
 
-@pytest.mark.parametrize(("settings", "message"), WAYS)
-@pytest.mark.parametrize(
+@each(("settings", "message"), WAYS)
+@each(
     ("status", "body"),
     [(200, {"version": 5}), (200, {"version": 1}), (200, {"version": "6"}), (200, []), (401, {})],
 )

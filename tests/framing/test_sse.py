@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.wire.framing import SALVAGED_BYTES, FrameTooFull, FrameTooLarge, FramingError, sse
 from adapters.wire.framing.sse import SseFrame, SseParser, format_comment, format_sse
+from tests.support.each import each
 
 # The streams that tell event-stream parsers apart: body, frames, unterminated tail.
 STREAMS: dict[str, tuple[bytes, list[SseFrame], bytes]] = {
@@ -244,26 +245,26 @@ PIECES = st.sampled_from(
 BODIES = st.lists(PIECES, max_size=40).map(b"".join)
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@each("name", STREAMS)
 def test_a_stream_fed_whole_gives_its_frames(name: str) -> None:
     body, frames, tail = STREAMS[name]
     assert drain(SseParser(), [body]) == (frames, tail)
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@each("name", STREAMS)
 def test_a_stream_fed_byte_by_byte_gives_its_frames(name: str) -> None:
     body, frames, tail = STREAMS[name]
     assert drain(SseParser(), [body[i : i + 1] for i in range(len(body))]) == (frames, tail)
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@each("name", STREAMS)
 def test_a_stream_cut_once_anywhere_gives_its_frames(name: str) -> None:
     body, frames, tail = STREAMS[name]
     for place in range(len(body) + 1):
         assert drain(SseParser(), [body[:place], b"", body[place:]]) == (frames, tail), place
 
 
-@pytest.mark.parametrize("name", STREAMS)
+@each("name", STREAMS)
 def test_the_table_agrees_with_the_standard_read_line_by_line(name: str) -> None:
     body, frames, tail = STREAMS[name]
     assert read_by_the_book(body, 10_000) == (frames, tail)

@@ -17,6 +17,7 @@ from adapters.model import events as ev
 from adapters.model.base import Response
 from adapters.model.commands import AnswerInteraction, Interrupt, SendMessage, Steer
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from tests.support.each import each
 
 BODIES = Path(__file__).parent.parent.parent / "fixtures" / "wire" / "herm"
 HELLO = {"type": "user.message", "content": [{"type": "text", "text": "Hello"}]}
@@ -67,7 +68,7 @@ def test_unknown_fields_are_ignored() -> None:
     assert event.decision == "deny"
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         {},
@@ -371,7 +372,7 @@ def test_a_page_shows_the_newest_form_and_no_deltas() -> None:
 # Errors.
 
 
-@pytest.mark.parametrize("code", ErrorCode)
+@each("code", ErrorCode)
 def test_every_error_has_a_status_and_a_code_of_this_dialect(code: ErrorCode) -> None:
     response = requests.refusal(DragomanError("Why.", code=code, details={"retry_after": 3}))
     assert response.status >= 400

@@ -37,6 +37,7 @@ from tests.session.desk import (
     names,
     says,
 )
+from tests.support.each import each
 
 REJECTS, STOPS, STEER = says("reject"), says("interrupt"), cmd.Steer(text="hello")
 DELETE = cmd.Delete()
@@ -69,7 +70,7 @@ def refusal(desk: Desk, *commands: cmd.AnyCommand) -> DragomanError:
 # What is refused.
 
 
-@pytest.mark.parametrize(
+@each(
     ("events", "given", "command", "error", "code"),
     [
         # A session that is over may only be erased.

@@ -40,6 +40,7 @@ from tests.session.desk import (
     names,
     says,
 )
+from tests.support.each import each
 
 
 def received(name: str) -> ev.Event:
@@ -61,7 +62,7 @@ WAS_STOPPED = (
 # The table.
 
 
-@pytest.mark.parametrize(("before", "after"), list(itertools.product(Fate, Fate)))
+@each(("before", "after"), list(itertools.product(Fate, Fate)))
 def test_a_fate_follows_another_only_where_the_table_says_so(before: Fate, after: Fate) -> None:
     one = Input("i", ARCHIVE, 1, b"", NOW, before)
     if after in MOVES[before]:
@@ -119,7 +120,7 @@ def test_a_sealed_answer_is_stored_nowhere_and_claims_its_request() -> None:
 # What waits, and what goes at once.
 
 
-@pytest.mark.parametrize(
+@each(
     ("command", "steers", "events", "given", "waits"),
     [
         # Without a turn every message begins one, in its order.
@@ -222,7 +223,7 @@ def test_numbers_go_on_from_what_a_start_finds() -> None:
 # What goes out.
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "events", "steers", "goes"),
     [
         ([], [], False, None),
@@ -271,7 +272,7 @@ def test_the_next_message_goes_when_its_turn_has_come(
     assert desk.next() == goes
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "events", "due", "vain"),
     [
         ([], [RUNS], [], []),
@@ -465,8 +466,8 @@ def test_what_came_with_answers_that_came_to_nothing_is_refused_with_them(
 # What comes of it.
 
 
-@pytest.mark.parametrize("fate", Fate)
-@pytest.mark.parametrize("outcome", ["taken", "refused", "withdrawn", "unknown"])
+@each("fate", Fate)
+@each("outcome", ["taken", "refused", "withdrawn", "unknown"])
 def test_an_input_may_be_settled_whatever_its_fate(fate: Fate, outcome: Any) -> None:
     desk = Desk([(QUEUES, fate)])
     event = ev.InputSettled(thread_id=ev.MAIN, command_id="i1", outcome=outcome)
@@ -524,8 +525,8 @@ def test_what_is_owed_is_put_back_from_a_snapshot() -> None:
     assert desk.next() == "i1"
 
 
-@pytest.mark.parametrize("fate", Fate)
-@pytest.mark.parametrize("outcome", ["taken", "refused", "withdrawn", "unknown"])
+@each("fate", Fate)
+@each("outcome", ["taken", "refused", "withdrawn", "unknown"])
 def test_a_reset_is_under_way_until_it_is_refused_or_done(fate: Fate, outcome: Any) -> None:
     desk = Desk([(QUEUES, QUEUED), (RESET, fate)])
     assert desk.outbox.resets(desk.state)

@@ -14,6 +14,7 @@ from vcr.errors import (  # type: ignore[import-untyped]
 from proxy.upstream.client import Upstream
 from tests.record_cassettes import CASSETTES, SCENARIOS, message, record
 from tests.support.cassettes import PLACEHOLDER, WRONG, load, played
+from tests.support.each import each
 
 NAMES = sorted(SCENARIOS)
 HOSTS = {"engine.invalid:8000", "herm.invalid:8000", "eve.invalid:3000", "elsewhere.invalid"}
@@ -41,7 +42,7 @@ async def test_recording_it_again_gives_the_same_cassette(name: str, tmp_path: P
     assert (CASSETTES / f"{name}.yaml").read_text() == again
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_a_cassette_names_no_machine_and_holds_no_credential(name: str) -> None:
     path = CASSETTES / f"{name}.yaml"
     text = path.read_text()
@@ -51,7 +52,7 @@ def test_a_cassette_names_no_machine_and_holds_no_credential(name: str) -> None:
     assert path.stat().st_size < 20_000, "a cassette is to be read"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_every_request_carried_the_credential_of_its_backend(name: str) -> None:
     """The wrong one only where the scenario is about that; none in another dialect's header."""
     header = HEADERS[name.partition("/")[0]]
@@ -61,7 +62,7 @@ def test_every_request_carried_the_credential_of_its_backend(name: str) -> None:
         assert {key: headers[key] for key in headers if key in HEADERS.values()} == {header: sent}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_a_body_of_several_lines_is_written_as_it_was_sent(name: str) -> None:
     text = (CASSETTES / f"{name}.yaml").read_text()
     for exchange in load(CASSETTES / f"{name}.yaml"):
