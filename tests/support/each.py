@@ -12,7 +12,7 @@ import functools
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -32,24 +32,20 @@ Cell = tuple[str, dict[str, Any]]
 
 def each(
     names: str | Iterable[str],
-    cells: Iterable[Any] | Callable[[], Iterable[Any]],
+    cells: Iterable[Any],
     *,
     ids: Iterable[str] | Callable[[Any], str | None] | None = None,
 ) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Make one test that plays all cells; a second `each` above it multiplies them.
 
-    Its arguments are those of `pytest.mark.parametrize`; `cells` may also be a function, which is
-    called when the test runs. The fixtures of the test are made once, and all cells share them.
+    Its arguments are those of `pytest.mark.parametrize`. The fixtures of the test are made once,
+    and all cells share them.
     """
     arguments = names.split(",") if isinstance(names, str) else list(names)
     arguments = [argument.strip() for argument in arguments]
-    kept = list(cells) if isinstance(cells, Iterable) else cells
     single = isinstance(names, str) and len(arguments) == 1
     named = list(ids) if isinstance(ids, Iterable) else ids
-
-    def own() -> Iterator[Cell]:
-        for place, cell in enumerate(kept() if callable(kept) else kept):
-            yield _cell(arguments, cell, named, place, single)
+    own = [_cell(arguments, cell, named, place, single) for place, cell in enumerate(cells)]
 
     def decorate(test: Callable[..., R]) -> Callable[..., R]:
         body, loops = getattr(test, "loops", (test, ()))
@@ -89,12 +85,12 @@ def _name(value: Any, argument: str, place: int, ids: Any) -> str:
 def _looped(
     test: Callable[..., R],
     body: Callable[..., Any],
-    loops: tuple[Callable[[], Iterator[Cell]], ...],
+    loops: tuple[list[Cell], ...],
     arguments: list[str],
 ) -> Callable[..., R]:
     def cells() -> Generator[Cell]:
         only = os.environ.get("CELL", "")
-        for parts in itertools.product(*(loop() for loop in loops)):
+        for parts in itertools.product(*loops):
             name = "-".join(part[0] for part in parts)
             if only in name:
                 yield name, {key: value for part in parts for key, value in part[1].items()}
