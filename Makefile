@@ -11,6 +11,8 @@ PIP := $(PY) -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
 # Three processes on two cores: while some wait for a server or a clock, another one works.
 WORKERS := 3
+# Tests start the program hundreds of times: it is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo lint test pages docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof clean
