@@ -18,6 +18,6 @@ from adapters.wire.jsonvalue import format_json
     ],
 )
 def test_what_an_error_quotes_can_be_sent(text: str, told: str) -> None:
-    for error in (DragomanError(text), ClientProtocolError(text, dialect="herm")):
+    for error in (DragomanError(text), ClientProtocolError(text)):
         assert error.message == str(error) == told
         assert format_json({"error": error.message})

@@ -70,7 +70,7 @@ def parse(body: bytes, _: faces.Incoming) -> Thread:
         text = messages[-1]["text"] if messages else ""
         return Thread(value["chat"], ids, text, value.get("after"), value.get("anew", False))
     except (JsonError, KeyError, TypeError):
-        raise ClientProtocolError("Give `chat` and `messages`.", dialect="tiny") from None
+        raise ClientProtocolError("Give `chat` and `messages`.") from None
 
 
 def chat_of(_: faces.Incoming, said: Thread) -> faces.Target:
@@ -658,7 +658,7 @@ async def test_a_refusal_inside_a_stream_is_counted_and_told_as_one(
     assert accepted(await log(dragoman)) == ["message"]
 
     def forbidden(_: faces.Incoming, said: Thread) -> faces.Action:
-        raise ClientProtocolError("no", dialect="tiny", code=ErrorCode.FORBIDDEN)
+        raise ClientProtocolError("no", code=ErrorCode.FORBIDDEN)
 
     caplog.clear()
     assert isinstance(SAY.does, faces.Say)

@@ -53,13 +53,12 @@ def given_answer(**fields: Any) -> AnswerInteraction:
 
 
 def decided(request: InteractionRequested, **fields: Any) -> AnswerInteraction:
-    return decide(given_answer(**fields), request, dialect="control")
+    return decide(given_answer(**fields), request)
 
 
 def refusal(request: InteractionRequested, **fields: Any) -> str:
     with pytest.raises(ClientProtocolError) as refused:
         decided(request, **fields)
-    assert (refused.value.dialect, refused.value.offending) == ("control", b"")
     return refused.value.message
 
 
@@ -400,7 +399,7 @@ def test_an_answer_is_refused_or_taken_and_never_grants_more_than_it_says(
 ) -> None:
     request = asked(kind, tuple(options) or None, freeform=freeform)
     try:
-        taken = decide(answer, request, dialect="x")
+        taken = decide(answer, request)
     except ClientProtocolError:
         return
     offered = {option.id for option in options}
@@ -416,4 +415,4 @@ def test_an_answer_is_refused_or_taken_and_never_grants_more_than_it_says(
         assert taken.text is None
         assert taken.option_ids == ()
     # Taken once, it is taken again in the same way.
-    assert decide(taken, request, dialect="x") == taken
+    assert decide(taken, request) == taken

@@ -179,4 +179,4 @@ def _answered(payload: Any, event: InteractionRequested) -> Mapping[str, Any]:
 
 
 def _refuse(event: InteractionRequested, why: str) -> NoReturn:
-    raise ClientProtocolError(f"Request `{event.request_id}` {why}.", dialect=wire.DIALECT)
+    raise ClientProtocolError(f"Request `{event.request_id}` {why}.")

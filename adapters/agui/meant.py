@@ -232,4 +232,4 @@ def asks_anew(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text, dialect=wire.DIALECT)
+    raise ClientProtocolError(text)

@@ -300,4 +300,4 @@ def _list(value: Mapping[str, Any], member: str) -> list[Any]:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text, dialect=wire.DIALECT)
+    raise ClientProtocolError(text)

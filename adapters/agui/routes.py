@@ -143,7 +143,7 @@ def _read(incoming: Incoming, seen: _Seen, _: None) -> Reading:
     after = incoming.headers.get("Last-Event-ID") or incoming.query.get("after", "0")
     if not re.fullmatch(r"[0-9]{1,16}", after):
         text = "`after` is the `id` of an event: an integer, 0 or more."
-        raise ClientProtocolError(text, dialect=wire.DIALECT)
+        raise ClientProtocolError(text)
     position = min(int(after) + 1, encoder.next_cursor)
     if encoder.state.run is not None:
         return _reading(position, turn=encoder.state.run.key)

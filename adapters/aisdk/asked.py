@@ -243,4 +243,4 @@ def _said(output: Any, event: InteractionRequested) -> Mapping[str, Any]:
 
 
 def _refuse(event: InteractionRequested, why: str) -> NoReturn:
-    raise ClientProtocolError(f"Request `{event.request_id}` {why}.", dialect=wire.DIALECT)
+    raise ClientProtocolError(f"Request `{event.request_id}` {why}.")

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from adapters.aisdk import wire
 from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.requests import ChatRequest, Words
 from adapters.aisdk.server import AisdkEncoder
@@ -208,4 +207,4 @@ def asks_anew(given: ChatRequest, seen: Seen[AisdkEncoder]) -> bool:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text, dialect=wire.DIALECT)
+    raise ClientProtocolError(text)

@@ -276,4 +276,4 @@ def _name(value: Mapping[str, Any], member: str, where: str = "") -> str:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text, dialect=wire.DIALECT)
+    raise ClientProtocolError(text)

@@ -252,7 +252,7 @@ def to_command(given: Respond, request: InteractionRequested) -> AnswerInteracti
     answer = _meant(given, request)
     if given.feedback is not None and answer.reason is None:
         answer = answer.model_copy(update={"reason": given.feedback})
-    return decide(answer, request, dialect=wire.DIALECT)
+    return decide(answer, request)
 
 
 def _declined(given: Respond, request: InteractionRequested) -> AnswerInteraction:
@@ -260,9 +260,7 @@ def _declined(given: Respond, request: InteractionRequested) -> AnswerInteractio
     alone = given.feedback is None and not given.content
     if not alone or given.answer.strip().lower() != DECLINE:
         _refuse(f"Request `{request.request_id}` takes only `{DECLINE}` here: no secret is taken.")
-    return decide(
-        AnswerInteraction(request_id=request.request_id, skip=True), request, dialect=wire.DIALECT
-    )
+    return decide(AnswerInteraction(request_id=request.request_id, skip=True), request)
 
 
 def _meant(given: Respond, request: InteractionRequested) -> AnswerInteraction:
@@ -440,7 +438,7 @@ def _base64(text: str, where: str) -> bytes:
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text, dialect=wire.DIALECT)
+    raise ClientProtocolError(text)
 
 
 # Answers.

@@ -119,7 +119,6 @@ class EveRefusal(ClientProtocolError):
     def __init__(self, status: int, body: _Json) -> None:
         super().__init__(
             str(body.get("error", "")),
-            dialect=wire.DIALECT,
             code=_CODE_OF_STATUS.get(status, ErrorCode.INVALID_REQUEST),
         )
         self.status = status

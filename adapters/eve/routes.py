@@ -335,7 +335,7 @@ def _nothing(incoming: Incoming, place: Place) -> Response:
     try:
         url = place.url
     except ValueError:
-        raise ClientProtocolError("`Host` is not a host.", dialect=wire.DIALECT) from None
+        raise ClientProtocolError("`Host` is not a host.") from None
     asked, path = astray.known(FACE.routes), "/" + incoming.names["tail"]
     below = "the base URL"
     if astray.fitting(asked, f"/{place.route}{path}"):

@@ -55,7 +55,7 @@ class HermRefusal(ClientProtocolError):
 
     def __init__(self, status: int, code_text: str, message: str) -> None:
         code = ErrorCode.INVALID_REQUEST if status == 400 else ErrorCode.NOT_ACTIVE
-        super().__init__(message, dialect=wire.DIALECT, code=code)
+        super().__init__(message, code=code)
         self.status = status
         self.code_text = code_text
 
@@ -350,7 +350,6 @@ def _to_answer(event: UserEvent, found: InteractionRequested | str | None) -> An
         raise ClientProtocolError(
             f"`{event.place}` answers an id that was never asked in this session; the session's "
             "events have the ids.",
-            dialect=wire.DIALECT,
             code=ErrorCode.UNKNOWN_INTERACTION,
         )
     if isinstance(found, str):
@@ -361,7 +360,7 @@ def _to_answer(event: UserEvent, found: InteractionRequested | str | None) -> An
     either = found.kind == "unknown" and event.type in ("user.sudo_result", "user.secret_result")
     if event.type != wanted and not either:
         _refuse(f"`{event.place}` answers a request that takes `{wanted}`.")
-    return decide(_answer(event, found), found, dialect=wire.DIALECT)
+    return decide(_answer(event, found), found)
 
 
 def _answer(event: UserEvent, request: InteractionRequested) -> AnswerInteraction:

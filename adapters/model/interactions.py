@@ -153,9 +153,7 @@ def option_named(words: str, options: Sequence[Option], *, numbers: bool = False
     return OptionNames(options).find(words, numbers=numbers)
 
 
-def decide(
-    answer: AnswerInteraction, request: InteractionRequested, *, dialect: str
-) -> AnswerInteraction:
+def decide(answer: AnswerInteraction, request: InteractionRequested) -> AnswerInteraction:
     """Return the answer as the request takes it: options by id, and what they decide.
 
     Raises:
@@ -165,44 +163,42 @@ def decide(
     offered = request.options or ()
     if len(answer.option_ids) > max(len(offered), 1):
         why = f"offers {len(offered)} options and was given {len(answer.option_ids)}"
-        raise _refused(request, why, dialect)
+        raise _refused(request, why)
     if request.kind in SEALED_KINDS:
-        return _decide_sealed(answer, request, dialect)
+        return _decide_sealed(answer, request)
     if answer.sealed is not None:
-        raise _refused(request, f"is a {request.kind} and takes no sealed value", dialect)
+        raise _refused(request, f"is a {request.kind} and takes no sealed value")
     names = OptionNames(offered)
-    chosen = [_offered(name, names, request, dialect) for name in answer.option_ids]
+    chosen = [_offered(name, names, request) for name in answer.option_ids]
     if len({option.id for option in chosen}) < len(chosen):
-        raise _refused(request, "was given an option twice", dialect)
+        raise _refused(request, "was given an option twice")
     answer = answer.model_copy(update={"option_ids": tuple(option.id for option in chosen)})
     match request.kind:
         case "approval" | "limit":
-            return _decide_approval(answer, request, chosen, dialect)
+            return _decide_approval(answer, request, chosen)
         case "authorization":
             # Nothing on any wire answers a sign-in: it can only be called off.
             decided = [decision_of(option)[0] for option in chosen] or [answer.decision]
             if answer.text or answer.content or not (answer.skip or decided == ["deny"]):
-                raise _refused(request, "is a sign-in: it can only be declined here", dialect)
+                raise _refused(request, "is a sign-in: it can only be declined here")
             return answer.model_copy(update={"decision": "deny"})
         case _:
-            return _decide_question(answer, request, chosen, dialect)
+            return _decide_question(answer, request, chosen)
 
 
-def _decide_sealed(
-    answer: AnswerInteraction, request: InteractionRequested, dialect: str
-) -> AnswerInteraction:
+def _decide_sealed(answer: AnswerInteraction, request: InteractionRequested) -> AnswerInteraction:
     """Take a sealed value or a refusal to give one, and nothing else: it may be the value."""
     declined = answer.skip or answer.decision == "deny"
     names = OptionNames(request.options or ())
     for name in answer.option_ids:
         option = names.find(name)
         if option is None or decision_of(option)[0] != "deny":
-            raise _refused(request, "takes a sealed value, or is declined", dialect)
+            raise _refused(request, "takes a sealed value, or is declined")
         declined = True
     if answer.text is not None or answer.content is not None:
-        raise _refused(request, "takes its value sealed, in no other way", dialect)
+        raise _refused(request, "takes its value sealed, in no other way")
     if declined == (answer.sealed is not None) or (answer.sealed is not None and answer.reason):
-        raise _refused(request, "takes a sealed value alone, or is declined", dialect)
+        raise _refused(request, "takes a sealed value alone, or is declined")
     if declined:
         return answer.model_copy(update={"skip": True, "decision": None, "option_ids": ()})
     assert answer.sealed is not None
@@ -215,22 +211,22 @@ def _decide_sealed(
 
 
 def _decide_approval(
-    answer: AnswerInteraction, request: InteractionRequested, chosen: list[Option], dialect: str
+    answer: AnswerInteraction, request: InteractionRequested, chosen: list[Option]
 ) -> AnswerInteraction:
     if len(chosen) > 1:
-        raise _refused(request, "takes one option", dialect)
+        raise _refused(request, "takes one option")
     decision, scope = answer.decision, answer.scope
     if answer.skip:
         if decision == "allow":
-            raise _refused(request, "is either allowed or skipped", dialect)
+            raise _refused(request, "is either allowed or skipped")
         decision = "deny"
     if chosen:
         decided, goes = decision_of(chosen[0])
         if decision is not None and decided not in (None, decision):
-            raise _refused(request, f"has an option that says {decided}, not {decision}", dialect)
+            raise _refused(request, f"has an option that says {decided}, not {decision}")
         decision = decision or decided
         if goes is not None and scope is not None and SCOPES.index(goes) > SCOPES.index(scope):
-            raise _refused(request, f"has an option that goes further than `{scope}`", dialect)
+            raise _refused(request, f"has an option that goes further than `{scope}`")
     elif decision is not None:
         own = option_for(request, decision, scope)
         deciding = [o.id for o in request.options or () if decision_of(o)[0] == decision]
@@ -238,9 +234,9 @@ def _decide_approval(
             chosen = [own]
         elif deciding:
             why = f"allows only with an option that goes further: {_list(deciding)}"
-            raise _refused(request, why, dialect)
+            raise _refused(request, why)
     if decision is None:
-        raise _refused(request, "is answered with allow or deny", dialect)
+        raise _refused(request, "is answered with allow or deny")
     if chosen:
         # An option without a scope goes no further than once.
         scope = decision_of(chosen[0])[1] or (None if scope is None else "once")
@@ -254,13 +250,13 @@ def _decide_approval(
 
 
 def _decide_question(
-    answer: AnswerInteraction, request: InteractionRequested, chosen: list[Option], dialect: str
+    answer: AnswerInteraction, request: InteractionRequested, chosen: list[Option]
 ) -> AnswerInteraction:
     """Take options or words; a mere decision where one of the options means it."""
     if not (chosen or answer.skip or answer.content or answer.text is not None):
         own = None if answer.decision is None else option_for(request, answer.decision)
         if own is None:
-            raise _refused(request, "is answered with an option or with text", dialect)
+            raise _refused(request, "is answered with an option or with text")
         return answer.model_copy(update={"option_ids": (own.id,)})
     if request.kind == "tool_result":
         if answer.text is not None and answer.content is None:
@@ -269,7 +265,7 @@ def _decide_question(
             return answer.model_copy(update={"content": content, "text": None})
     elif answer.text is not None and not chosen and request.options and not request.freeform:
         # Words that name an option choose it; other words were not asked for.
-        named = _offered(answer.text, OptionNames(request.options), request, dialect)
+        named = _offered(answer.text, OptionNames(request.options), request)
         return answer.model_copy(update={"option_ids": (named.id,), "text": None})
     return answer
 
@@ -285,18 +281,18 @@ def answer_of(command: AnswerInteraction) -> Answer:
     )
 
 
-def _offered(name: str, names: OptionNames, request: InteractionRequested, dialect: str) -> Option:
+def _offered(name: str, names: OptionNames, request: InteractionRequested) -> Option:
     option = names.find(name)
     if option is not None:
         return option
     offered = _list([option.id for option in request.options or ()]) or "none"
     why = f"offers no option `{name[:_QUOTED]}`; offered are: {offered}"
-    raise _refused(request, why, dialect)
+    raise _refused(request, why)
 
 
 def _list(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _refused(request: InteractionRequested, why: str, dialect: str) -> ClientProtocolError:
-    return ClientProtocolError(f"Request `{request.request_id}` {why}.", dialect=dialect)
+def _refused(request: InteractionRequested, why: str) -> ClientProtocolError:
+    return ClientProtocolError(f"Request `{request.request_id}` {why}.")

@@ -1,9 +1,6 @@
 """The errors of the pure half, and the root of all of Dragoman's errors.
 
-Two of them say who broke a protocol, as h11 does: `ClientProtocolError` means the frontend asked
-for something that its dialect or the state of the session forbids, `UpstreamProtocolError` means
-the backend sent what its dialect does not allow. Everything that only IO can cause lives in
-`proxy.base.errors`.
+What only IO can cause lives in `proxy.base.errors`.
 """
 
 from __future__ import annotations
@@ -12,10 +9,7 @@ import enum
 from typing import Any
 
 OFFENDING_LIMIT = 512
-"""Bytes of the offending input that an error keeps: enough to recognise it, small enough for a log
-line.
-"""
-
+"""Bytes of a bad input that are kept of it: enough to recognise it, small enough for a log line."""
 
 MESSAGE_LIMIT = 2_000
 """Characters of a text by which a backend refuses something: what a person reads. It is shown to
@@ -96,32 +90,7 @@ class DragomanError(Exception):
             self.code = code
 
 
-class ProtocolError(DragomanError):
-    """Somebody broke a dialect; carries the dialect and the offending bytes, cut to
-    `OFFENDING_LIMIT`.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        dialect: str,
-        offending: bytes = b"",
-        code: ErrorCode | None = None,
-        details: dict[str, Any] | None = None,
-    ) -> None:
-        super().__init__(message, code=code, details=details)
-        self.dialect = dialect
-        self.offending = offending[:OFFENDING_LIMIT]
-
-
-class UpstreamProtocolError(ProtocolError):
-    """The backend broke its dialect."""
-
-    code = ErrorCode.BACKEND_PROTOCOL
-
-
-class ClientProtocolError(ProtocolError):
+class ClientProtocolError(DragomanError):
     """The frontend sent what its dialect, or the state of the session, forbids."""
 
     code = ErrorCode.INVALID_REQUEST

@@ -126,7 +126,7 @@ def parse_said(body: bytes, _: faces.Incoming) -> Said:
     except (JsonError, KeyError, TypeError, AttributeError):
         given = []
     if not given or not all(isinstance(text, str) for text in given):
-        raise ClientProtocolError("Give `chat` and `text`, both strings.", dialect="tiny")
+        raise ClientProtocolError("Give `chat` and `text`, both strings.")
     return Said(*given)
 
 
@@ -198,7 +198,7 @@ def after(incoming: faces.Incoming, seen: Chat, _: None) -> faces.Reading | Resp
     try:
         first = int(incoming.query.get("after", "-1")) + 1
     except ValueError:
-        raise ClientProtocolError("`after` is the number of a line.", dialect="tiny") from None
+        raise ClientProtocolError("`after` is the number of a line.") from None
     first = max(first, 0)
     end = seen.encoder.next_cursor
     return Response(204) if first >= end else reading(first, stop=end)

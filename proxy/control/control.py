@@ -600,7 +600,7 @@ def _whole(text: str) -> int | None:
 
 
 def _invalid(message: str) -> ClientProtocolError:
-    return ClientProtocolError(message, dialect="control")
+    return ClientProtocolError(message)
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
@@ -990,7 +990,7 @@ def _answer_of(session: Session, request_id: str, given: AnswerIn) -> AnswerInte
     open_ = session.state.interactions.get(request_id)
     # One that is claimed is not matched: the conflict says more than a word that does not fit.
     if open_ is not None and open_.claimed_by is None:
-        command = decide(command, open_.event, dialect="control")
+        command = decide(command, open_.event)
     return command
 
 

@@ -98,7 +98,7 @@ def _of_a_host() -> Iterator[None]:
     try:
         yield
     except ValueError:
-        raise ClientProtocolError("The header `Host` is not a host.", dialect="http") from None
+        raise ClientProtocolError("The header `Host` is not a host.") from None
 
 
 def _no_method(face: Face, incoming: Incoming, _: Place) -> Response:

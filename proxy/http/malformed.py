@@ -51,9 +51,9 @@ def check(request: web.Request) -> None:
                 wrong = f"The header `{name}`"
                 value.encode()
     except UnicodeError:
-        raise ClientProtocolError(f"{wrong} is not UTF-8.", dialect="http") from None
+        raise ClientProtocolError(f"{wrong} is not UTF-8.") from None
     if any(re.fullmatch(HOST, host) is None for host in request.headers.getall("Host", ())):
-        raise ClientProtocolError("The header `Host` is not a host.", dialect="http")
+        raise ClientProtocolError("The header `Host` is not a host.")
 
 
 def is_text(request: web.Request) -> bool:

@@ -88,12 +88,10 @@ def beside(commands: Sequence[cmd.AnyCommand | None]) -> list[cmd.AnyCommand | N
 class Admission:
     """Decides about the commands for one session."""
 
-    __slots__ = ("_codec", "_dialect", "_outbox", "_session_id")
+    __slots__ = ("_codec", "_outbox", "_session_id")
 
-    def __init__(self, session_id: str, dialect: str, codec: ClientCodec, outbox: Outbox) -> None:
-        """Begin. `dialect` is the one that the session was made in."""
+    def __init__(self, session_id: str, codec: ClientCodec, outbox: Outbox) -> None:
         self._session_id = session_id
-        self._dialect = dialect
         self._codec = codec
         self._outbox = outbox
 
@@ -171,10 +169,10 @@ class Admission:
         asked = [open_.event for open_ in state.interactions.values()]
         sealed = next((one for one in asked if one.kind in ev.SEALED_KINDS), None)
         if sealed is not None:
-            raise self._forbidden(
-                ErrorCode.PAUSED,
+            raise ClientProtocolError(
                 f"Request `{sealed.request_id}` waits for a {sealed.kind}; "
                 "answer or decline it first.",
+                code=ErrorCode.PAUSED,
             )
         if command.policy == "interrupt":
             # What cannot be stopped is not promised to stop.
@@ -182,14 +180,14 @@ class Admission:
         if command.policy != "reject":
             return
         if asked:
-            raise self._forbidden(
-                ErrorCode.PAUSED,
+            raise ClientProtocolError(
                 f"Session `{self._session_id}` waits for an answer; answer it first.",
+                code=ErrorCode.PAUSED,
             )
         if self._works(state):
-            raise self._forbidden(
-                ErrorCode.BUSY,
+            raise ClientProtocolError(
                 f"Session `{self._session_id}` is working; wait for the turn to end.",
+                code=ErrorCode.BUSY,
             )
 
     def _check_answer(
@@ -204,9 +202,9 @@ class Admission:
                     f"Request `{request_id}` was answered: {outcome}.",
                     details={"outcome": outcome},
                 )
-            raise self._forbidden(
-                ErrorCode.UNKNOWN_INTERACTION,
+            raise ClientProtocolError(
                 f"Session `{self._session_id}` has no request `{request_id}`.",
+                code=ErrorCode.UNKNOWN_INTERACTION,
             )
         if open_.claimed_by is not None or request_id in self._outbox.claims:
             raise InteractionConflict(
@@ -217,10 +215,7 @@ class Admission:
             raise NotSupported(
                 f"Request `{request_id}` is asked elsewhere and cannot be answered here."
             )
-        return decide(command, open_.event, dialect=self._dialect)
-
-    def _forbidden(self, code: ErrorCode, message: str) -> ClientProtocolError:
-        return ClientProtocolError(message, dialect=self._dialect, code=code)
+        return decide(command, open_.event)
 
     # Taking in.
 

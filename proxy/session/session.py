@@ -151,7 +151,7 @@ class Session:
             reading=self._reading,
             work=work,
         )
-        self._admission = Admission(row.id, row.dialect, codec, self._outbox)
+        self._admission = Admission(row.id, codec, self._outbox)
         self._intake = Intake(
             row.id,
             journal=journal,

@@ -184,7 +184,6 @@ def test_a_body_that_is_no_object_is_refused_and_not_kept(body: bytes) -> None:
     for parse in (requests.parse_execute, requests.parse_respond):
         with pytest.raises(ClientProtocolError) as refused:
             parse(body)
-        assert refused.value.offending == b""
         assert refused.value.__context__ is None
 
 

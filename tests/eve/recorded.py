@@ -256,7 +256,7 @@ class Player(Played):
                 text=None if "optionId" in response else response.get("text"),
                 reason=response.get("text") if "optionId" in response else None,
             )
-            yield decide(answer, open_.event, dialect="eve"), {}
+            yield decide(answer, open_.event), {}
         if exchange.path == "/eve/v1/session" and not exchange.body:
             yield cmd.CreateSession(), {}
         if body.get("message"):

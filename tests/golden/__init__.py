@@ -148,7 +148,7 @@ def _answer(client: EngineClient, log: Log, asked: ev.InteractionRequested, name
         option_ids=() if asked.kind == "approval" else (body["answer"],),
         reason=body.get("feedback"),
     )
-    command = decide(given, asked, dialect="engine")
+    command = decide(given, asked)
     log.accept("cmd_2", command)
     call: Call = client.submit("cmd_2", command)
     response = Response(200, body=pair.with_suffix(".response.json").read_bytes())
