@@ -22,6 +22,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import hashlib
+from collections.abc import Callable
 from typing import Any, cast
 
 import orjson
@@ -232,8 +233,8 @@ class EveEncoder(Encoder):
             if values["thread_id"] == self._thread_id:
                 self._delta(values["text"], type_ == "text.delta")
             return out
-        name = _HANDLERS.get(type_)
-        if name is not None and (
+        handler = _HANDLERS.get(type_)
+        if handler is not None and (
             event.thread_id == self._context.thread_id
             or type_ in _ACROSS_THREADS
             or getattr(event, "shown_on", None) == self._context.thread_id
@@ -242,7 +243,7 @@ class EveEncoder(Encoder):
         ):
             if self._s.opening is not None and type_ not in _BEFORE_THE_TURN:
                 self._in_turn()
-            getattr(self, name)(event)
+            handler(self, event)
         return out
 
     def snapshot(self) -> bytes:
@@ -1464,13 +1465,12 @@ class EveEncoder(Encoder):
 
 _OF_REQUESTS = frozenset({"interaction.answered", "interaction.resolved"})
 
-_HANDLERS: dict[str, str] = {
-    type_: "_" + type_.replace(".", "_")
+_HANDLERS: dict[str, Callable[[EveEncoder, Any], None]] = {
+    type_: getattr(EveEncoder, "_" + type_.replace(".", "_"))
     for type_ in ev.EVENT_TYPES
     if hasattr(EveEncoder, "_" + type_.replace(".", "_"))
 }
-"""Type of an event -> the method that shows it; by name, since older versions may have some of
-their own."""
+"""Type of an event -> the method that shows it."""
 
 _BEFORE_THE_TURN = frozenset(
     {"input.accepted", "input.settled", "message.received", "guidance.received"}
