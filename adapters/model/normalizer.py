@@ -14,7 +14,7 @@ from __future__ import annotations
 import collections
 import enum
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from adapters.model import events as ev
 from adapters.model.raw import BlockEnded, CutDelta, Delta, Mended, with_text
@@ -33,6 +33,9 @@ from adapters.model.state import (
     Turn,
 )
 from adapters.wire.jsonvalue import REPLACEMENT
+
+E = TypeVar("E", bound=ev.Event)
+Received = TypeVar("Received", ev.MessageReceived, ev.GuidanceReceived)
 
 
 class Rule(enum.StrEnum):
@@ -222,7 +225,7 @@ class Normalizer:
     def _mended(self, event: Mended) -> None:
         self._count(Rule.HALF_CHARACTER)
 
-    def _in_turn(self, event: ev.Event) -> Any:
+    def _in_turn(self, event: E) -> E | None:
         """Make the event one of the open turn, or return None when it is late.
 
         Opens, resumes or replaces the turn as needed.
@@ -444,9 +447,9 @@ class Normalizer:
                 # Between two answers that came at once: a release says it after all.
                 self._count(Rule.ANSWERED_PAUSE)
                 return
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         turn = self.state.threads[event.thread_id].turn
         assert turn is not None
         if set(event.request_ids) != set(open_):
@@ -477,7 +480,9 @@ class Normalizer:
                 # The end of a turn that has ended, or of none.
                 self._drop(Rule.LATE, event)
                 return
-            event = self._in_turn(event)
+            placed = self._in_turn(event)
+            assert placed is not None
+            event = placed
             thread = self.state.thread(event.thread_id)
             turn = thread.turn
             assert turn is not None
@@ -487,9 +492,9 @@ class Normalizer:
         self._pass(event)
 
     def _step_started(self, event: ev.StepStarted) -> None:
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         thread = self.state.thread(event.thread_id)
         if thread.step is not None:
             self._close_step(event, thread.step)
@@ -504,9 +509,9 @@ class Normalizer:
         )
 
     def _step_ended(self, event: ev.StepEnded) -> None:
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         thread = self.state.thread(event.thread_id)
         assert thread.turn is not None
         if thread.step != event.step_index:
@@ -608,14 +613,14 @@ class Normalizer:
 
     def _work(self, event: ev.Event) -> None:
         """Take an event of a turn that needs nothing but its turn."""
-        event = self._in_turn(event)
-        if event is not None:
-            self._pass(event)
+        placed = self._in_turn(event)
+        if placed is not None:
+            self._pass(placed)
 
     def _tool_called(self, event: ev.ToolCalled) -> None:
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         if event.call_id in self.state.call_ids:
             self._count(Rule.RENAME_CALL)
             ours = _unused(event.call_id, self.state.call_ids)
@@ -636,9 +641,9 @@ class Normalizer:
         if call_id is None:
             self._drop(Rule.LATE, event)
             return
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         if call_id not in self.state.threads[event.thread_id].calls:
             self._drop(Rule.LATE, event)
             return
@@ -651,9 +656,9 @@ class Normalizer:
         if self._call_id(thread, event.call_id) is None and event.call_id in self.state.call_ids:
             self._drop(Rule.SECOND_RESULT, event)
             return
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         # Looked up again: the turn that had the call may just have been ended by this event.
         thread = self.state.thread(event.thread_id)
         call_id = self._call_id(thread, event.call_id)
@@ -685,9 +690,9 @@ class Normalizer:
         if event.request_id in self.state.interactions or event.request_id in self.state.resolved:
             self._drop(Rule.REPEATED_INTERACTION, event)
             return
-        event = self._in_turn(event)
-        if event is None:
+        if (placed := self._in_turn(event)) is None:
             return
+        event = placed
         if event.call_id is not None:
             call_id = self._call_id(self.state.thread(event.thread_id), event.call_id)
             if call_id is not None and call_id != event.call_id:
@@ -719,22 +724,25 @@ class Normalizer:
         self._pass(self._anywhere(event))
 
     def _message_received(self, event: ev.MessageReceived) -> None:
-        event = self._received(event)
-        if event is None:
+        if (received := self._received(event)) is None:
             return
+        event = received
         turn = self.state.thread(event.thread_id).turn
         over = event.turn_id in self.state.turn_ids and (
             turn is None or not _is_of(event.turn_id, turn)
         )
         # Words of a person are never late: they stand outside of turns then.
-        self._pass(self._anywhere(event) if over or not event.turn_id else self._in_turn(event))
-
-    def _guidance_received(self, event: ev.GuidanceReceived) -> None:
-        event = self._received(event)
-        if event is not None:
+        if over or not event.turn_id:
+            self._pass(self._anywhere(event))
+        else:
             self._work(event)
 
-    def _received(self, event: Any) -> Any:
+    def _guidance_received(self, event: ev.GuidanceReceived) -> None:
+        received = self._received(event)
+        if received is not None:
+            self._work(received)
+
+    def _received(self, event: Received) -> Received | None:
         """Bring an input and its receipt into order (law 7); None for a second receipt."""
         command_id = event.command_id
         if command_id is None or command_id in self.state.unreceived:

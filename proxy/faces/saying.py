@@ -260,7 +260,6 @@ async def _inputs(visit: Visit, found: Found, ids: Sequence[str]) -> list[ev.Inp
                 if len(inputs) == len(wanted):
                     return inputs
     return inputs
-    return inputs
 
 
 # The turn in the body of an answer.

@@ -156,7 +156,7 @@ class Sessions:
             finally:
                 room.release()
 
-        while rows and not self.stopping:
+        while rows:
             for row in rows:
                 await room.acquire()
                 if self.stopping:

@@ -86,17 +86,10 @@ class AguiFrontend(Frontend):
         async with self.doing():
             first = await anext(body)
         assert first["type"] == "RUN_STARTED"
-        self._pump(self._unseen(body))
+        self._pump(body, seen=False)
         if self.session is None:
             self.session = self.thread
             self._pump(self._watch())
-
-    @staticmethod
-    async def _unseen(body: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        async for _ in body:
-            pass
-        return
-        yield
 
     async def say(
         self,

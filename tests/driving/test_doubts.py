@@ -69,8 +69,7 @@ def test_a_list_decides_that_was_begun_when_it_was_due(
 def test_what_is_looked_for_is_not_due() -> None:
     doubts = Doubts()
     doubts.look("a")
-    assert doubts.due is None
-    assert doubts.due_at(NOW) == []
+    assert (doubts.due, doubts.due_at(NOW)) == (None, [])
     doubts.hear("a", MISSING, NOW)
     assert doubts.due == NOW + LOOK_AGAIN_MS
     assert doubts.due_at(NOW + LOOK_AGAIN_MS - 1) == []

@@ -1245,8 +1245,7 @@ def test_the_time_in_which_a_command_must_show_outlives_a_restart() -> None:
     wire.codec = again
     assert again.recover("cmd-2", message) is None
     # Silence counts only where the stream was read after the time was over.
-    assert again.tick(end) == []
-    assert again.wake_at is None
+    assert (again.tick(end), again.wake_at) == ([], None)
     wire.take(again.opened(stream, Response(200), end))
     assert again.wake_at == end + CATCH_UP_MS
     wire.take(again.tick(end + CATCH_UP_MS))

@@ -1655,15 +1655,13 @@ def test_late_text_has_a_turn_that_ends(restarts: bool) -> None:
     driver = read_case("herm-late-message")
     assert [event.text for event in driver.of(ev.TextCompleted)] == ["Hi", "One more thing."]
     assert driver.of(ev.TurnStarted)[-1].cause == "background"
-    assert driver.state.busy
     if restarts:
         driver.restart()
-    assert driver.codec.wake_at == NOW + HOLD_MS
+    assert (driver.state.busy, driver.codec.wake_at) == (True, NOW + HOLD_MS)
     assert driver.codec.tick(NOW + HOLD_MS - 1) == []
     driver.take(driver.codec.tick(NOW + HOLD_MS))
-    assert not driver.state.busy
     assert driver.of(ev.TurnEnded)[-1].synthetic
-    assert driver.codec.wake_at is None
+    assert (driver.state.busy, driver.codec.wake_at) == (False, None)
 
 
 def test_a_recorded_body_leaves_no_turn_of_late_text() -> None:
@@ -1694,12 +1692,10 @@ def test_an_idle_closes_a_late_turn_and_running_makes_it_a_real_one(driver: Driv
     driver.feed("session.status_idle", END_TURN)
     driver.feed("agent.message", {"delta": False, "content": text("late")})
     driver.feed("session.status_idle", END_TURN)
-    assert not driver.state.busy
-    assert driver.codec.wake_at is None
+    assert (driver.state.busy, driver.codec.wake_at) == (False, None)
     driver.feed("agent.message", {"delta": False, "content": text("late")})
     driver.feed("session.status_running")
-    assert driver.codec.wake_at is None
-    assert driver.state.busy
+    assert (driver.state.busy, driver.codec.wake_at) == (True, None)
     driver.feed("session.status_idle", END_TURN)
     assert len(driver.of(ev.TurnEnded)) == 3
 
@@ -1732,10 +1728,9 @@ def test_the_end_of_a_turn_waits_for_results(reason: str, restarts: bool, driver
     use(driver, "t2")
     driver.feed("session.status_idle", {"stop_reason": {"type": reason}})
     driver.feed("agent.tool_result", RESULT)
-    assert driver.state.busy
     if restarts:
         driver.restart()
-    assert driver.codec.wake_at == NOW + HOLD_MS
+    assert (driver.state.busy, driver.codec.wake_at) == (True, NOW + HOLD_MS)
     driver.feed("agent.tool_result", {**RESULT, "tool_use_id": "t2"})
     assert not driver.state.busy
     assert [event.status for event in driver.of(ev.ToolReturned)] == ["completed"] * 2

@@ -34,7 +34,7 @@ class Killed(Player):
         self.steps = 0
         self.name = ""
         self.reopened = False
-        self.way: Call | None = None
+        self.way: list[Call] = []
 
     def passed(self, step: str) -> None:
         self.steps += 1
@@ -48,9 +48,10 @@ class Killed(Player):
         # They are opened again where they are read on.
         self.parsers.clear()
         self.reopened = True
-        way, self.way = self.way, None
-        if self.how == "lose" and way is not None:
-            self.look_for(way)
+        way, self.way = self.way, []
+        if self.how == "lose":
+            for call in way:
+                self.look_for(call)
         if self.how == "kill":
             self._restart()
 
@@ -90,12 +91,12 @@ class Killed(Player):
             self.emit([], changes=True)
             self._answered(exchange, again[0])
             return True
-        self.way = call
+        self.way = [call]
         self.passed("sent")
-        if self.way is None:
+        if not self.way:
             # It was on its way when it happened.
             return True
-        self.way = None
+        self.way = []
         if self.trouble == "lost" and call.name in ("message", "answer"):
             self.fail(call)
             self.passed("answer")

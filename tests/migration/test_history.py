@@ -210,9 +210,8 @@ def continuing() -> Continuing:
 def test_what_is_owed_outlives_a_restart() -> None:
     codec = continuing()
     codec.begin(History("Before.", (file("a"),)), leg=3, used=["r"])
-    assert codec.changed
-    stored = codec.snapshot()
-    assert not codec.changed
+    before, stored, after = codec.changed, codec.snapshot(), codec.changed
+    assert (before, after) == (True, False)
     again = continuing()
     again.restore(stored, codec.position)
     assert again.owes_history
@@ -272,9 +271,9 @@ def test_what_was_taken_is_not_given_again_and_is_looked_up_as_it_was_sent(
     assert [len(command.content) for command in looked_up] == [2, 1]
     refused = ev.InputSettled(thread_id=ev.MAIN, command_id="i", outcome="refused")
     codec._ours([refused])
-    assert codec.owes_history
+    owed = codec.owes_history
     codec._ours([refused.model_copy(update={"outcome": "taken"})])
-    assert not codec.owes_history
+    assert (owed, codec.owes_history) == (True, False)
     # Its echo still has the words of the person only.
     echo = ev.MessageReceived(
         thread_id=ev.MAIN,

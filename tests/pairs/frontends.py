@@ -180,16 +180,17 @@ class Frontend(Person):
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
 
-    def _pump(self, frames: AsyncGenerator[Any, None]) -> None:
-        task = asyncio.create_task(self._read(frames))
+    def _pump(self, frames: AsyncGenerator[Any, None], *, seen: bool = True) -> None:
+        task = asyncio.create_task(self._read(frames, seen))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, frames: AsyncGenerator[Any, None]) -> None:
+    async def _read(self, frames: AsyncGenerator[Any, None], seen: bool) -> None:
         try:
             async with aclosing(frames) as opened:
                 async for frame in opened:
-                    self.take(frame)
+                    if seen:
+                        self.take(frame)
         except asyncio.CancelledError:
             raise
         except BaseException as fault:  # noqa: BLE001 - raised by `until`
@@ -519,17 +520,10 @@ class EngineFrontend(EnginePerson, Frontend):
         self.seen.inputs.append(text)
         if self.watching:
             # The watcher sees this turn too; the body is read to its end all the same.
-            self._pump(self._unseen(body))
+            self._pump(body, seen=False)
             return
         self.take(first)
         self._pump(body)
-
-    @staticmethod
-    async def _unseen(body: AsyncGenerator[EngineEvent, None]) -> AsyncGenerator[Any, None]:
-        async for _ in body:
-            pass
-        return
-        yield
 
     async def reread(self, after: int) -> list[Any]:
         found: list[Any] = []

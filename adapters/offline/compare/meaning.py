@@ -49,7 +49,7 @@ _SPOKEN = frozenset(
 )
 """Kinds whose ids an agent may repeat in what its tools get and give."""
 
-_REQUESTS = {"details": ev.InputAccepted, "options": ev.SessionStarted}
+_REQUESTS: dict[str, type[ev.Event]] = {"details": ev.InputAccepted, "options": ev.SessionStarted}
 """Fields whose member `request` names the HTTP request that said it, which is how it came."""
 
 _FREE = frozenset({"input", "output", "value"})

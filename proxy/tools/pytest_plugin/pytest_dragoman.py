@@ -120,7 +120,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the command said, where a test failed."""
     report = yield
-    item.stash.setdefault(_reports, {})[report.when or ""] = report
+    item.stash.setdefault(_reports, {})[report.when] = report
     process = item.stash.get(_process, None)
     if report.failed and process is not None and (said := process.said().rstrip()):
         report.sections.append((f"dragoman {process.name}", said))

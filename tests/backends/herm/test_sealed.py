@@ -106,13 +106,13 @@ async def test_a_value_is_held_until_its_turn_is_over_and_no_longer(
     await client.say(session, "script: secret")
     live = await house.live(session)
     await until(lambda: asks(live))
-    assert not live._record.held.active
+    holds = [live._record.held.active]
     request = next(iter(live.state.interactions))
     answer = {"type": "user.secret_result", "request_id": request, "value": "correct-horse"}
     await client.post(session, answer)
-    assert live._record.held.active
+    holds.append(live._record.held.active)
     await settled(live)
-    assert not live._record.held.active
+    assert [*holds, live._record.held.active] == [False, True, False]
 
 
 async def test_a_session_that_is_put_away_holds_no_value(serve: Serve) -> None:
