@@ -51,7 +51,3 @@ DIALECTS: dict[str, Dialect] = {
 def faces() -> dict[str, Face]:
     """Return the faces that are built, by dialect."""
     return {name: known.face for name, known in DIALECTS.items() if known.face is not None}
-
-
-DIALECT_OF_FOLDER: dict[str, str] = {known.folder: known.name for known in DIALECTS.values()}
-"""Folder below `adapters` -> dialect."""

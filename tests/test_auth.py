@@ -31,7 +31,10 @@ from proxy.http.auth import (
 )
 
 WEB, OPS = "k-web-71", "k-öps-72"
-KEYS = (Key.of_value("web", WEB), Key.of_value("ops", OPS))
+KEYS = tuple(
+    Key(name, hashlib.sha256(value.encode()).digest())
+    for name, value in (("web", WEB), ("ops", OPS))
+)
 
 
 def basic(user: str, password: str) -> str:
@@ -109,7 +112,7 @@ def test_the_work_does_not_tell_which_key_fits(monkeypatch: pytest.MonkeyPatch) 
 
 def test_keys_come_from_the_configuration() -> None:
     setting = KeySettings(name="web", sha256=hashlib.sha256(WEB.encode()).hexdigest())
-    assert Key.from_settings([setting]) == (Key.of_value("web", WEB),)
+    assert Key.from_settings([setting]) == KEYS[:1]
 
 
 def settings_with_keys() -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from adapters.captures import Event, Head, Request, format_record
 from adapters.model import events as ev
 from adapters.offline import translate
-from adapters.offline.compare.difference import UnknownField, compare, describe
+from adapters.offline.compare.difference import UnknownField, compare
 from proxy import cli
 from proxy.cli import printing
 from tests.support.each import each
@@ -31,6 +31,14 @@ ENGINE = WIRE / "engine/02-thinking-and-tool.sse"
 JsonObject = dict[str, Any]
 
 OF: JsonObject = {"thread_id": "main", "turn_id": "t"}
+
+
+def describe(
+    a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] = ()
+) -> str | None:
+    """Return the first difference of two logs for people, None where they mean the same."""
+    result = compare(a, b, ignore)
+    return "\n".join(result.lines()) if result else None
 
 
 def objects(path: Path) -> list[JsonObject]:

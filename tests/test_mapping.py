@@ -25,11 +25,12 @@ from adapters.contract.mapping import (
 )
 from adapters.model.commands import COMMAND_TYPES
 from adapters.model.events import EVENT_TYPES, Entry, Event, InteractionKind, NativeRef
-from adapters.registry import DIALECT_OF_FOLDER, faces
+from adapters.registry import DIALECTS, faces
 from tests.support.each import each
 from tests.wire import backends, frontends
 
 FOLDER = pathlib.Path(adapters.__file__).parent
+DIALECT_OF_FOLDER = {known.folder: known.name for known in DIALECTS.values()}
 FOLDERS = sorted(DIALECT_OF_FOLDER)
 SHOWING = [folder for folder in FOLDERS if DIALECT_OF_FOLDER[folder] in frontends()]
 SERVED = [folder for folder in FOLDERS if DIALECT_OF_FOLDER[folder] in faces()]

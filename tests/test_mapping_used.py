@@ -112,8 +112,8 @@ def frames_of(framing: str, data: bytes) -> Iterator[tuple[str, Any, set[str]]]:
         about = {"sse", "sse.data"}
         about |= {"sse.event"} if frame.event else set()
         about |= {"sse.id"} if frame.id is not None else set()
-        about |= {"sse.retry"} if frame.retry is not None else set()
-        about |= {"sse.comment"} if parser.comments else set()
+        about |= {"sse.retry"} if re.search(rb"^retry:", data, re.MULTILINE) else set()
+        about |= {"sse.comment"} if re.search(rb"^:", data, re.MULTILINE) else set()
         try:
             payload = parse_json(frame.data)
         except JsonError:

@@ -13,7 +13,6 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, ClientCodec, Support
 from adapters.offline.moves.needs import (
-    WHOLE,
     WITNESSES,
     Judgement,
     Needs,
@@ -75,6 +74,26 @@ def asked(request_id: str, kind: Any, **fields: Any) -> ev.InteractionRequested:
 
 
 # What is counted.
+
+WHOLE = {
+    "type": "what command it is",
+    "thread_id": "only children's are counted, and where the command is not about a child anyway",
+    "options": "the extras of the frontend's own dialect",
+    "content": "counted by its blocks",
+    "policy": "kept by the session",
+    "beside": "how answers and a message were sent, not what they say",
+    "text": "the answer itself",
+    "decision": "the answer itself",
+    "is_error": "part of a result, which is counted as an answer",
+    "sealed": "counted by the kind of the request",
+    "request_id": "a name",
+    "call_id": "a name",
+    "turn_id": "a name",
+    "description": "the outcome itself",
+    "title": "kept by the session where its backend has no place for it",
+    "metadata": "kept by the session where its backend has no place for it",
+}
+"""The fields that are not counted by themselves, each with the reason."""
 
 
 def test_every_field_of_every_command_is_counted_or_has_a_reason_why_not() -> None:

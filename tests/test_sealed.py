@@ -70,8 +70,8 @@ def test_every_spelling_is_found(spelled: str) -> None:
 
 def test_frames_and_answers_are_cleaned_and_keep_the_rest() -> None:
     secrets = scrubber("hunter2")
-    frame = secrets.frame(SseFrame("e", b'{"n":1.5,"x":"hunter2"}', "id", 5))
-    assert frame == SseFrame("e", b'{"n":1.5,"x":"[redacted]"}', "id", 5)
+    frame = secrets.frame(SseFrame("e", b'{"n":1.5,"x":"hunter2"}', "id"))
+    assert frame == SseFrame("e", b'{"n":1.5,"x":"[redacted]"}', "id")
     large = secrets.frame(FrameTooLarge(b'{"x":"hunter2', limit=20))
     assert isinstance(large, FrameTooLarge)
     assert (large.offending, large.limit) == (b'{"x":"[redacted]', 20)

@@ -74,11 +74,6 @@ class RunInput:
     blobs: Mapping[str, bytes]
 
     @property
-    def content(self) -> tuple[Content, ...]:
-        """Return the content of the words."""
-        return tuple(block for words in self.words for block in words.content)
-
-    @property
     def told(self) -> Told | None:
         """Return the message of a tool that is the last of all, if it is one."""
         last = self.results[-1] if self.results else None

@@ -71,9 +71,9 @@ def put(w: Writer, type_: str, members: dict[str, Any], thread: str = ev.MAIN) -
     w.s.waits += len(format_json(members))
 
 
-def put_custom(w: Writer, name: str, value: Any, thread: str = ev.MAIN) -> None:
+def put_custom(w: Writer, name: str, value: Any) -> None:
     """Tell what the protocol has no event for."""
-    put(w, "CUSTOM", {"name": f"{wire.OURS}.{name}", "value": value}, thread)
+    put(w, "CUSTOM", {"name": f"{wire.OURS}.{name}", "value": value}, ev.MAIN)
 
 
 def put_message(w: Writer, thread: str, role: str, text: str, more: dict[str, Any]) -> str:

@@ -36,14 +36,6 @@ class _Head:
     body: bytes = b""
 
 
-@dataclasses.dataclass(slots=True)
-class _Asked:
-    """A request, which curl does not show."""
-
-    method: str
-    target: str
-
-
 def is_stream(data: bytes) -> str | None:
     """Return the media type of a body that stands alone, or None where it is not a stream."""
     text = data.removeprefix(_BOM).lstrip(b"\r\n")
@@ -52,14 +44,8 @@ def is_stream(data: bytes) -> str | None:
     return "application/x-ndjson" if text.startswith(b"{") else None
 
 
-def read_curl(data: bytes, name: str, *, method: str = "GET", target: str = "/") -> Foreign:
-    """Read the output of curl.
-
-    Args:
-        data: the output.
-        name: of the file, for errors.
-        method: of the request.
-        target: path and query of the request.
+def read_curl(data: bytes, name: str) -> Foreign:
+    """Read the output of curl; `name` is that of the file, for errors.
 
     Raises:
         BadCapture: it is empty, or a head is not a head of HTTP.
@@ -71,10 +57,11 @@ def read_curl(data: bytes, name: str, *, method: str = "GET", target: str = "/")
     if not data.startswith(b"HTTP/"):
         capture.notes.append("it has a body only: its status is taken for 200")
         head = _Head(200, (), 1, bodies.take(data))
-        _add(capture, bodies, _Asked(method, target), head, is_stream(data) or "")
+        _add(capture, bodies, "/", head, is_stream(data) or "")
         return capture
     heads = _heads(data, name)
-    asked = _Asked(method, target)
+    # Its request curl does not show: it is taken for a GET.
+    target = "/"
     for index, head in enumerate(heads):
         if 100 <= head.status < 200 and index + 1 < len(heads):
             continue
@@ -82,8 +69,8 @@ def read_curl(data: bytes, name: str, *, method: str = "GET", target: str = "/")
             capture.notes.append("the answer of a proxy to CONNECT was left out")
             continue
         bodies.take(head.body, head.line)
-        _add(capture, bodies, asked, head, header(head.headers, "content-type"))
-        asked = _next(asked, head)
+        _add(capture, bodies, target, head, header(head.headers, "content-type"))
+        target = _next(target, head)
     return capture
 
 
@@ -145,27 +132,23 @@ def _is_of_a_proxy(head: _Head) -> bool:
     return head.status == 200 and not head.body and not named
 
 
-def _next(asked: _Asked, head: _Head) -> _Asked:
-    """Return the request that curl sends after that answer."""
+def _next(target: str, head: _Head) -> str:
+    """Return the target of the request that curl sends after that answer."""
     location = header(head.headers, "location")
     if head.status not in _REDIRECTS or not location:
-        return asked
+        return target
     try:
-        target = address_of(urllib.parse.urljoin(asked.target, location))[2]
+        return address_of(urllib.parse.urljoin(target, location))[2]
     except ValueError:
-        target = location
-    turns = head.status == 303 or (head.status in (301, 302) and asked.method == "POST")
-    return _Asked("GET" if turns and asked.method != "HEAD" else asked.method, target)
+        return location
 
 
-def _add(capture: Foreign, bodies: Bodies, asked: _Asked, head: _Head, media_type: str) -> None:
+def _add(capture: Foreign, bodies: Bodies, target: str, head: _Head, media_type: str) -> None:
     """Add an exchange."""
     number = len(capture.exchanges) + 1
     last = capture.exchanges[-1].end if capture.exchanges else None
     at = last.at + 1 if last else 0.0
-    request = Request(
-        exchange=number, side="backend", at=at, method=asked.method, target=asked.target
-    )
+    request = Request(exchange=number, side="backend", at=at, method="GET", target=target)
     coded = bool(header(head.headers, "content-encoding"))
     missing = 0 if coded else (_length(head.headers) or 0) - len(head.body)
     headers, body = bodies.inflate(bodies.count(head.headers), head.body, head.line)
@@ -177,8 +160,7 @@ def _add(capture: Foreign, bodies: Bodies, asked: _Asked, head: _Head, media_typ
         exchange.received.append(body_of(number, "response", at, piece))
         at += 1
     why = None
-    bodiless = asked.method == "HEAD" or head.status in _BODILESS
-    if missing > 0 and not bodiless:
+    if missing > 0 and head.status not in _BODILESS:
         # `curl -I` shows heads only.
         told = f"line {head.line}: {missing} bytes of the body are missing"
         capture.notes.append(told)

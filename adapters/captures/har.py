@@ -184,7 +184,7 @@ class _Reading:
             self._end(exchange, times, error or "the export shows no response")
             return
         content = answer.get("content")
-        body, missing = self._content(number, content)
+        body, missing = self._content(content)
         headers, body = self.bodies.inflate(self._headers(answer, "response"), body)
         exchange.response = Response(
             exchange=number, at=times.answered, status=status, headers=headers
@@ -209,7 +209,7 @@ class _Reading:
             how = "left" if any(word in why.lower() for word in _LEFT) else "broke"
         exchange.end = End(exchange=exchange.request.exchange, at=times.ended, how=how, why=why)
 
-    def _content(self, number: int, value: object) -> tuple[bytes, str | None]:
+    def _content(self, value: object) -> tuple[bytes, str | None]:
         """Return the body of a response, and what is missing of it."""
         content = _object(value)
         if text_of(content.get("_file")):

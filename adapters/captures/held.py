@@ -140,7 +140,7 @@ class Whole(Pieces):
         data = bytes(self._data)
         while self._at < end:
             if self._long:
-                if not self._rest(data, end, final):
+                if not self._rest(data, final):
                     break
                 continue
             strings, at = reader.read(data, self._at - self._base, final=final)
@@ -153,7 +153,7 @@ class Whole(Pieces):
             self._mark = self._secrets.mark(str(data[at:])) if named else None
         return end if final else self._at
 
-    def _rest(self, data: bytes, end: int, final: bool) -> bool:
+    def _rest(self, data: bytes, final: bool) -> bool:
         """Look at more of a very long string, and say whether it ends here."""
         start = self._at - self._base
         found = _REST_OF_STRING.match(data, start)

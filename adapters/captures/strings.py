@@ -39,12 +39,11 @@ class Level:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class String:
-    """A string in JSON. `start` and `end` are bytes, without the quotes. `name` is that of its
-    member, or of the member whose array it stands in; `is_name` where it is a name itself."""
+    """A string in JSON. `start` is a byte, without the quote. `name` is that of its member, or
+    of the member whose array it stands in; `is_name` where it is a name itself."""
 
     raw: bytes
     start: int
-    end: int
     name: str
     owner: Level
     is_name: bool = False
@@ -126,10 +125,10 @@ class JsonStrings:
         raw = data[start:end]
         is_name = level.above is not None and not level.array and not level.given
         if is_name:
-            made = String(raw, start, end, "", level, is_name=True)
+            made = String(raw, start, "", level, is_name=True)
             level.name = made.text
             return made
-        made = String(raw, start, end, level.name, level)
+        made = String(raw, start, level.name, level)
         if not level.array:
             level.strings[level.name] = made
         return made

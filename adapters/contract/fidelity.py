@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from adapters.contract.mapping import MASKED, EventRow, Mapping
@@ -273,11 +273,3 @@ class Report:
             **rest,
         }
         return (b"" if begun else head) + b"\n]," + format_json(tail)[1:] + b"\n"
-
-
-def measure(events: Iterable[ev.Event], source: Side, target: Side) -> dict[str, int]:
-    """Return how many fields of a session cross in which way."""
-    ledger = Ledger(source, target)
-    for event in events:
-        ledger.add(event)
-    return counts_of(ledger.totals)

@@ -386,7 +386,6 @@ class Alignment:
         self._idle = idle
         self._time = reached.time
         far, near = reached.far, reached.near
-        self._timed = far is not None and far.anchor is not None
         if not idle and far is not None and near is not None and far.since == near.since:
             # The first turn of a session: its task may have had others, so the last that fits is
             # taken.

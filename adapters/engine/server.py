@@ -272,7 +272,7 @@ class EngineEncoder(Encoder):
 
     def _message_received(self, event: ev.MessageReceived) -> None:
         if not self._is_own(event.command_id):
-            self._said_elsewhere(ev.text_of(event.content), "message", event)
+            self._said_elsewhere(ev.text_of(event.content), "message")
             return
         assert event.command_id is not None
         if self._s.awaited == event.command_id:
@@ -282,12 +282,12 @@ class EngineEncoder(Encoder):
 
     def _guidance_received(self, event: ev.GuidanceReceived) -> None:
         if not self._is_own(event.command_id):
-            self._said_elsewhere(event.text, "guidance", event)
+            self._said_elsewhere(event.text, "guidance")
 
     def _is_own(self, command_id: str | None) -> bool:
         return command_id is not None and self._s.inputs.pop(command_id, False)
 
-    def _said_elsewhere(self, words: str, kind: str, event: ev.Event) -> None:
+    def _said_elsewhere(self, words: str, kind: str) -> None:
         # No event of the dialect echoes input, and unknown types are ignored (section 8).
         self._write("message_received", {"message": words, "kind": kind})
 

@@ -143,32 +143,15 @@ class Face:
 class Create:
     """A create (section 4.1); `message` is None for a prewarmed session.
 
-    `text` is the message if it was one plain string. `blobs` has the bytes of inline files by hash.
-    `protocol_version` goes into the answer, and is set only beside a callback.
+    `blobs` has the bytes of inline files by hash.
     """
 
     message: SendMessage | None = None
-    text: str | None = None
     mode: Literal["conversation", "task"] | None = None
     request_input: bool | None = None
     operation_id: str | None = None
     callback: _Json | None = None
-    protocol_version: int | None = None
     blobs: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
-
-    @property
-    def options(self) -> _Json | None:
-        """Return what only an eve backend understands, by wire name, for a command's `options`."""
-        options: _Json = {}
-        if self.mode is not None:
-            options["mode"] = self.mode
-        if self.request_input is not None:
-            options["capabilities"] = {"requestInput": self.request_input}
-        if self.callback is not None:
-            options["callback"] = self.callback
-        if self.protocol_version is not None:
-            options["protocolVersion"] = self.protocol_version
-        return options or None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,16 +178,14 @@ class FollowUp:
     """A follow-up (section 5): a message, answers, or with a token both; answers come first.
 
     `text` is the message if it was one plain string: only such a one can be an answer (section
-    9.4). `policy` is what the face promises for a busy session, `paused_policy` for one that waits
-    for an answer. `client_context`, `output_schema` and `callback` are those of the request: the
-    message has them too, answers alone get them through `options`.
+    9.4). `client_context`, `output_schema` and `callback` are those of the request: the message
+    has them too, answers alone get them through `options`.
     """
 
     token: str | None = None
     message: SendMessage | None = None
     text: str | None = None
     answers: tuple[InputResponse, ...] = ()
-    policy: Policy = "steer"
     client_context: Any = None
     output_schema: _Json | None = None
     callback: _Json | None = None
@@ -239,7 +220,6 @@ class Control:
     """A control (section 6), of the session in the path or of the one that `token` names."""
 
     kind: ControlKind
-    session_id: str | None = None
     token: str | None = None
     turn_id: str | None = None
     reason: str | None = None
@@ -289,9 +269,8 @@ def parse_create(body: bytes, face: Face) -> Create:
     message = _message(members, face)
     context = _client_context(members)
     callback = _callback(members, by_id=not token_generation)
-    protocol = None
     if callback is not None and not token_generation:
-        protocol = _protocol_version(members)
+        _check_protocol_version(members)
     request_input = _request_input(members)
     mode = _mode(members, strict=token_generation) if face.form != "newest" else None
     schema = _output_schema(members)
@@ -304,17 +283,15 @@ def parse_create(body: bytes, face: Face) -> Create:
         operation_id = _words(members, "operationId")
         if len((operation_id or "").encode("utf-8", "surrogatepass")) > OPERATION_ID_LIMIT:
             _refuse(f"'operationId' is longer than {OPERATION_ID_LIMIT} bytes.")
-    _check_uploads(message, face)
+    _check_uploads(message)
     if operation_id is not None and not face.authenticated:
         _refuse("operationId requires an authenticated principal.")
     return Create(
         message=None if message is None else message.command("queue", context, schema),
-        text=None if message is None else message.text,
         mode=mode,
         request_input=request_input,
         operation_id=operation_id,
         callback=callback,
-        protocol_version=protocol,
         blobs={} if message is None else message.blobs,
     )
 
@@ -349,14 +326,13 @@ def parse_follow_up(body: bytes, face: Face) -> FollowUp:
         )
     if message is not None and answers and not by_token:
         _refuse("'message' and 'inputResponses' are mutually exclusive.")
-    _check_uploads(message, face)
+    _check_uploads(message)
     options = None if callback is None else {"callback": callback}
     return FollowUp(
         token=token,
         message=None if message is None else message.command(policy, context, schema, options),
         text=None if message is None else message.text,
         answers=answers,
-        policy=policy,
         client_context=context,
         output_schema=schema,
         callback=callback,
@@ -385,7 +361,6 @@ def parse_control(
         _refuse_token(members)
     return Control(
         kind=kind,
-        session_id=session_id,
         turn_id=_words(members, "turnId") if kind == "cancel" else None,
         reason=_words(members, "reason") if kind == "reset" else None,
     )
@@ -559,15 +534,12 @@ def _check_without_message(
         )
 
 
-def _protocol_version(members: _Json) -> int:
-    if "protocolVersion" not in members:
-        return wire.LEGACY_REMOTE_PROTOCOL_VERSION
-    value = members["protocolVersion"]
+def _check_protocol_version(members: _Json) -> None:
+    value = members.get("protocolVersion", wire.LEGACY_REMOTE_PROTOCOL_VERSION)
     if not _is_number(value):
         _refuse("Expected 'protocolVersion' to be a number.")
-    for known in (wire.LEGACY_REMOTE_PROTOCOL_VERSION, wire.REMOTE_PROTOCOL_VERSION):
-        if value == known:
-            return known
+    if value in (wire.LEGACY_REMOTE_PROTOCOL_VERSION, wire.REMOTE_PROTOCOL_VERSION):
+        return
     _refuse(
         f"This deployment speaks eve remote agent protocol {wire.REMOTE_PROTOCOL_VERSION}, but the"
         f" caller speaks protocol {_js_text(value)}. Upgrade both deployments to the same eve"
@@ -876,7 +848,7 @@ def _is_allowed(media_type: str, allowed: tuple[str, ...]) -> bool:
     )
 
 
-def _check_uploads(message: _Message | None, face: Face) -> None:
+def _check_uploads(message: _Message | None) -> None:
     if message is None or not message.violations:
         return
     first = message.violations[0]
@@ -1054,7 +1026,6 @@ def create_answer(
     *,
     token: str | None = None,
     delivery_id: str | None = None,
-    protocol_version: int | None = None,
 ) -> Response:
     """Return the answer to a create: 202, in form `all` the union of both generations (1.1, 4.3).
 
@@ -1064,8 +1035,6 @@ def create_answer(
     body: _Json = {"ok": True, "sessionId": session_id}
     if form != "tokens":
         body["status"] = "accepted"
-        if protocol_version is not None:
-            body["protocolVersion"] = protocol_version
     if form != "newest" and token is not None:
         body["continuationToken"] = token
     # A real server gives none on create; section 1.1 found that every client takes it.

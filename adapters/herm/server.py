@@ -39,7 +39,6 @@ REQUESTS_KEPT = 200
 """Interactions that are over and still recognised, so that a late answer gets 409 and not 400."""
 
 USER_ID = "userId"
-METADATA = "metadata"
 """Members of a create (section 2.2); `userId` is kept in the `options` of `session.started`."""
 
 _OURS = frozenset({REPAIRED, "envelope"})

@@ -94,7 +94,7 @@ def sessions_export(
                     session, lambda journal, id: write_log(journal, id, out, frames=frames)
                 )
             else:
-                source.copy_of(session, "events", out)
+                source.copy_of(session, out)
             out.flush()
         except BrokenPipeError:
             reader_left()

@@ -189,7 +189,7 @@ def _side(stack: contextlib.ExitStack, name: str, key: str | None) -> BinaryIO:
         hint = f" `dragoman sessions list --url {match[1]}` prints those that are there."
         server = Server(match[1], key, as_json=False, status=2, named="in its place", missing=hint)
         log = io.BytesIO()
-        server.copy_of(unquote(match[2]), "events", log)
+        server.copy_of(unquote(match[2]), log)
         log.seek(0)
         return log
     file, mark, session = name.rpartition("#")

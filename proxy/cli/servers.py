@@ -148,14 +148,14 @@ class Server:
         if (refused := asyncio.run(self._copy(path, out))) is not None:
             self._refused(*refused)
 
-    def copy_of(self, session: str, part: str, out: _Sink) -> None:
-        """Write a part of a session, which is called as people call it, as `copy` does."""
-        refused = asyncio.run(self._copy(path_of(session_path(session), part), out))
+    def copy_of(self, session: str, out: _Sink) -> None:
+        """Write the events of a session, which is called as people call it, as `copy` does."""
+        refused = asyncio.run(self._copy(path_of(session_path(session), "events"), out))
         if refused is None:
             return
         if refused[0] not in _UNKNOWN or (id := self.other_id(session)) is None:
             self._refused(*refused)
-        self.copy(path_of(session_path(id), part), out)
+        self.copy(path_of(session_path(id), "events"), out)
 
     def _refused(self, status: int, data: bytes) -> NoReturn:
         self.read(status, data)

@@ -2,13 +2,12 @@
 
 The mapping tables come from each dialect's MAPPING.md, the numbers from `fidelity.json` beside this
 module, which was measured over the recorded fixtures and is compared with them by a test.
-`docs/fidelity.md` is written from here too.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -18,7 +17,6 @@ import orjson
 from adapters import registry
 from adapters.contract.fidelity import CANONICAL, ORDER, Side
 from adapters.contract.mapping import Mapping, parse_mapping
-from adapters.model.base import Fidelity
 from adapters.model.commands import COMMAND_TYPES
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -72,12 +70,6 @@ class Pair:
     backend: str
     counts: Counts
 
-    @property
-    def exact_share(self) -> float:
-        """Return the share of exact fields in percent; 100 where there is none."""
-        total = sum(self.counts)
-        return 100.0 if total == 0 else 100.0 * self.counts[0] / total
-
     def as_json(self) -> dict[str, Any]:
         """Return the pair as one JSON object."""
         named = {str(name): count for name, count in zip(ORDER, self.counts, strict=True)}
@@ -122,68 +114,3 @@ def commands() -> Iterator[CommandCell]:
         for command in COMMAND_TYPES:
             ability = abilities[command]
             yield CommandCell(command, backend, str(ability.support), ability.how)
-
-
-def render(numbers: dict[str, Any]) -> str:
-    """Return `docs/fidelity.md`."""
-    lines = [
-        "# Fidelity",
-        "",
-        "Written by `python -m tests.fidelity --write`; do not edit.",
-        "`dragoman matrix` prints the same tables.",
-        "",
-        "What crosses between a frontend and a backend, measured over all recorded bodies of the",
-        "backend's dialect: every field of every event of their logs counts once.",
-        "",
-        "| word | meaning |",
-        "|---|---|",
-        "| exact | the frontend sees what the backend said |",
-        "| approximated | it sees the same in other words, or less of it |",
-        "| synthesized | the backend does not say it; it was inferred or added |",
-        "| dropped | the frontend's dialect has no place for it |",
-        "",
-        "User input, assistant text, tools, what can be answered and the outcome of a turn are",
-        "never dropped. Each dialect's `MAPPING.md` below `adapters/` says why a field is not",
-        "exact, and `dragoman translate --report` shows it for one session. The backend",
-        "`canonical` is a log of ours in which every kind of event occurs, at any backend's best.",
-        "",
-        "## Frontends and backends",
-        "",
-        _row(["frontend", "backend", *map(str, Fidelity), "exact %"]),
-        _row(["---", "---", *["--:"] * (len(ORDER) + 1)]),
-    ]
-    lines += [
-        _row([pair.frontend, pair.backend, *map(str, pair.counts), f"{pair.exact_share:.0f}"])
-        for pair in pairs(numbers)
-    ]
-    cells = list(commands())
-    names = backends()
-    lines += [
-        "",
-        "## Commands and backends",
-        "",
-        "What a frontend can ask, and how a backend of each dialect carries it.",
-        "",
-        _row(["command", *names]),
-        _row(["---"] * (len(names) + 1)),
-    ]
-    for command in COMMAND_TYPES:
-        row = [cell.support for cell in cells if cell.command == command]
-        lines.append(_row([f"`{command}`", *row]))
-    lines += [
-        "",
-        "How a command is emulated, or why it is impossible:",
-        "",
-        _row(["command", "backend", "", "how or why"]),
-        _row(["---"] * 4),
-    ]
-    lines += [
-        _row([f"`{cell.command}`", cell.backend, cell.support, cell.how.replace("|", "\\|")])
-        for cell in sorted(cells, key=lambda cell: list(COMMAND_TYPES).index(cell.command))
-        if cell.how
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

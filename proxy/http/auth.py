@@ -51,11 +51,6 @@ class Key:
         """Return the keys of the configuration."""
         return tuple(cls(key.name, bytes.fromhex(key.sha256)) for key in keys)
 
-    @classmethod
-    def of_value(cls, name: str, value: str) -> Key:
-        """Return the key with that value, for tests and for printing its hash."""
-        return cls(name, hashlib.sha256(value.encode()).digest())
-
 
 @dataclass(frozen=True, slots=True)
 class Principal:

@@ -101,22 +101,6 @@ class Write:
     done: Callable[[JournalError | None], None] | None = None
 
     @property
-    def plain(self) -> bool:
-        """Say whether there are only events and their position: nearly all writes are."""
-        return (
-            self.leg_state is None
-            and self.state is None
-            and self.native_id is None
-            and self.title is None
-            and self.archived_at is None
-            and not self.commands
-            and not self.aliases
-            and not self.takes
-            and not self.blobs
-            and self.new_leg is None
-        )
-
-    @property
     def size(self) -> int:
         """Bytes that wait for the disk: the events, and the codec's state with them."""
         return len(self.body) + len(self.leg_state or b"")

@@ -30,7 +30,6 @@ class Post:
         answers: the `inputResponses`.
         structured: whether a result of a schema is asked for.
         token: the `continuationToken`.
-        queue: whether the message must wait for the turn's end.
     """
 
     text: str | None = None
@@ -39,7 +38,6 @@ class Post:
     answers: tuple[Mapping[str, str], ...] = ()
     structured: bool = False
     token: str | None = None
-    queue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +147,6 @@ def parse_follow_up(body: bytes, *, tokens: bool) -> Post:
         answers,
         structured="outputSchema" in value,
         token=token,
-        queue=value.get("turnPolicy") == "queue",
     )
 
 

@@ -366,7 +366,7 @@ class Record:
         if write.native_id is not None:
             self._name_stored = stored
         snapshot = self._snapshots.take(state) if seq >= self._snapshots.due else None
-        write.done = functools.partial(self._written, entries, write.body, stored, snapshot, rests)
+        write.done = functools.partial(self._written, entries, stored, snapshot, rests)
         self._journal.submit(write)
         if codec.wake_at is not None:
             self._upward.wake()
@@ -388,7 +388,6 @@ class Record:
     def _written(
         self,
         entries: Sequence[ev.Entry],
-        body: bytes,
         stored: asyncio.Future[None] | None,
         snapshot: Snapshot | None,
         rests: bool,

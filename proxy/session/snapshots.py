@@ -103,7 +103,7 @@ class Snapshots:
         value: Any = parse_json(data)
         state = LogState.restore(format_json(value["state"]))
         owed = set(value["owed"])
-        self.requests.restore(value.get("requests", []))
+        self.requests.restore(value["requests"])
         self._outbox.restore(owed)
         return state
 

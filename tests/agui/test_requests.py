@@ -28,7 +28,8 @@ def read(*messages: Any, **more: Any) -> RunInput:
 
 
 def parts(*content: Any) -> tuple[ev.Content, ...]:
-    return read({"id": "u1", "role": "user", "content": list(content)}).content
+    (words,) = read({"id": "u1", "role": "user", "content": list(content)}).words
+    return words.content
 
 
 @each(

@@ -262,7 +262,7 @@ class Player(Played):
         if body.get("message"):
             content, blobs = read_content(body["message"])
             options = {k: body[k] for k in ("mode", "callback", "protocolVersion") if k in body}
-            token = "continuationToken" in body or self.codec.generation == "T"
+            token = "continuationToken" in body or self.codec._s.generation == "T"
             yield (
                 cmd.SendMessage(
                     content=content,

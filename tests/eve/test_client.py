@@ -275,8 +275,8 @@ def test_control_events_open_no_turn() -> None:
 
 
 def test_the_generation_shows_in_the_first_answers() -> None:
-    assert one("eve-0.30.8/server/plain").codec.generation == "T"
-    assert one("eve-0.80.1/server/plain").codec.generation == "S2"
+    assert one("eve-0.30.8/server/plain").codec._s.generation == "T"
+    assert one("eve-0.80.1/server/plain").codec._s.generation == "S2"
     assert one("eve-0.30.8/server/plain").codec.abilities["steer"].support is Support.EMULATED
     assert one("eve-0.80.1/server/plain").codec.abilities["steer"].support is Support.NATIVE
 
@@ -854,7 +854,7 @@ def test_what_a_newer_server_refuses_for_its_token_is_sent_without() -> None:
     assert orjson.loads(again.request.body or b"") == {"message": "more"}
     wire.answer(again, 200, {"ok": True})
     assert wire.of(ev.InputSettled)[-1].outcome == "taken"
-    assert wire.codec.generation == "S1"
+    assert wire.codec._s.generation == "S1"
 
 
 @pytest.mark.parametrize(
@@ -2112,7 +2112,7 @@ def test_a_token_server_gets_answers_and_a_message_in_one_request(reply: str) ->
     assert len(wire.of(ev.TurnStarted)) == len(wire.of(ev.TurnEnded)) == 1
     assert not wire.normalizer.repairs
     assert not wire.normalizer.state.inputs
-    assert not wire.codec._inputs.shown
+    assert not wire.codec._commands._inputs.shown
     assert wire.codec.streams() == ()
 
 
@@ -2125,7 +2125,7 @@ def test_what_shows_one_part_of_a_request_shows_that_all_of_it_arrived() -> None
     lost = DragomanError("The connection broke.")
     assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
     assert wire.codec._s.silence.open == {}
-    assert not wire.codec._inputs.shown
+    assert not wire.codec._commands._inputs.shown
     assert wire.of(ev.InteractionResolved) == []
     results(wire, "A", "B")
     assert len(wire.of(ev.InteractionResolved)) == 2
@@ -2196,7 +2196,7 @@ def test_a_request_that_waits_to_be_sent_again_is_not_once_the_stream_shows_it()
     wire.take(wire.codec.tick(wire.now + 1_000))
     assert wire.codec.take_calls() == []
     assert sorted(settled(wire)) == [("cmd-2", "taken"), ("cmd-3", "taken")]
-    assert not wire.codec._inputs.shown
+    assert not wire.codec._commands._inputs.shown
 
 
 def test_a_server_that_takes_one_or_the_other_refuses_both() -> None:

@@ -277,7 +277,6 @@ def test_the_recorded_message_of_parts_becomes_text_and_files_kept_by_hash() -> 
     assert (plain.name, plain.size) == (None, 5)
     assert create.blobs[plain.ref.sha256] == b"hello"
     assert {hashlib.sha256(blob).hexdigest() for blob in create.blobs.values()} == set(create.blobs)
-    assert create.text is None
 
 
 @pytest.mark.parametrize(
@@ -407,22 +406,15 @@ def test_a_create_carries_everything_that_it_says() -> None:
     assert create.message.content == (Text(type="text", text="hi"),)
     assert create.message.client_context == {"route": "/billing"}
     assert create.message.output_schema == {"type": "object"}
-    assert create.text == "hi"
     assert create.operation_id == "order-77"
-    assert create.callback == CALLBACK
-    assert create.options == {
-        "mode": "task",
-        "capabilities": {"requestInput": False},
-        "callback": CALLBACK,
-        "protocolVersion": 2,
-    }
+    assert (create.mode, create.request_input, create.callback) == ("task", False, CALLBACK)
 
 
 def test_form_newest_ignores_the_mode_and_form_tokens_the_operation() -> None:
     body = body_of({"message": "x", "mode": "task", "operationId": "a", "protocolVersion": "no"})
     newest = parse_create(body, Face("newest", authenticated=True))
     tokens = parse_create(body, Face("tokens"))
-    assert (newest.mode, newest.operation_id, newest.options) == (None, "a", None)
+    assert (newest.mode, newest.operation_id) == (None, "a")
     assert (tokens.mode, tokens.operation_id) == ("task", None)
     spoken = body_of({"message": "x", "mode": "conversation"})
     assert parse_create(spoken, Face("all")).mode == "conversation"
@@ -552,7 +544,7 @@ def test_a_follow_up_with_a_token_queues_and_may_answer_and_speak_at_once() -> N
     assert follow_up.answers == (InputResponse("r", "deny", "Too expensive."),)
     assert follow_up.text == "also"
     assert follow_up.message is not None
-    assert (follow_up.policy, follow_up.message.policy) == ("queue", "queue")
+    assert follow_up.message.policy == "queue"
     assert follow_up.paused_policy == "queue"
 
 
@@ -613,7 +605,7 @@ TURN = refused("Expected 'turnId' to be a non-empty string.")
 @pytest.mark.parametrize("form", ["all", "tokens"])
 def test_controls_by_token_need_one(kind: ControlKind, form: wire.Form) -> None:
     control = parse_control(kind, body_of({"continuationToken": TOKEN, "reason": ""}), Face(form))
-    assert (control.kind, control.token, control.session_id) == (kind, TOKEN, None)
+    assert (control.kind, control.token) == (kind, TOKEN)
     for body, expected in [
         ({}, WANTS_TOKEN),
         ({"continuationToken": ""}, WANTS_TOKEN),
@@ -635,7 +627,7 @@ def test_in_form_newest_the_route_of_a_control_by_token_is_a_session_of_that_nam
 @pytest.mark.parametrize("form", ["all", "newest"])
 def test_controls_by_id_take_an_empty_body_and_no_token(kind: ControlKind, form: wire.Form) -> None:
     control = parse_control(kind, b"", Face(form), SESSION)
-    assert (control.session_id, control.token, control.reason) == (SESSION, None, None)
+    assert (control.kind, control.token, control.reason) == (kind, None, None)
     body = body_of({"continuationToken": TOKEN})
     assert verdict_of(parse_control, kind, body, Face(form), SESSION) == BY_ID
     assert verdict_of(parse_control, kind, b"[]", Face(form), SESSION) == NO_OBJECT
@@ -650,7 +642,7 @@ def test_form_tokens_has_no_control_by_id() -> None:
 @pytest.mark.parametrize("form", ALL)
 def test_a_cancel_may_name_its_turn(form: wire.Form) -> None:
     control = parse_control("cancel", body_of({"turnId": "turn_3"}), Face(form), SESSION)
-    assert (control.session_id, control.turn_id) == (SESSION, "turn_3")
+    assert (control.kind, control.turn_id) == ("cancel", "turn_3")
     assert parse_control("cancel", b" ", Face(form), SESSION).turn_id is None
     assert verdict_of(parse_control, "cancel", b'{"turnId":""}', Face(form), SESSION) == TURN
     assert verdict_of(parse_control, "cancel", b"{", Face(form), SESSION) == INVALID
@@ -752,11 +744,11 @@ def shown(response: Response) -> tuple[int, dict[str, Any]]:
 
 def test_a_create_is_answered_as_each_generation_does() -> None:
     tokens = create_answer("tokens", SESSION, token=TOKEN, delivery_id="d")
-    newest = create_answer("newest", SESSION, token=TOKEN, delivery_id="d", protocol_version=2)
+    newest = create_answer("newest", SESSION, token=TOKEN, delivery_id="d")
     union = create_answer("all", SESSION, token=TOKEN, delivery_id="d")
     base = {"ok": True, "sessionId": SESSION}
     assert shown(tokens) == (202, {**base, "continuationToken": TOKEN})
-    assert shown(newest) == (202, {**base, "status": "accepted", "protocolVersion": 2})
+    assert shown(newest) == (202, {**base, "status": "accepted"})
     assert shown(union) == (
         202,
         {**base, "status": "accepted", "continuationToken": TOKEN, "deliveryId": "d"},

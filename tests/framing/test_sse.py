@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.wire.framing import SALVAGED_BYTES, FrameTooFull, FrameTooLarge, FramingError, sse
-from adapters.wire.framing.sse import SseFrame, SseParser, format_comment, format_sse
+from adapters.wire.framing.sse import SseFrame, SseParser, format_sse
 from tests.support.each import each
 
 # The streams that tell event-stream parsers apart: body, frames, unterminated tail.
@@ -88,16 +88,9 @@ STREAMS: dict[str, tuple[bytes, list[SseFrame], bytes]] = {
         ],
         b"",
     ),
-    "junk in retry": (
-        b"retry: 1000\ndata: a\n\nretry: 1.5\ndata: b\n\nretry: -1\ndata: c\n\nretry\ndata: d\n\n"
-        b"retry: 12 \ndata: e\n\nretry: \xd9\xa1\ndata: f\n\nretry:20\ndata: g\n\n"
-        b"retry: 99999999999999999999\ndata: h\n\n",
-        [
-            SseFrame("", b"a", None, 1000),
-            *(SseFrame("", letter) for letter in (b"b", b"c", b"d", b"e", b"f")),
-            SseFrame("", b"g", None, 20),
-            SseFrame("", b"h"),
-        ],
+    "retry": (
+        b"retry: 1000\ndata: a\n\nretry: 1.5\ndata: b\n\nretry\ndata: c\n\nretry: 7\n\n",
+        [SseFrame("", b"a"), SseFrame("", b"b"), SseFrame("", b"c")],
         b"",
     ),
     "unknown fields and case": (
@@ -176,7 +169,7 @@ def read_by_the_book(body: bytes, limit: int) -> tuple[list[object], bytes]:
             frames.append(("too large", b"\n".join(block)[:limit][:SALVAGED_BYTES], limit))
             block = []
             continue
-        event, data, retry = "", b"", None
+        event, data = "", b""
         for row in block:
             name, value = row, b""
             if b":" in row:
@@ -188,10 +181,8 @@ def read_by_the_book(body: bytes, limit: int) -> tuple[list[object], bytes]:
                 data += value + b"\n"
             elif name == b"id" and 0 not in value:
                 event_id = value.decode("utf-8", "replace")
-            elif name == b"retry" and re.fullmatch(rb"[0-9]{1,10}", value):
-                retry = int(value)
         if data:
-            frames.append(SseFrame(event, data[:-1], event_id, retry))
+            frames.append(SseFrame(event, data[:-1], event_id))
         block = []
     if last:
         block.append(last)
@@ -332,7 +323,6 @@ def test_frames_around_a_too_large_one_are_delivered() -> None:
         ("too large", b"id: 9\ndata: xxxxxxxx", 20),
         SseFrame("", b"2"),
     ]
-    assert parser.last_event_id is None
 
 
 def test_a_frame_that_never_ends_is_reported_once_and_not_kept() -> None:
@@ -390,19 +380,10 @@ def test_invented_names_are_not_kept_without_bound() -> None:
     assert len(pickle.dumps(parser)) < 20_000
 
 
-def test_id_and_retry_of_frames_without_data_count() -> None:
+def test_the_id_of_a_frame_without_data_counts() -> None:
     parser = SseParser()
-    assert (parser.last_event_id, parser.retry) == (None, None)
-    assert parser.feed(b"id: 7\nretry: 250\n\n") == []
-    assert (parser.last_event_id, parser.retry) == ("7", 250)
-
-
-def test_comments_are_counted_however_they_are_cut() -> None:
-    body = b": ping\n\n:\n:\ndata: 1\n\n:pong\n\ndata: :no\n\nother: no\nno\n\n"
-    for chunks in ([body], [body[i : i + 1] for i in range(len(body))]):
-        parser = SseParser()
-        drain(parser, chunks)
-        assert parser.comments == 4
+    assert parser.feed(b"id: 7\n\n") == []
+    assert parser.feed(b"data: 1\n\n") == [SseFrame("", b"1", "7")]
 
 
 def test_after_close_the_next_body_starts_afresh_with_the_id_kept() -> None:
@@ -436,16 +417,16 @@ def test_close_while_a_frame_is_skipped_ends_the_skipping() -> None:
         (b"{}", {"event": "", "id": ""}, b"event: \nid: \ndata: {}\n\n"),
         (
             b"{}",
-            {"event": "größe", "id": "7", "retry": 0},
-            "event: größe\nid: 7\nretry: 0\ndata: {}\n\n".encode(),
+            {"event": "größe", "id": "7"},
+            "event: größe\nid: 7\ndata: {}\n\n".encode(),
         ),
         (b"a\nb\r\nc\rd\n", {}, b"data: a\ndata: b\ndata: c\ndata: d\ndata: \n\n"),
     ],
 )
-def test_a_frame_is_written_as_event_id_retry_data(
-    data: bytes, fields: dict[str, str | int], expected: bytes
+def test_a_frame_is_written_as_event_id_data(
+    data: bytes, fields: dict[str, str], expected: bytes
 ) -> None:
-    assert format_sse(data, **fields) == expected  # type: ignore[arg-type]
+    assert format_sse(data, **fields) == expected
 
 
 @pytest.mark.parametrize("bad", ["a\nb", "a\rb", "a\0b", "\n", "\ud800"])
@@ -456,19 +437,6 @@ def test_a_name_or_id_that_would_break_the_frame_is_refused(bad: str) -> None:
         format_sse(b"{}", id=bad)
 
 
-def test_a_negative_retry_is_refused() -> None:
-    with pytest.raises(ValueError, match="retry"):
-        format_sse(b"{}", retry=-1)
-
-
-def test_a_comment_is_skipped_by_readers_whatever_it_says() -> None:
-    assert format_comment("keepalive") == b": keepalive\n\n"
-    assert format_comment("") == b":\n\n"
-    assert format_comment("a\nb\r\n\r") == b": a\n: b\n:\n:\n\n"
-    for text in ("data: 1", "x\ndata: 1", "x\r\rdata: 1"):
-        assert SseParser().feed(format_comment(text)) == []
-
-
 NAMES = st.text(st.characters(exclude_characters="\r\n\0", exclude_categories=["Cs"]), max_size=8)
 DATA = st.one_of(
     st.binary(max_size=30),
@@ -477,19 +445,18 @@ DATA = st.one_of(
 
 
 @given(
-    st.lists(st.tuples(DATA, NAMES, NAMES, st.none() | st.integers(0, 9_999_999_999)), max_size=5),
+    st.lists(st.tuples(DATA, NAMES, NAMES), max_size=5),
     st.lists(st.integers(min_value=0), max_size=8),
 )
 def test_what_is_written_is_read_back(
-    written: list[tuple[bytes, str, str, int | None]], places: list[int]
+    written: list[tuple[bytes, str, str]], places: list[int]
 ) -> None:
     body = b"".join(
-        format_sse(data, event=event, id=id, retry=retry) + format_comment("ping")
-        for data, event, id, retry in written
+        format_sse(data, event=event, id=id) + b": ping\n\n" for data, event, id in written
     )
     expected = [
-        SseFrame(event, data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), id, retry)
-        for data, event, id, retry in written
+        SseFrame(event, data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"), id)
+        for data, event, id in written
     ]
     assert drain(SseParser(), cut(body, places)) == (expected, b"")
 

@@ -155,7 +155,7 @@ class EngineClient(ClientCodec):
         self._kept.touched = True
         if self._reading.live is not call:
             return []
-        decision = self._reading.closed(call, reason)
+        decision = self._reading.closed(reason)
         if reason is CloseReason.STOPPED:
             return []
         out = self._take_sorted(decision, now)

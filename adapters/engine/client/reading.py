@@ -105,7 +105,7 @@ class Reading:
         if self.live is call:
             self.live = None
 
-    def closed(self, call: Call, reason: CloseReason) -> Decision | None:
+    def closed(self, reason: CloseReason) -> Decision | None:
         """Record that a body is over; return what of it is new after all, None if that is open."""
         self.live = None
         alignment, self.alignment = self.alignment, None

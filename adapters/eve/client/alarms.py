@@ -61,7 +61,7 @@ class Alarms:
         out: list[ev.Event] = []
         for line in self._dues.take(now):
             if line.held.due is not None and now >= line.held.due:
-                out += self._holding.decide_and_release(line, "unknown")
+                out += self._holding.decide_and_release(line)
             if line.settled is not None and now >= line.settled_at + HOLD_MS:
                 out += self._resolving.settle(line, line.settled)
             if line.ending is not None and now >= line.ending_at + END_HOLD_MS:

@@ -142,7 +142,7 @@ class Asking:
         out.append(
             ev.InteractionRequested(
                 thread_id=asking.thread,
-                turn_id=self._turns.current(asking, record),
+                turn_id=self._turns.current(asking),
                 request_id=request_id,
                 shown_on=shown_on,
                 kind=kind,

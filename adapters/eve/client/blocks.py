@@ -76,7 +76,7 @@ class Blocks:
                 make,
                 piece,
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 block_id=block_id(line, place),
                 message_id=message_id(line, place),
                 native=record.native,
@@ -92,7 +92,7 @@ class Blocks:
         extra = rest_of(data, _COMPLETED_KEYS) or {}
         fields: dict[str, Any] = {
             "thread_id": line.thread,
-            "turn_id": self._turns.current(line, record),
+            "turn_id": self._turns.current(line),
             "finish_reason": reason if isinstance(reason, str) else None,
             "native": record.native,
         }
@@ -126,7 +126,7 @@ class Blocks:
             *out,
             ev.ReasoningCompleted(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 block_id=block_id(line, place),
                 message_id=message_id(line, place),
                 text=text if isinstance(text, str) else "",
@@ -140,7 +140,7 @@ class Blocks:
             *self._turns.in_turn(line, record),
             ev.ResultProduced(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 value=record.data.get("result"),
                 native=record.native,
                 extra=rest_of(record.data, _RESULT_KEYS),

@@ -8,7 +8,6 @@ from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
 from adapters.eve.client.holding import Holding
-from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.records import Ending, Line, Record, State
 from adapters.eve.client.reports import as_late
 from adapters.eve.client.resolving import Resolving
@@ -38,7 +37,6 @@ class Boundaries:
         "_dues",
         "_ends",
         "_holding",
-        "_inputs",
         "_resolving",
         "_s",
         "_stopping",
@@ -51,7 +49,6 @@ class Boundaries:
         dues: Dues,
         asks: Asks,
         holding: Holding,
-        inputs: Inputs,
         stopping: Stopping,
         resolving: Resolving,
         turns: Turns,
@@ -61,7 +58,6 @@ class Boundaries:
         self._dues = dues
         self._asks = asks
         self._holding = holding
-        self._inputs = inputs
         self._stopping = stopping
         self._resolving = resolving
         self._turns = turns
@@ -81,9 +77,7 @@ class Boundaries:
                 return []
             if not resumes:
                 # The normalizer writes the end that this one does not have.
-                out += self._holding.decide_and_release(line, "unknown") + self._ends.turn_over(
-                    line
-                )
+                out += self._holding.decide_and_release(line) + self._ends.turn_over(line)
             else:
                 line.native, line.sequence = native_id, sequence_of(record, line.sequence)
                 line.closed, line.paused, line.empty, line.heard = False, None, True, None
@@ -99,7 +93,7 @@ class Boundaries:
                         thread_id=line.thread, turn_id=line.turn, native=record.native, extra=extra
                     ),
                 ]
-        out += self._holding.decide_and_release(line, "unknown")
+        out += self._holding.decide_and_release(line)
         for item in self._s.ledger.open.values():
             # Inputs are settled before the turn that they own, so that faces can name them in it.
             mine = item.delivery in record.deliveries if item.delivery else item.creates

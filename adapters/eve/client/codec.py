@@ -34,7 +34,6 @@ from adapters.eve.client.reading import Reading
 from adapters.eve.client.records import (
     RECENT_IDS,
     RECORDS,
-    Generation,
     Line,
     Live,
     Place,
@@ -94,7 +93,7 @@ class EveClient(ClientCodec):
         self._asks = asks = Asks(s)
         self._holding = holding = Holding(s, dues)
         retries = Retries(s, server, posts)
-        self._inputs = inputs = Inputs(s, live, asks)
+        inputs = Inputs(s, live, asks)
         self._stopping = stopping = Stopping(s, live, posts, asks)
         first = First(s, live, server, places, posts, inputs)
         resolving = Resolving(s, server, asks, holding, inputs, stopping)
@@ -108,7 +107,6 @@ class EveClient(ClientCodec):
             members,
             asks,
             holding,
-            inputs,
             stopping,
             resolving,
             turns,
@@ -122,12 +120,12 @@ class EveClient(ClientCodec):
             turns,
             ends,
             blocks,
-            Messages(s, places, asks, holding, inputs, turns),
+            Messages(s, places, asks, inputs, turns),
             Work(asks, holding, stopping, resolving, turns, blocks),
             Asking(s, server, dues, members, asks, holding, resolving, turns),
-            SignIns(s, server, asks, holding, resolving, turns),
+            SignIns(s, server, asks, resolving, turns),
             Children(s, places, dues, members, holding, ends, reads_children),
-            Boundaries(s, dues, asks, holding, inputs, stopping, resolving, turns, ends),
+            Boundaries(s, dues, asks, holding, stopping, resolving, turns, ends),
             Sessions(s, server, dues, members, holding, stopping, ends),
         )
         self._replies = Replies(
@@ -156,11 +154,6 @@ class EveClient(ClientCodec):
     @property
     def native_id(self) -> str | None:
         return self._s.session
-
-    @property
-    def generation(self) -> Generation | None:
-        """Return the generation of the server, once it is known."""
-        return self._s.generation
 
     # Commands.
 

@@ -183,7 +183,7 @@ class Commands:
         body = self._posts.said(command, CREATE_OPTIONS if creates else FOLLOW_UP_OPTIONS)
         self._inputs.expect(command_id, command.content, kind, creates=creates)
         if creates:
-            return self._first.create(command_id, command, body)
+            return self._first.create(command_id, body)
         if s.generation == "T":
             # First, where it is found again.
             body = {"continuationToken": s.token, **body}

@@ -7,7 +7,6 @@ from typing import Any
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.dues import CHILD_HOLD_MS, Dues
 from adapters.eve.client.holding import Holding
-from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.members import Members
 from adapters.eve.client.places import Places
 from adapters.eve.client.records import Control, Ending, Line, Live, Outcome, State
@@ -40,7 +39,6 @@ class Ends:
         "_asks",
         "_dues",
         "_holding",
-        "_inputs",
         "_live",
         "_members",
         "_places",
@@ -61,7 +59,6 @@ class Ends:
         members: Members,
         asks: Asks,
         holding: Holding,
-        inputs: Inputs,
         stopping: Stopping,
         resolving: Resolving,
         turns: Turns,
@@ -74,7 +71,6 @@ class Ends:
         self._members = members
         self._asks = asks
         self._holding = holding
-        self._inputs = inputs
         self._stopping = stopping
         self._resolving = resolving
         self._turns = turns
@@ -96,7 +92,7 @@ class Ends:
             )
             out = [begin, *out, end]
         for line in list(s.lines.values()):
-            out += self._holding.decide_and_release(line, "unknown")
+            out += self._holding.decide_and_release(line)
             if line.turn is not None:
                 line.ending = Ending("failed", error)
                 out += self.flush(line)
@@ -124,7 +120,7 @@ class Ends:
 
     def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:
         """End a turn as failed that the backend does not have any more, and not the session."""
-        out = self._holding.decide_and_release(line, "unknown")
+        out = self._holding.decide_and_release(line)
         error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
         line.ending = Ending("failed", error)
         return out + self.flush(line, usage)
@@ -138,7 +134,7 @@ class Ends:
             del self._members.over[thread]
             line = s.lines[thread]
             # What its stream has said since.
-            out += self._holding.decide_and_release(line, "unknown")
+            out += self._holding.decide_and_release(line)
             self._holding.forget_turn(line)
             self._asks.close_requests(line)
             del s.lines[thread]
@@ -247,7 +243,7 @@ class Ends:
             return []
         out: list[ev.Event] = []
         for line in list(s.lines.values()):
-            out += self._holding.decide_and_release(line, "unknown")
+            out += self._holding.decide_and_release(line)
             out += self.flush(line)
         out += self._close_inputs(error)
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
@@ -273,7 +269,7 @@ class Ends:
     def end_child(self, line: Line) -> list[ev.Event]:
         """End a child, as far as is known how."""
         outcome, line.outcome = line.outcome, None
-        out = self._holding.decide_and_release(line, "unknown")
+        out = self._holding.decide_and_release(line)
         if outcome is None:
             if line.done:
                 return out

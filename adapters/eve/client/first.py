@@ -11,7 +11,6 @@ from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import FirstMessage, Live, State
 from adapters.eve.client.server import Server, not_read
 from adapters.eve.client.values import error_info, refusal
-from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Response
 from adapters.model.body import body_of
@@ -50,7 +49,7 @@ class First:
         self._posts = posts
         self._inputs = inputs
 
-    def create(self, command_id: str, command: cmd.SendMessage, body: dict[str, Any]) -> Call:
+    def create(self, command_id: str, body: dict[str, Any]) -> Call:
         """Make the session without its first message, so that no lost answer hides where it went; a
         server that makes no session without one (before 0.59, section 4.1) says so."""
         create = self._posts.post("create", wire.SESSION_PATH, body, command_id)

@@ -58,9 +58,9 @@ class Holding:
         if isinstance(call_id, str):
             line.held.decide(call_id, permission)
 
-    def decide_and_release(self, line: Line, permission: ev.Permission) -> list[ev.Event]:
-        """Take the permission of all calls of a thread, and return what has waited."""
-        line.held.decide_all(permission)
+    def decide_and_release(self, line: Line) -> list[ev.Event]:
+        """Give up waiting for the permission of a thread's calls, and return what has waited."""
+        line.held.decide_all("unknown")
         return self.released(line)
 
     def take_call(self, line: Line, call_id: str, call: OpenCall) -> None:

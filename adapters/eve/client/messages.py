@@ -5,7 +5,6 @@ from __future__ import annotations
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import content_of
-from adapters.eve.client.holding import Holding
 from adapters.eve.client.inputs import Inputs
 from adapters.eve.client.places import Places
 from adapters.eve.client.records import SAID_MOST, Line, Message, Record, State
@@ -34,21 +33,19 @@ _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 class Messages:
     """What is said to the agent."""
 
-    __slots__ = ("_asks", "_holding", "_inputs", "_places", "_s", "_turns")
+    __slots__ = ("_asks", "_inputs", "_places", "_s", "_turns")
 
     def __init__(
         self,
         state: State,
         places: Places,
         asks: Asks,
-        holding: Holding,
         inputs: Inputs,
         turns: Turns,
     ) -> None:
         self._s = state
         self._places = places
         self._asks = asks
-        self._holding = holding
         self._inputs = inputs
         self._turns = turns
 
@@ -92,7 +89,7 @@ class Messages:
             out.append(
                 ev.MessageReceived(
                     thread_id=line.thread,
-                    turn_id=self._turns.current(line, record),
+                    turn_id=self._turns.current(line),
                     message_id=answer or record.native.id or f"message-{self._places.frames}",
                     command_id=answer,
                     content=content_of(data, text),
@@ -108,7 +105,7 @@ class Messages:
             self._s.retries = [r for r in self._s.retries if r.command_id != item.command_id]
         return out + self._s.ledger.receive(
             item.command_id,
-            self._turns.current(line, record),
+            self._turns.current(line),
             native=record.native,
             synthetic=False,
             extra=rest_of(data, _RECEIVED_KEYS),

@@ -166,7 +166,7 @@ class Sessions:
     def _session_over(
         self, line: Line, record: Record, outcome: Any, error: ev.ErrorInfo | None
     ) -> list[ev.Event]:
-        out = self._holding.decide_and_release(line, "unknown")
+        out = self._holding.decide_and_release(line)
         usage = usage_of(record.data.get("usage"))
         if usage is not None:
             out.append(

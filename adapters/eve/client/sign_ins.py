@@ -7,7 +7,6 @@ from typing import Any
 
 from adapters.eve import wire
 from adapters.eve.client.asks import Asks
-from adapters.eve.client.holding import Holding
 from adapters.eve.client.records import Line, OpenRequest, Record, State
 from adapters.eve.client.reports import as_late
 from adapters.eve.client.resolving import Resolving
@@ -41,25 +40,23 @@ _AUTHORIZED_KEYS = CS_KEYS | {"name", "outcome", "reason", "attemptId", "princip
 class SignIns:
     """Where the agent needs somebody to sign in."""
 
-    __slots__ = ("_asks", "_holding", "_resolving", "_s", "_server", "_turns")
+    __slots__ = ("_asks", "_resolving", "_s", "_server", "_turns")
 
     def __init__(
         self,
         state: State,
         server: Server,
         asks: Asks,
-        holding: Holding,
         resolving: Resolving,
         turns: Turns,
     ) -> None:
         self._s = state
         self._server = server
         self._asks = asks
-        self._holding = holding
         self._resolving = resolving
         self._turns = turns
 
-    def _sign_in_id(self, line: Line, data: dict[str, Any]) -> str:
+    def _sign_in_id(self, data: dict[str, Any]) -> str:
         attempt = name_of(data.get("attemptId"))
         if attempt is not None:
             return attempt
@@ -69,13 +66,13 @@ class SignIns:
     def authorization_required(self, line: Line, record: Record) -> list[ev.Event]:
         s = self._s
         data = record.data
-        request_id = self._sign_in_id(line, data)
+        request_id = self._sign_in_id(data)
         if request_id in s.asks.open:
             return []
         number = 2
         while request_id in s.resolved:
             # T has no ids: the same step may ask again.
-            request_id = f"{self._sign_in_id(line, data)}:{number}"
+            request_id = f"{self._sign_in_id(data)}:{number}"
             number += 1
         asking = line
         task = data.get("taskId")
@@ -117,7 +114,7 @@ class SignIns:
         out.append(
             ev.InteractionRequested(
                 thread_id=asking.thread,
-                turn_id=self._turns.current(asking, record),
+                turn_id=self._turns.current(asking),
                 request_id=request_id,
                 shown_on=line.thread if asking is not line else None,
                 kind="authorization",

@@ -207,7 +207,7 @@ class Streams:
         if line is not None and reason is CloseReason.ENDED:
             if line.settled is not None:
                 out += self._resolving.settle(line, line.settled)
-            out += self._holding.decide_and_release(line, "unknown")
+            out += self._holding.decide_and_release(line)
             out += self._ends.flush(line)
         return out
 

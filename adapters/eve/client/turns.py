@@ -137,6 +137,6 @@ class Turns:
             while len(line.ended) > ENDED_MOST:
                 del line.ended[next(iter(line.ended))]
 
-    def current(self, line: Line, record: Record) -> str | None:
+    def current(self, line: Line) -> str | None:
         """Return the canonical turn of a record: the open one, else the one it is late for."""
         return line.turn if line.turn is not None else line.last

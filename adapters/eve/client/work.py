@@ -106,7 +106,7 @@ class Work:
         out.append(
             ev.StepStarted(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 step_index=self._step_place(line, index),
                 model=model if isinstance(model, str) else self._model(line),
                 native=record.native,
@@ -128,7 +128,7 @@ class Work:
         out.append(
             ev.StepEnded(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 step_index=self._step_place(line, self._step_index(line, data)),
                 finish_reason=reason if isinstance(reason, str) else None,
                 usage=usage_of(data.get("usage")),
@@ -144,7 +144,7 @@ class Work:
         return [
             ev.StepEnded(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 step_index=self._step_place(line, self._step_index(line, record.data)),
                 error=error_of(record.data),
                 native=record.native,
@@ -175,7 +175,7 @@ class Work:
                 ev.ToolInputDelta,
                 piece,
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 call_id=call_id,
                 name=name if isinstance(name, str) else None,
                 native=record.native,
@@ -217,7 +217,7 @@ class Work:
             out.append(
                 ev.ToolCalled(
                     thread_id=line.thread,
-                    turn_id=self._turns.current(line, record),
+                    turn_id=self._turns.current(line),
                     call_id=call_id,
                     name=name_of(name) or name_of(native_kind) or "unknown",
                     kind=kind,
@@ -239,7 +239,7 @@ class Work:
         return [
             ev.ToolProgressed(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 call_id=call_id,
                 output=result.get("output"),
                 native=record.native,
@@ -292,7 +292,7 @@ class Work:
         out.append(
             ev.ToolReturned(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line, record),
+                turn_id=self._turns.current(line),
                 call_id=call_id,
                 output=result.get("output"),
                 is_error=status != "completed",

@@ -320,11 +320,6 @@ class CatchingUp:
         self._calls.append(self._page(fill))
         return False
 
-    @property
-    def due_at(self) -> int | None:
-        """When `retry` is wanted."""
-        return None if self.fill is None else self.fill.retry_at
-
     def listed(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         """Hear a page; when the list is read, `fill.works`."""
         fill = self.fill

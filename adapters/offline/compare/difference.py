@@ -21,7 +21,7 @@ from adapters.offline.compare.meaning import Id, Ids, Item, Meaning
 from adapters.offline.compare.pairing import Pair, lines, match
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["ABSENT", "Difference", "Result", "Side", "UnknownField", "compare", "describe"]
+__all__ = ["ABSENT", "Difference", "Result", "Side", "UnknownField", "compare"]
 
 CONTEXT = 3
 """Events that are shown before a difference."""
@@ -113,18 +113,6 @@ class Result:
             lines += ["", f"{more}:"]
             lines += [f"  {count} x {path}" for path, count in counts.most_common()]
         return [*lines, "", f"If it may differ, say so: --ignore {first.path}"]
-
-
-def describe(
-    a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] = ()
-) -> str | None:
-    """Return the first difference of two logs for people, None where they mean the same.
-
-    Raises:
-        UnknownField: `ignore` names a field that no event has.
-    """
-    result = compare(a, b, ignore)
-    return "\n".join(result.lines()) if result else None
 
 
 def compare(a: Sequence[ev.Entry], b: Sequence[ev.Entry], ignore: Iterable[str] = ()) -> Result:

@@ -20,7 +20,6 @@ from adapters.model.base import ClientCodec, Support
 from adapters.wire.errors import NotSupported
 
 __all__ = [
-    "WHOLE",
     "WITNESSES",
     "Judgement",
     "Needs",
@@ -114,26 +113,6 @@ WITNESSES: dict[str, dict[str, dict[str, Any]]] = {
 }
 """The fields that a backend may lack, by command, each with the least that has it. A value that
 makes a difference stands after its field."""
-
-WHOLE = {
-    "type": "what command it is",
-    "thread_id": "only children's are counted, and where the command is not about a child anyway",
-    "options": "the extras of the frontend's own dialect",
-    "content": "counted by its blocks",
-    "policy": "kept by the session",
-    "beside": "how answers and a message were sent, not what they say",
-    "text": "the answer itself",
-    "decision": "the answer itself",
-    "is_error": "part of a result, which is counted as an answer",
-    "sealed": "counted by the kind of the request",
-    "request_id": "a name",
-    "call_id": "a name",
-    "turn_id": "a name",
-    "description": "the outcome itself",
-    "title": "kept by the session where its backend has no place for it",
-    "metadata": "kept by the session where its backend has no place for it",
-}
-"""The fields that are not counted by themselves, each with the reason."""
 
 _LEAST: dict[str, dict[str, Any]] = {
     cmd.SendMessage.TYPE: {"content": (ev.Text(text="-"),), "policy": "queue"},

@@ -37,29 +37,25 @@ _LONG = 64 * 1024
 _LINES = 8
 """Lines that a frame of a known dialect has at most: a name, an id, data."""
 
-# Ten digits of milliseconds are up to 115 days; more are junk, and int() refuses very many.
-_RETRY_DIGITS = 10
-
 
 class SseFrame(NamedTuple):
     """One dispatched event: a tuple, because a tuple is made faster than a frozen dataclass.
 
     `event` is "" when the frame had no name, and the consumer decides what that means. `data` is as
     received, several lines joined with LF. `id` is the last event id of the stream, which stays
-    from frame to frame, None before the first one. `retry` is milliseconds, when this frame set it.
+    from frame to frame, None before the first one.
     """
 
     event: str
     data: bytes
     id: str | None = None
-    retry: int | None = None
 
 
 class SseParser:
     """Cuts the bytes of an event stream into frames, however they arrive.
 
     A frame longer than `max_frame_bytes` comes out as a `FrameTooLarge` in its place; nothing of it
-    is used, its id included, so that resuming from `last_event_id` asks for it again. One of more
+    is used, its id included, so that resuming from the last id asks for it again. One of more
     than `MAX_FRAME_LINES` lines comes out as a `FrameTooFull`.
     """
 
@@ -78,23 +74,6 @@ class SseParser:
         self._bom: bytes | None = b""
         self._names: dict[bytes, str] = {}
         self._last_event_id: str | None = None
-        self._retry: int | None = None
-        self._comments = 0
-
-    @property
-    def last_event_id(self) -> str | None:
-        """The id to resume from; also set by frames without data, which are not returned."""
-        return self._last_event_id
-
-    @property
-    def retry(self) -> int | None:
-        """The reconnection time in milliseconds that the peer asked for last."""
-        return self._retry
-
-    @property
-    def comments(self) -> int:
-        """How many comment lines stood in the frames so far; most are heartbeats."""
-        return self._comments
 
     def feed(self, data: bytes) -> list[SseFrame | FrameTooLarge]:
         """Return the frames that `data`, the next bytes of the body, completes, in their order."""
@@ -173,7 +152,7 @@ class SseParser:
         """End the body and return its unterminated tail, which the standard discards.
 
         The tail has LF line ends. The parser is then ready for the next body of the same stream, as
-        after a reconnect: `last_event_id` and `retry` stay.
+        after a reconnect: the last id stays.
         """
         kept = self._kept()
         tail = b"" if self._skipping else (self._bom or b"") + kept
@@ -257,12 +236,11 @@ class SseParser:
     def _parse_block(self, block: bytes) -> SseFrame | None:
         event = b""
         data: list[bytes] = []
-        retry: int | None = None
         for line in block.split(b"\n"):
             if line.startswith(b"data: "):
                 data.append(line[6:])
                 continue
-            field, colon, value = line.partition(b":")
+            field, _, value = line.partition(b":")
             if value.startswith(b" "):
                 value = value[1:]
             if field == b"event":
@@ -272,15 +250,10 @@ class SseParser:
                     self._last_event_id = value.decode("utf-8", "replace")
             elif field == b"data":
                 data.append(value)
-            elif field == b"retry":
-                if value.isdigit() and len(value) <= _RETRY_DIGITS:
-                    self._retry = retry = int(value)
-            elif colon and not field:
-                self._comments += 1
         if not data:
             return None
         joined = data[0] if len(data) == 1 else b"\n".join(data)
-        return SseFrame(self._name(event), joined, self._last_event_id, retry)
+        return SseFrame(self._name(event), joined, self._last_event_id)
 
     def _name(self, event: bytes) -> str:
         name = self._names.get(event)
@@ -302,16 +275,14 @@ def _is_one(text: bytes) -> bool:
     return False
 
 
-def format_sse(
-    data: bytes, *, event: str | None = None, id: str | None = None, retry: int | None = None
-) -> bytes:
-    """Return one frame as bytes, in the order event, id, retry, data, with LF line ends.
+def format_sse(data: bytes, *, event: str | None = None, id: str | None = None) -> bytes:
+    """Return one frame as bytes, in the order event, id, data, with LF line ends.
 
     `data` goes out on one line, or on one per line when it has line ends of its own; a reader sees
-    each of them as LF. `retry` is milliseconds.
+    each of them as LF.
 
     Raises:
-        ValueError: `event` or `id` holds a line end, NUL or a lone surrogate; `retry` is negative.
+        ValueError: `event` or `id` holds a line end, NUL or a lone surrogate.
     """
     if b"\n" in data or b"\r" in data:
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -319,17 +290,7 @@ def format_sse(
     head = b"" if event is None else _event_line(event)
     if id is not None:
         head += _field_line("id", id)
-    if retry is not None:
-        if retry < 0:
-            raise ValueError("`retry` must not be negative")
-        head += b"retry: %d\n" % retry
     return b"%bdata: %b\n\n" % (head, data)
-
-
-def format_comment(text: str) -> bytes:
-    """Return `text` as a comment, which readers skip, with a blank line that ends the frame."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return "".join(f": {line}\n" if line else ":\n" for line in lines).encode() + b"\n"
 
 
 def _field_line(field: str, value: str) -> bytes:
