@@ -376,7 +376,7 @@ async def test_damage_is_named_with_its_line_and_nothing_stays(
     await nothing_stays(target, path)
 
 
-async def nothing_stays(journal: Journal, path: Path, *, but: Sequence[str] = ()) -> None:
+async def nothing_stays(journal: Journal, path: Path) -> None:
     """Check that no row of the file is an archive's."""
     with pytest.raises(SessionNotFound):
         await journal.session("s1")

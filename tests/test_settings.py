@@ -28,7 +28,6 @@ from proxy.config.settings import (
 )
 
 HASH = hashlib.sha256(b"k-web").hexdigest()
-OTHER_HASH = hashlib.sha256(b"k-ops").hexdigest()
 
 FULL = f"""
 [server]

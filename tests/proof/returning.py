@@ -132,10 +132,6 @@ class Returning(Person):
     def _boundary(self, *asks: Ask) -> None:
         self.boundaries.append(Boundary(len(self.frames), asks))
 
-    def facts_of(self, frames: list[Any]) -> list[Any]:
-        """Return frames in the form that `facts` reads."""
-        return frames
-
 
 def passing(refusal: BaseException) -> bool:
     """Say whether a refusal is about this moment only: the server comes or goes."""

@@ -99,7 +99,6 @@ class Attack:
         self._names: dict[str, dict[str, str]] = {}
         self._kept: dict[str, dict[str, str]] = {}
         self._vaults: list[Vault] = []
-        self._renewing = asyncio.Lock()
 
     async def run(self) -> None:
         """Attack; afterwards `counts` and `wrong` say what came of it."""
