@@ -94,8 +94,8 @@ golden: $(INSTALLED) ## write the golden files anew; read the diff before you co
 bench: $(INSTALLED) ## measure; ARGS=--quick for a short run
 	@$(PY) -m bench $(ARGS)
 
-peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (uses Node); ONCE=1: each scene once
-	@ONCE=$(ONCE) sh tests/peers/run.sh
+peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (uses Node); ALL=1: all combinations
+	@sh tests/peers/run.sh
 
 proof: $(INSTALLED) ## kill and cut the proxy thousands of times, with figures; goes on where it stopped
 	@$(PY) -m tests.proof $(ARGS)

@@ -30,15 +30,19 @@ import traceback
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 
 from tests.peers.compare import CASES, KNOWN, Case, Generation, compare, compare_refusals, scripted
+from tests.peers.plan import planned
 from tests.peers.scenes import SCENES, Scene, ServerFault, Stage
 from tests.peers.talks import TALKS, EveTalk, Talk
 from tests.replay.support import capture_lines
 from tests.support.ports import HOST, free_port
 from tests.support.strictness import ProtocolViolation
+
+Value = TypeVar("Value")
 
 GENERATIONS: dict[str, Generation] = {"0.30.8": "T", "0.80.1": "S2"}
 # Only what hangs takes longer: building an agent takes 12 s on two cores that do nothing else, 45 s
@@ -348,26 +352,41 @@ CANNOT = {
 }
 
 
+NEWEST_FIRST = tuple(reversed(GENERATIONS))
+
+
+def is_chosen(options: argparse.Namespace) -> bool:
+    """Say whether the options choose; where they do not, the plan does."""
+    return bool(options.only or options.gen or options.face)
+
+
+def turned(values: list[Value], places: int) -> list[Value]:
+    """Return a list that begins later and goes round: the plan takes the first of equals, so each
+    value is the first as often."""
+    at = places % len(values)
+    return values[at:] + values[:at]
+
+
 def unmodified(options: argparse.Namespace) -> list[Unmodified]:
     """Return what the options choose."""
     only = options.only.split(",") if options.only else UNMODIFIED
-    found = [
-        Unmodified(
-            client,
-            server,
-            tuple(
-                name
-                for name in UNMODIFIED
-                if name in only
-                and name not in CANNOT.get(("server", server), ())
-                and name not in CANNOT[("client", client)]
-            ),
-        )
-        for server in GENERATIONS
-        for client in GENERATIONS
+    cells = [
+        (client, server, name)
+        for at, name in enumerate(UNMODIFIED)
+        for server in NEWEST_FIRST
+        for client in turned(list(GENERATIONS), at)
         if options.gen in (None, server)
+        and options.face in (None, f"client-{client}")
+        and name in only
+        and name not in CANNOT.get(("server", server), ())
+        and name not in CANNOT[("client", client)]
     ]
-    return [one for one in found if one.scenarios and options.face in (None, one.face)]
+    if not is_chosen(options):
+        cells = planned(cells, lambda cell: cell)
+    by: dict[tuple[str, str], list[str]] = {}
+    for client, server, name in cells:
+        by.setdefault((client, server), []).append(name)
+    return [Unmodified(*ends, tuple(names)) for ends, names in by.items()]
 
 
 async def drive(
@@ -560,26 +579,23 @@ async def hold_against_once(found: Comparison, http: aiohttp.ClientSession, url:
 
 
 def plays(options: argparse.Namespace) -> list[Play]:
-    """Return what the options choose; with `ONCE` in the environment each scenario of a generation
-    by one of its frontends, another one from scenario to scenario."""
+    """Return what the options choose."""
     only = options.only.split(",") if options.only else None
     found = [
         Play(scene, generation, talk)
-        for generation in GENERATIONS
-        for talk in TALKS
-        for scene in SCENES
+        # 0.30.8 takes its conversations one by one: the plan gives it those that it must have.
+        for generation in NEWEST_FIRST
+        for at, scene in enumerate(SCENES)
+        for talk in turned(list(TALKS), at)
         if (options.gen in (None, generation))
         and (options.face in (None, talk.face))
         and (only is None or scene.name in only)
         and talk.face in scene.faces
         and (scene.generations is None or GENERATIONS[generation] in scene.generations)
     ]
-    if not os.environ.get("ONCE"):
+    if is_chosen(options):
         return found
-    by: dict[tuple[str, str], list[Play]] = {}
-    for one in found:
-        by.setdefault((one.scene.name, one.generation), []).append(one)
-    return [plays[turn % len(plays)] for turn, plays in enumerate(by.values())]
+    return planned(found, lambda one: (one.scene.name, one.generation, one.talk.face))
 
 
 async def play(play: Play, dragoman: Dragoman, http: aiohttp.ClientSession) -> str | None:
@@ -647,7 +663,7 @@ async def log_of(talk: Talk, dragoman: Dragoman, http: aiohttp.ClientSession) ->
 
 def shortened(log: str) -> str:
     """Return the begins of the newest lines of a log."""
-    return "\n".join(line[:300] for line in log.splitlines()[-40:])
+    return "\n".join(line[:600] for line in log.splitlines()[-40:])
 
 
 @contextlib.asynccontextmanager
@@ -692,19 +708,30 @@ async def run(
         begun = time.monotonic()
         servers, own = await stack.enter_async_context(eve_servers(options, names, http))
         print(f"servers ready after {time.monotonic() - begun:.0f} s", flush=True)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-peers-")))
         engine = Engine(root)
         stack.push_async_callback(engine.stop)
         await engine.start()
-        dragoman = Dragoman(root, folder, servers, engine.url)
-        stack.push_async_callback(dragoman.stop)
-        await dragoman.start()
+
+        async def serving() -> Dragoman:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-peers-"))
+            dragoman = Dragoman(root, Path(folder), servers, engine.url)
+            stack.push_async_callback(dragoman.stop)
+            await dragoman.start()
+            return dragoman
+
+        shared = await serving()
+        # A restart hits every conversation: each that wants one has a Dragoman for itself.
+        spare: list[Dragoman] = []
 
         async def one(what: Play | Comparison | Replayed) -> None:
             nonlocal failed
             at = time.monotonic()
-            if isinstance(what, Play):
+            if isinstance(what, Play) and what.scene.restarts:
+                dragoman = spare.pop() if spare else await serving()
                 error = await play(what, dragoman, http)
+                spare.append(dragoman)
+            elif isinstance(what, Play):
+                error = await play(what, shared, http)
             elif isinstance(what, Replayed):
                 error = await replay(what, root, servers[what.generation])
             else:
@@ -715,7 +742,6 @@ async def run(
                 failed += 1
                 print("     " + error.replace("\n", "\n     "), flush=True)
 
-        # A restart hits every conversation: those that want one come alone, at the end.
         gates = {name: asyncio.Semaphore(JOBS[name]) for name in names}
 
         async def young(name: str) -> None:
@@ -732,18 +758,13 @@ async def run(
             async with gates[what.generation]:
                 await young(what.generation)
                 if isinstance(what, Unmodified):
-                    failed += await drive(what, root, options, dragoman.url, http)
+                    failed += await drive(what, root, options, shared.url, http)
                 else:
                     await one(what)
 
-        restarting = [p for p in chosen if p.scene.restarts]
-        first = [what for what in everything if what not in restarting]
-        await asyncio.gather(*(gated(what) for what in (*clients, *first)))
-        for last in restarting:
-            await young(last.generation)
-            await one(last)
+        await asyncio.gather(*(gated(what) for what in (*clients, *everything)))
         if failed:
-            errors = [line for line in dragoman.tail if "Traceback" in line or "rror" in line]
+            errors = [line for line in shared.tail if "Traceback" in line or "rror" in line]
             print("\n".join(f"serve: {line}" for line in errors[-20:]))
     return failed
 

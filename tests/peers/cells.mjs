@@ -6,6 +6,7 @@ import process from "node:process";
 import { parseArgs } from "node:util";
 
 import { openHouse, running } from "./house.mjs";
+import { planned } from "./plan.mjs";
 
 const ROUTES = ["herm", "eve-s", "engine"];
 
@@ -62,10 +63,11 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
   }
 
   /**
-   * Runs one client's driver. `onSettled` is called with each cell when it asks for a restart of the
-   * server (then with the process to tell about it) or has ended.
+   * Runs one client's driver. `onReady` is called with its process once that is loaded, and without
+   * one when it has ended; it plays when it is told to begin. `onSettled` is called with each cell when
+   * it asks for a restart of the server (then with the process to tell about it) or has ended.
    */
-  function play(client, cells, more, onSettled) {
+  function play(client, cells, more, onReady, onSettled) {
     const [driver, ...args] = clients[client];
     const child = fork(path.join(folder, driver), args, {
       cwd: path.dirname(path.join(folder, driver)),
@@ -74,6 +76,7 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     running.add(child);
     const left = new Set(cells.map(([name, route]) => `${name} ${route}`));
     child.on("message", (message) => {
+      if (message.type === "ready") return onReady(client, child);
       const cell = `${message.name} ${message.route}`;
       if (message.type === "restart") onSettled(`${client} ${cell}`, child);
       if (message.type !== "result") return;
@@ -84,6 +87,7 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     return new Promise((resolve) => {
       child.on("exit", () => {
         running.delete(child);
+        onReady(client);
         for (const cell of left) {
           fail(`${client} ${cell}: the driver ended without a result`);
           onSettled(`${client} ${cell}`);
@@ -93,32 +97,32 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     });
   }
 
-  /**
-   * The cells of a client. With `ONCE` in the environment it plays each scenario with one backend,
-   * another one from scenario to scenario: so each scenario meets each backend by some client.
-   */
-  function cellsOf(client, names) {
-    const turn = Object.keys(clients).indexOf(client);
-    return names.flatMap((name) => {
-      const at = (turn + Object.keys(scenes).indexOf(name)) % chosenRoutes.length;
-      const routes = process.env.ONCE ? [chosenRoutes[at]] : chosenRoutes;
-      return routes.map((route) => [name, route]);
-    });
+  /** The cells that are played: all that the options choose, and without options those of the plan. */
+  function cells() {
+    const all = chosenClients.flatMap((client, turn) =>
+      chosenScenes.flatMap((name, at) =>
+        // The plan takes the first of equals: so each backend is the first as often.
+        chosenRoutes.map((_, step) => {
+          const route = chosenRoutes[(turn + at + step) % chosenRoutes.length];
+          return [client, name, route];
+        }),
+      ),
+    );
+    return options.only || options.client || options.route ? all : planned(root, all);
   }
 
   /** Plays all scenarios with this signal, or those without one. */
   async function converse(signal) {
-    const names = chosenScenes.filter((name) => scenes[name].signal === signal);
-    if (names.length === 0) return;
+    const plan = Map.groupBy(
+      everyCell.filter(([, name]) => scenes[name].signal === signal),
+      ([client]) => client,
+    );
+    if (plan.size === 0) return;
     const house = await openHouse(root, chosenRoutes);
     let server = await house.start();
     const other = await beside?.(root, server, chosenRoutes);
 
-    const awaited = new Set(
-      chosenClients.flatMap((client) =>
-        cellsOf(client, names).map((cell) => `${client} ${cell.join(" ")}`),
-      ),
-    );
+    const awaited = new Set([...plan.values()].flat().map((cell) => cell.join(" ")));
     const waiting = new Set();
     const endAndStart = async () => {
       const status = await server.stop(signal);
@@ -132,9 +136,21 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
       if (awaited.size > 0 || waiting.size === 0) return;
       endAndStart().catch((error) => fail(`restart: ${error.message}`));
     };
+    const loading = new Set(plan.keys());
+    const ready = [];
+    const onReady = (client, driver) => {
+      if (!loading.delete(client)) return;
+      if (driver) ready.push(driver);
+      if (loading.size === 0) for (const one of ready) if (one.connected) one.send({ type: "begin" });
+    };
     const before = counts.failed;
     const more = { ...env, ...other?.env, PEERS_BASE: server.url };
-    await Promise.all(chosenClients.map((client) => play(client, cellsOf(client, names), more, onSettled)));
+    await Promise.all(
+      [...plan].map(([client, all]) => {
+        const own = all.map(([, ...cell]) => cell);
+        return play(client, own, more, onReady, onSettled);
+      }),
+    );
     if (other && !other.server.lives()) fail(`${other.name} has ended`);
     if (counts.failed > before) {
       console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
@@ -164,6 +180,7 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
       fail(signal);
       finish();
     });
+  const everyCell = cells();
   for (const signal of [undefined, "SIGTERM", "SIGKILL"])
     await converse(signal).catch((error) => fail(error.stack));
   finish();

@@ -48,7 +48,9 @@ export async function drive(scenes, Stage, open) {
   // What the clients tell their developers.
   console.warn = console.error = console.info = console.log = console.debug = () => {};
   const waiting = new Map();
+  const begun = Promise.withResolvers();
   process.on("message", ({ type }) => {
+    if (type === "begin") begun.resolve();
     if (type === "back") for (const resolve of waiting.values()) resolve();
   });
   const { PEERS_BASE: base, PEERS_CLIENT: client, PEERS_PLAN: plan } = process.env;
@@ -69,6 +71,9 @@ export async function drive(scenes, Stage, open) {
       process.send({ type: "result", name, route, ms: Date.now() - began, shown, error });
     }
   };
+  // A process takes seconds to load its client: an answer that all must be in waits for the last one.
+  process.send({ type: "ready" });
+  await begun.promise;
   await Promise.all([...Map.groupBy(JSON.parse(plan), ([, route]) => route)].map(lane));
   process.send({ type: "end" }, () => process.exit(0));
 }

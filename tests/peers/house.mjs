@@ -98,17 +98,20 @@ export async function openHouse(root, routes, tables = "") {
   const python = path.join(root, ".venv/bin/python");
   const dragoman = path.join(root, ".venv/bin/dragoman");
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "dragoman-peers-"));
-  const backends = [];
-  for (const route of routes) {
-    const [dialect, words, rest] = BACKENDS[route];
-    const args = ["-m", "proxy", "scripted", dialect, "--port", "0", "--key", KEY, ...words];
-    const backend = await startServer(root, python, args);
-    backends.push(backend);
+  const backends = await Promise.all(
+    routes.map((route) => {
+      const [dialect, words] = BACKENDS[route];
+      const args = ["-m", "proxy", "scripted", dialect, "--port", "0", "--key", KEY, ...words];
+      return startServer(root, python, args);
+    }),
+  );
+  for (const [at, route] of routes.entries()) {
+    const [dialect, , rest] = BACKENDS[route];
     tables += `
 [[backends]]
 name = "${route}"
 dialect = "${dialect}"
-url = "${backend.url}"
+url = "${backends[at].url}"
 ${rest}
 `;
   }

@@ -11,6 +11,7 @@ import { parseArgs, promisify } from "node:util";
 
 import { SCENARIOS } from "./conversation.mjs";
 import { BACKENDS, KEY, openHouse, running, STOP_LIMIT_MS } from "./house.mjs";
+import { planned } from "./plan.mjs";
 
 const MAIN_ROUTE = "engine";
 const GENERATIONS = { "0.30.8": "T", "0.80.1": "S" };
@@ -81,27 +82,37 @@ function can(scenario, route) {
   return !(scenario.without ?? []).includes(route);
 }
 
-/**
- * Whether a scenario is played with a backend. With `ONCE` in the environment each has one, another
- * one from scenario to scenario.
- */
-function turns(scenario, route) {
-  if (!process.env.ONCE || process.env.EVE_HOST || scenario.aside || scenario.restart) return true;
-  const routes = Object.keys(BACKENDS).filter((name) => can(scenario, name));
-  return routes[SCENARIOS.indexOf(scenario) % routes.length] === route;
+/** Whether a client of a generation plays a scenario with a backend. */
+function plays(generation, scenario, route) {
+  return (
+    can(scenario, route) &&
+    (route === MAIN_ROUTE || !(scenario.aside || scenario.restart)) &&
+    (scenario.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
+    (only === undefined || only.includes(scenario.name))
+  );
 }
 
-/** The chosen scenarios of a generation on a backend, those with this signal or without one. */
-function chosen(generation, restart, route) {
-  return SCENARIOS.filter(
-    (s) =>
-      s.restart === restart &&
-      can(s, route) &&
-      turns(s, route) &&
-      !(s.aside && route !== MAIN_ROUTE) &&
-      (s.only ?? GENERATIONS[generation]) === GENERATIONS[generation] &&
-      (only === undefined || only.includes(s.name)),
-  ).map((s) => s.name);
+/** The cells that are played: all that the options choose, and without options those of the plan. */
+function cells() {
+  const routes = Object.keys(BACKENDS);
+  const all = generations.flatMap((generation, turn) =>
+    SCENARIOS.flatMap((scenario, at) =>
+      routes
+        // The plan takes the first of equals: so each backend is the first as often.
+        .map((_, step) => routes[(turn + at + step) % routes.length])
+        .filter((route) => plays(generation, scenario, route))
+        .map((route) => [generation, scenario.name, route]),
+    ),
+  );
+  return only || options.gen || process.env.EVE_HOST ? all : planned(root, all);
+}
+
+/** The names for each generation on a backend, of the scenarios with this signal or without one. */
+function planOf(restart, route) {
+  const names = SCENARIOS.filter((s) => s.restart === restart).map((s) => s.name);
+  const here = everyCell.filter(([, name, where]) => where === route && names.includes(name));
+  const byClient = Map.groupBy(here, ([generation]) => generation);
+  return [...byClient].map(([generation, own]) => [generation, own.map(([, name]) => name)]);
 }
 
 /** The first backend's scenarios wait for a lease; meanwhile the others take their turns. */
@@ -206,8 +217,7 @@ if (options.list) {
 const generations = options.gen ?? Object.keys(GENERATIONS);
 const known = [PAGES, ...SCENARIOS.map((s) => s.name)];
 for (const name of only ?? []) if (!known.includes(name)) fail(`there is no scenario ${name}`);
-const planOf = (restart, route) =>
-  generations.map((g) => [g, chosen(g, restart, route)]).filter(([, names]) => names.length > 0);
+const everyCell = cells();
 
 for (const signal of ["SIGINT", "SIGTERM"])
   process.on(signal, () => {

@@ -6,10 +6,15 @@
 # Everything lands in .cache/peers; see README.md.
 #
 # Usage: run.sh [clients|terminal|servers|agui|aisdk|page] [OPTIONS OF THE PART]; without a name all run.
-# The part `clients` without options includes `terminal`, eve's own terminal programs.
+# run.sh install PART only installs what a part needs.
 set -eu
 
-part=both
+action=play
+if [ "${1-}" = install ]; then
+    action=install
+    shift
+fi
+part=all
 case ${1-} in
     clients | terminal | servers | agui | aisdk | page)
         part=$1
@@ -85,61 +90,97 @@ npm24() {
     "$node" "$cache/node/node_modules/npm/bin/npm-cli.js" "$@"
 }
 
-failed=0
-cd "$root"
-# A client is found from the folder of the file that imports it, so the drivers run beside it.
-cp "$peers"/*.mjs "$cache/"
-if [ "$part" != agui ] && [ "$part" != aisdk ] && [ "$part" != page ]; then
+# copy FOLDER PATTERN...: files that differ, since another part may be reading them.
+copy() {
+    to=$1
+    shift
+    mkdir -p "$to"
+    for file in "$@"; do
+        cmp -s "$file" "$to/${file##*/}" || cp "$file" "$to/"
+    done
+}
+
+eve_clients() {
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "$generation" npm24
-        cp "$peers/$generation/driver.mjs" "$cache/$generation/"
+        copy "$cache/$generation" "$peers/$generation/driver.mjs"
     done
+}
+
+# A client is found from the folder of the file that imports it, so the drivers run beside it.
+install_part() {
+    copy "$cache" "$peers"/*.mjs
+    case $part in
+        clients) eve_clients ;;
+        terminal)
+            eve_clients
+            # The terminal program of 0.30.8 loads its server half even when it only connects.
+            install_locked servers/eve-0.30.8 npm24
+            ;;
+        servers)
+            eve_clients
+            for generation in eve-0.30.8 eve-0.80.1; do
+                install_locked "servers/$generation" npm24
+            done
+            ;;
+        agui)
+            copy "$cache/agui" "$peers/agui/"*.mjs
+            for client in clients copilotkit react; do
+                install_locked "agui/$client" npm24
+                copy "$cache/agui/$client" "$peers/agui/$client/"*.mjs
+            done
+            ;;
+        aisdk)
+            copy "$cache/aisdk" "$peers/aisdk/"*.mjs
+            install_locked aisdk/clients npm24
+            copy "$cache/aisdk/clients" "$peers/aisdk/clients/"*.mjs
+            ;;
+        page)
+            need chromium chromium fonts-dejavu-core
+            install_from "$root/docs/examples/usechat" "$cache/aisdk/usechat" npm24
+            copy "$cache/aisdk/page" "$peers/aisdk/page/"*.mjs
+            ;;
+    esac
+}
+
+play_part() {
+    python=$root/.venv/bin/python
+    case $part in
+        clients) "$node" "$cache/run.mjs" "$root" "$@" || failed=1 ;;
+        terminal)
+            "$python" -m tests.peers.terminal --node "$node" --cache "$cache" "$@" || failed=1
+            ;;
+        servers)
+            for generation in eve-0.30.8 eve-0.80.1; do
+                rm -rf "$cache/servers/$generation/agent"
+                cp -R "$peers/servers/agent" "$cache/servers/$generation/agent"
+                cp -R "$peers/servers/$generation/agent/." "$cache/servers/$generation/agent/"
+            done
+            "$python" -m tests.peers.backends --node "$node" --cache "$cache" "$@" || failed=1
+            ;;
+        agui | aisdk)
+            "$node" "$cache/$part/clients/verify.mjs" "$root/fixtures/golden" || failed=1
+            "$node" "$cache/$part/run.mjs" "$root" "$@" || failed=1
+            ;;
+        page)
+            usechat=$cache/aisdk/usechat
+            rm -rf "$usechat/src"
+            for name in index.html vite.config.js src; do
+                cp -R "$root/docs/examples/usechat/$name" "$usechat/"
+            done
+            chromium=$(command -v chromium)
+            "$node" "$cache/aisdk/page/run.mjs" "$root" "$chromium" "$@" || failed=1
+            ;;
+    esac
+}
+
+cd "$root"
+if [ "$part" = all ]; then
+    exec "$root/.venv/bin/python" -m tests.peers.parts
 fi
-if [ "$part" = clients ] || [ "$part" = both ]; then
-    "$node" "$cache/run.mjs" "$root" "$@" || failed=1
-fi
-if [ "$part" = both ] || [ "$part" = terminal ] || { [ "$part" = clients ] && [ $# -eq 0 ]; }; then
-    # The terminal program of 0.30.8 loads its server half even when it only connects.
-    install_locked servers/eve-0.30.8 npm24
-    "$root/.venv/bin/python" -m tests.peers.terminal --node "$node" --cache "$cache" "$@" || failed=1
-fi
-if [ "$part" = servers ] || [ "$part" = both ]; then
-    for generation in eve-0.30.8 eve-0.80.1; do
-        install_locked "servers/$generation" npm24
-        rm -rf "$cache/servers/$generation/agent"
-        cp -R "$peers/servers/agent" "$cache/servers/$generation/agent"
-        cp -R "$peers/servers/$generation/agent/." "$cache/servers/$generation/agent/"
-    done
-    "$root/.venv/bin/python" -m tests.peers.backends --node "$node" --cache "$cache" "$@" || failed=1
-fi
-if [ "$part" = agui ] || [ "$part" = both ]; then
-    mkdir -p "$cache/agui"
-    cp "$peers/agui/"*.mjs "$cache/agui/"
-    for client in clients copilotkit react; do
-        install_locked "agui/$client" npm24
-        cp "$peers/agui/$client/"*.mjs "$cache/agui/$client/"
-    done
-    "$node" "$cache/agui/clients/verify.mjs" "$root/fixtures/golden" || failed=1
-    "$node" "$cache/agui/run.mjs" "$root" "$@" || failed=1
-fi
-if [ "$part" = aisdk ] || [ "$part" = both ]; then
-    mkdir -p "$cache/aisdk"
-    cp "$peers/aisdk/"*.mjs "$cache/aisdk/"
-    install_locked aisdk/clients npm24
-    cp "$peers/aisdk/clients/"*.mjs "$cache/aisdk/clients/"
-    "$node" "$cache/aisdk/clients/verify.mjs" "$root/fixtures/golden" || failed=1
-    "$node" "$cache/aisdk/run.mjs" "$root" "$@" || failed=1
-fi
-if [ "$part" = page ] || [ "$part" = both ]; then
-    need chromium chromium fonts-dejavu-core
-    usechat=$cache/aisdk/usechat
-    install_from "$root/docs/examples/usechat" "$usechat" npm24
-    rm -rf "$usechat/src"
-    for name in index.html vite.config.js src; do
-        cp -R "$root/docs/examples/usechat/$name" "$usechat/"
-    done
-    mkdir -p "$cache/aisdk/page"
-    cp "$peers/aisdk/page/"*.mjs "$cache/aisdk/page/"
-    "$node" "$cache/aisdk/page/run.mjs" "$root" "$(command -v chromium)" "$@" || failed=1
+install_part
+failed=0
+if [ "$action" = play ]; then
+    play_part "$@"
 fi
 exit "$failed"

@@ -38,7 +38,8 @@ from typing import Any
 
 import aiohttp
 
-from tests.peers.backends import Program
+from tests.peers.backends import Program, turned
+from tests.peers.plan import planned
 from tests.peers.screen import Screen
 from tests.peers.talks import EngineTalk, HermTalk
 from tests.support.engine_client import EngineClient, Expect
@@ -51,11 +52,11 @@ ROWS, COLUMNS = 40, 120
 SEE_S = 120.0
 SCENE_S = 600.0
 # Nothing on the screen tells that a key was read, or that a question is a new one. Both take less
-# than 0.3 s on two cores that do nothing else.
-KEY_S = 3.0
-AGAIN_S = 10.0
+# than 0.3 s on two cores that do nothing else; other parts are played beside this one.
+KEY_S = 6.0
+AGAIN_S = 20.0
 # Programs at a time; each is a Node process of 150 MB.
-JOBS = 2
+JOBS = 3
 # Herm's create needs what an eve frontend cannot say.
 HERM_CREATE = '{ agent = "agent_1", environment_id = "env_1", user_id = "user_1" }'
 
@@ -438,20 +439,23 @@ async def play(name: str, stage: Stage) -> bool:
     return not error
 
 
-async def run(options: argparse.Namespace) -> int:
-    """Play the chosen scenes, `JOBS` at a time."""
-    root = Path(__file__).resolve().parents[2]
-    chosen = [
+def cells(options: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Return what the options choose, scene, generation and route; without options the plan."""
+    found = [
         (name, generation, route)
-        for name, (_, routes) in SCENES.items()
+        for at, (name, (_, routes)) in enumerate(SCENES.items())
         for route in routes
-        for generation in PROGRAMS
+        for generation in turned(list(PROGRAMS), at)
         if (not options.only or name in options.only.split(","))
         and (not options.gen or generation in options.gen)
     ]
-    if os.environ.get("ONCE"):
-        # Each scene with each backend by one of the two programs, in turn.
-        chosen = [one for at, one in enumerate(chosen) if (at // len(PROGRAMS) + at) % 2 == 0]
+    return found if options.only or options.gen else planned(found, lambda cell: cell)
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Play the chosen scenes, `JOBS` at a time."""
+    root = Path(__file__).resolve().parents[2]
+    chosen = cells(options)
     if not chosen:
         sys.stdout.write("no scene was chosen\n")
         return 1
