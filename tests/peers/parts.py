@@ -96,6 +96,9 @@ async def play_all() -> bool:
     stopped = asyncio.Event()
 
     def stop() -> None:
+        # A program that is told twice leaves its own behind.
+        if stopped.is_set():
+            return
         stopped.set()
         for part in parts:
             part.signal(signal.SIGINT)
