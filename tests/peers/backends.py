@@ -455,8 +455,9 @@ DISORDER = "the server sent its events in another order than it made them"
 """Seen at 0.80.1 without a Dragoman, on a machine of a quarter of the usual speed."""
 
 
+BREAKS = "0.30.8"
 BROKEN = "the server failed the whole session"
-"""Seen at 0.30.8 on a busy machine, after a message that came with the answer to a child."""
+"""Seen at this release, when a message came with the answer to a child. Its message is printed."""
 
 
 async def sessions_of(generation: str, url: str, http: aiohttp.ClientSession) -> set[str]:
@@ -474,11 +475,10 @@ async def fault_of(
     for session in await sessions_of(generation, url, http) - set(before):
         async with http.get(f"{url}/api/v1/sessions/{session}/events") as answer:
             log = [json.loads(line) for line in (await answer.text()).splitlines()]
-        if any(
-            one["type"] == "session.ended" and (one.get("error") or {}).get("code") == "FatalError"
-            for one in log
-        ):
-            return BROKEN
+        for one in log:
+            error = (one.get("error") or {}) if one["type"] == "session.ended" else {}
+            if generation == BREAKS and error.get("code") == "FatalError":
+                return f"{BROKEN}: {error.get('message')}"
         natives = [
             one["native"]
             for one in log
