@@ -9,8 +9,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input --quiet
 INSTALLED := $(VENV)/.installed
-# Three processes on two cores: while some wait for a server or a clock, another one works.
-WORKERS := 3
+# Four processes on two cores: while some wait for a server or a clock, others work.
+WORKERS := 4
 # Tests start the program hundreds of times: it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
