@@ -23,6 +23,7 @@ LANES = (("servers",), ("clients", "page"), ("terminal", "agui", "aisdk"))
 SCRIPT = Path(__file__).with_name("run.sh")
 # A part that is told to end says what has failed so far; one that does not is killed.
 STOP_S = 20.0
+LONGEST_LINE = 16 * 2**20
 
 
 class Part:
@@ -75,6 +76,7 @@ class Part:
             *words,
             stdout=output,
             stderr=None if output is None else STDOUT,
+            limit=LONGEST_LINE,
             start_new_session=True,
         )
         return self._process
