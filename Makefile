@@ -15,7 +15,7 @@ WORKERS := 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo lint test pages docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof clean
+.PHONY: help install demo lint test pages docker-steps deploy-steps wheel-steps plugin-steps wheel release coverage mutants golden bench peers proof proof-sample clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -99,6 +99,10 @@ peers: $(INSTALLED) ## run the suites against real peers, which are downloaded (
 
 proof: $(INSTALLED) ## kill and cut the proxy thousands of times, with figures; goes on where it stopped
 	@$(PY) -m tests.proof $(ARGS)
+
+proof-sample: $(INSTALLED) ## a two-hundredth of the proof, from nothing
+	@rm -rf .cache/proof-sample.*
+	@$(PY) -m tests.proof --fraction 0.005 --results .cache/proof-sample.jsonl
 
 clean: ## remove what the other commands made
 	@rm -rf $(VENV) .cache build dist .coverage htmlcov .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
