@@ -528,6 +528,21 @@ async def test_who_comes_between_the_entries_of_a_large_write_keeps_nothing_from
     assert first.cursors == [0, 1, 2]
 
 
+async def test_who_comes_before_a_write_is_published_keeps_nothing_from_the_others(
+    log: Log, readers: Readers
+) -> None:
+    first = readers.join()
+    await rest()
+    log.store(Step())
+    log.announce()
+    second = readers.join()
+    await rest()
+    assert (first.cursors, second.cursors) == ([], [0])
+    log.show()
+    await rest()
+    assert first.cursors == [0]
+
+
 async def test_many_readers_share_the_bytes_of_one_encoder(log: Log, readers: Readers) -> None:
     wires = [readers.join() for _ in range(50)]
     await rest()
