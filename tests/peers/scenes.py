@@ -586,11 +586,7 @@ async def cancel_a_held_turn(stage: Stage) -> None:
         assert '"paid":true' not in (await talk.hear()).said
     again = over(await stage.say("scene: weather Rome"))
     # Where the server has forgotten the refusal, it comes with the message, in one turn.
-    separate = '"city":"Rome"' not in again.text and (
-        "execution-denied" in again.text
-        # The cancel has come before the model had said it.
-        or (isinstance(talk, EveTalk) and "message.received" not in again.types)
-    )
+    separate = "execution-denied" in again.text and '"city":"Rome"' not in again.text
     if stage.generation == "T" and separate:
         # What this model says of the refusal before the cancel reaches it is a turn of its own,
         # which the token generation takes for its answer (eve page, section 7.5), and a Herm
