@@ -353,6 +353,7 @@ FACE = Face(
     serve=_serve,
     shaped_by=("form", "token_rotation"),
     forms={form: {"form": form} for form in ("all", "tokens", "newest")},
+    child_streams=True,
     routes=(
         Route(
             method="POST",

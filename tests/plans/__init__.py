@@ -21,7 +21,7 @@ from typing import Any
 
 from adapters.model.base import Encoder, EncoderContext, Frame
 from adapters.model.events import MAIN, Entry, ThreadStarted
-from adapters.registry import DIALECTS
+from adapters.registry import DIALECTS, faces
 from tests.wire import forms
 
 REPOSITORY = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ FACES: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Face -> dialect and the settings that shape its frames."""
 
-CHILD_STREAMS = frozenset({"eve"})
+CHILD_STREAMS = frozenset(name for name, face in faces().items() if face.child_streams)
 """The dialects in which a child thread has a stream of its own."""
 
 SESSION = "dgs_plan"

@@ -252,6 +252,7 @@ class Face:
     `noun` is what the dialect calls a session.
 
     `forms` are settings that shape frames, each under a name: tests show every one of them.
+    `child_streams` says that a child thread has a stream of its own: its plan is tested too.
     """
 
     routes: Sequence[Route]
@@ -263,3 +264,4 @@ class Face:
     reads_while_stopping: bool = True
     noun: str = "session"
     forms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"": {}})
+    child_streams: bool = False
