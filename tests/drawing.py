@@ -42,11 +42,11 @@ def is_drawn(node_id: str) -> bool:
     return node_id.startswith(DRAWN) and "[" in node_id
 
 
-def current_part() -> int:
-    """Return the part that this commit plays; 0 where there is no git."""
+def current_part(folder: Path) -> int:
+    """Return the part that the commit of a folder plays; 0 where there is no git."""
     counted = subprocess.run(
         ["git", "rev-list", "--count", "HEAD"],
-        cwd=Path(__file__).parent,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -56,7 +56,7 @@ def current_part() -> int:
 
 def pytest_configure() -> None:
     """Find the part once, for all processes: somebody may commit meanwhile."""
-    os.environ.setdefault(_PART, str(current_part()))
+    os.environ.setdefault(_PART, str(current_part(Path(__file__).parent)))
 
 
 def pytest_report_header() -> str:

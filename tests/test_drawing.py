@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,34 @@ def test_three_commits_in_a_row_play_every_case() -> None:
     parts = [{one for one in cases if drawing.part_of(one) == part} for part in range(3)]
     assert set.union(*parts) == set(cases)
     assert min(len(part) for part in parts) > 250
+
+
+def test_each_commit_plays_another_part(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True)
+
+    parts = [drawing.current_part(tmp_path)]
+    git("init", "-q")
+    for _ in range(3):
+        git("commit", "-q", "--allow-empty", "-m", "Change nothing")
+        parts.append(drawing.current_part(tmp_path))
+    assert parts == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize(("words", "draws"), [((), True), (("ALL=1",), False)])
+def test_make_draws_unless_it_is_told_to_play_all(words: Sequence[str], draws: bool) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "ALL"}
+    recipe = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "test", *words],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (test,) = [line for line in recipe.stdout.splitlines() if "-m pytest" in line]
+    assert ("-p tests.drawing" in test) is draws
 
 
 @pytest.mark.parametrize("path", drawing.DRAWN)
