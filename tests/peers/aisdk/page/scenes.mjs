@@ -14,6 +14,10 @@ const ARTICLES = `[...document.querySelectorAll("article")].map((article) => ({
     .filter(Boolean),
 }))`;
 
+const HAS_RESUMED = `performance.getEntriesByType("resource").some(
+  ({ name, responseEnd }) => name.endsWith("/stream") && responseEnd > 0,
+)`;
+
 const speakers = (articles) => articles.map((article) => article.role);
 
 export class Talk {
@@ -38,8 +42,12 @@ export class Talk {
     return until(async () => (await this.#text('[role="log"]')).includes(words), words);
   }
 
-  /** Waits until nothing is being written any more. */
+  /**
+   * Waits until nothing is being written any more, and the page has read what it asks for when it is
+   * loaded: `useChat` shows its old messages before, and forgets what is pressed while it reads.
+   */
   async rests() {
+    await until(() => this.page.evaluate(HAS_RESUMED), "the end of the stream that is resumed");
     await until(async () => (await this.status()) === "ready", "the status ready");
     return this.page.evaluate(ARTICLES);
   }
