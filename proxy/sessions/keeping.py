@@ -62,9 +62,13 @@ class Keeping:
             JournalError: it could not be done.
         """
         await self._erase_shadow(row)
-        self._live.forget(row.id)
-        await self._journal.delete(row.key, at=self._clock.now())
-        await self._live.forget_erased(row.id)
+        self._live.erasing.add(row.id)
+        try:
+            self._live.forget(row.id)
+            await self._journal.delete(row.key, at=self._clock.now())
+            await self._live.forget_erased(row.id)
+        finally:
+            self._live.erasing.discard(row.id)
 
     async def _erase_shadow(self, row: SessionRow) -> None:
         """Erase the shadow of a session that goes, if it has one."""

@@ -14,6 +14,7 @@ from adapters.model import events as ev
 from adapters.model.commands import AnswerInteraction, Sealed
 from proxy.base.errors import InteractionConflict
 from proxy.faces import reading as herm
+from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Silence
 from proxy.scripted.herm import Variant
 from proxy.session import told
@@ -443,6 +444,36 @@ async def test_a_change_of_a_session_that_somebody_deletes_meanwhile_finds_it_go
     with pytest.raises(Refused) as refused:
         await change
     assert refused.value.status == 404
+
+
+async def test_a_session_is_gone_while_it_is_being_erased(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, erased = asyncio.Event(), asyncio.Event()
+    delete = SqliteJournal.delete
+
+    async def slow(self: SqliteJournal, session: int, *, at: int) -> None:
+        begun.set()
+        await erased.wait()
+        await delete(self, session, at=at)
+
+    monkeypatch.setattr(SqliteJournal, "delete", slow)
+    monkeypatch.setattr("proxy.sessions.sessions.SETTLE_SECONDS", SOON_S)
+    house = await serve(herm={"faults": Faults({("update", 1): Silence(done=False)})})
+    client = house.client()
+    session = (await client.create())["id"]
+    await client.turn(session, "hello")
+    change = asyncio.create_task(client.call("PATCH", f"/v1/sessions/{session}", {"title": "x"}))
+    await until(lambda: len(house.posts("update")) == 1)
+    url = f"http://{HOST}:{house.port}/api/v1/sessions/{session}?local=1"
+    deletion = asyncio.create_task(house.http.delete(url))
+    await begun.wait()
+    with pytest.raises(Refused) as refused:
+        await change
+    assert refused.value.status == 404
+    erased.set()
+    async with await deletion as response:
+        assert response.status == 200
 
 
 async def test_what_a_session_was_told_is_known_also_when_its_log_has_grown_long(
