@@ -65,8 +65,8 @@ _request: contextvars.ContextVar[_Request | None] = contextvars.ContextVar("requ
 class Live:
     """The sessions in memory.
 
-    `erasing` are those of which what is stored is being erased: they are found no more. `stopping`
-    says that they begin nothing new, `closed` that none is to stay. `deleted` hears of a
+    `erasing` are those of which what is stored is being erased: a command ends with them.
+    `stopping` says that they begin nothing new, `closed` that none is to stay. `deleted` hears of a
     session whose log says that it is deleted, `rested` of one that comes to rest, with its newest
     seq.
     """
@@ -178,9 +178,6 @@ class Live:
                 raise SessionNotFound("There is no such session.") from None
             return await self.get(found, owner=owner, route=route)
         check_there(row, name, route)
-        if row.id in self.erasing:
-            # Its row is still there; who asks now would load it once more.
-            raise SessionNotFound(f"There is no session `{name}`.")
         try:
             session = await self._load(row)
             while session.closed and not self.closed:

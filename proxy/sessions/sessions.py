@@ -389,6 +389,8 @@ class Sessions:
             left = due - self.clock.monotonic()
             if session.closed:
                 # Where somebody has deleted it, it is gone, whatever its backend would answer.
+                if session.id in self.live.erasing:
+                    raise SessionNotFound(f"There is no session `{session.id}`.")
                 await self.get(session.id, owner=None, route=None)
             if left <= 0 or session.closed or not await self.clock.wait(news, left):
                 text = "The backend has not answered yet; look again later."

@@ -587,7 +587,9 @@ async def cancel_a_held_turn(stage: Stage) -> None:
     again = over(await stage.say("scene: weather Rome"))
     # Where the server has forgotten the refusal, it comes with the message, in one turn.
     separate = "execution-denied" in again.text and '"city":"Rome"' not in again.text
-    if stage.generation == "T" and separate:
+    # Where the cancel comes before that text is whole, the turn has none; nor has it the message.
+    cut = isinstance(talk, EveTalk) and not again.text and "message.received" not in again.types
+    if stage.generation == "T" and (separate or cut):
         # What this model says of the refusal before the cancel reaches it is a turn of its own,
         # which the token generation takes for its answer (eve page, section 7.5), and a Herm
         # frontend for the next thing that happens.
