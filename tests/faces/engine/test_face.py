@@ -304,7 +304,10 @@ async def test_what_is_older_than_three_hours_has_left_the_buffer(serve: Serve) 
                 break
     # A paused task keeps 72 hours.
     clock._start += 71 * 3_600_000
+    await until(lambda: face.sessions.readers == 0)
     reader = asyncio.ensure_future(face.raw("task_id=task"))
+    # Once the task has its answer it pauses no more.
+    await until(lambda: face.sessions.readers == 1)
     await face.client().respond("task", "yes")
     assert (await reader).startswith(new)
 
