@@ -48,6 +48,10 @@ _FILLERS = frozenset({"for", "this", "the"})
 _LONGEST_WORD = 100
 """Characters of what may decide by itself: a longer one has more than one word."""
 
+DECLINED = "(The user declined to answer.)"
+"""What a backend is told in words where a question is declined and it has nothing else for that:
+nobody takes it for an answer."""
+
 _QUOTED = 80
 """Characters of an unknown option's name that a refusal repeats."""
 
@@ -268,6 +272,20 @@ def _decide_question(
         named = _offered(answer.text, OptionNames(request.options), request)
         return answer.model_copy(update={"option_ids": (named.id,), "text": None})
     return answer
+
+
+def declined(request: InteractionRequested, reason: str) -> AnswerInteraction:
+    """Return the answer of a person who does not answer: an approval is denied, the call of a tool
+    has failed, all else is skipped."""
+    answer = AnswerInteraction(request_id=request.request_id, reason=reason)
+    match request.kind:
+        case "approval" | "limit":
+            return answer.model_copy(update={"decision": "deny"})
+        case "tool_result":
+            text = Text(text=reason)
+            return AnswerInteraction(request_id=request.request_id, content=(text,), is_error=True)
+        case _:
+            return answer.model_copy(update={"skip": True})
 
 
 def answer_of(command: AnswerInteraction) -> Answer:

@@ -328,8 +328,8 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "an open question": NATIVE,
     "skip a question": (
         NATIVE,
-        Refused(400, "not_supported", "this question cannot be skipped"),
-        Carried("the empty answer; an Engine that refuses it leaves the question open"),
+        Carried("the turn is stopped where only options are taken, else words say it"),
+        Carried("words say it: an Engine has nothing that declines"),
     ),
     "answer by a plain message": PAUSED,
     "a custom tool": of_herm(NATIVE),

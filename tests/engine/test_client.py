@@ -19,6 +19,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason, Response, Support
 from adapters.model.commands import COMMAND_TYPES, AnswerInteraction, SendMessage
+from adapters.model.interactions import DECLINED
 from adapters.model.normalizer import Rule
 from adapters.wire.errors import DragomanError, NotSupported
 from adapters.wire.framing.sse import SseFrame, SseParser
@@ -685,10 +686,10 @@ def test_a_question_is_answered_with_the_text_of_its_option() -> None:
     assert (settled.outcome, settled.answer.option_ids) == ("answered", ("09:10",))
 
 
-def test_a_skipped_question_gets_the_empty_answer() -> None:
+def test_a_skipped_question_gets_words_that_say_so() -> None:
     session, call = running(frame("hitl_request", request_id="h", kind="question"))
     _, post = answered(session, skip=True)
-    assert json.loads(post.request.body or b"") == {"task_id": TASK, "answer": ""}
+    assert json.loads(post.request.body or b"") == {"task_id": TASK, "answer": DECLINED}
     session.feed(call, [RESOLVED])
     assert only(session, ev.InteractionResolved).outcome == "skipped"
 

@@ -21,6 +21,7 @@ from adapters.eve.server import EveEncoder
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, CloseReason, EncoderContext, Request, Response, Support
+from adapters.model.interactions import DECLINED
 from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
 from adapters.model.stored import mark, read
@@ -750,6 +751,83 @@ def test_an_interrupt_of_a_held_pause_is_one_cancel() -> None:
     wire.approval("A")
     wire.in_turn("turn.waiting", on="input")
     assert wire.command(cmd.Interrupt()).request.path.endswith("/cancel")
+
+
+def choice(wire: Wire, *, freeform: bool = False) -> None:
+    """Let a question ask for one of two colours."""
+    options = [{"id": "red", "label": "Red"}, {"id": "blue", "label": "Blue"}]
+    question = {**request("A"), "kind": "question", "action": None, "options": options}
+    wire.begin("hi")
+    wire.in_turn("step.started", 0)
+    wire.in_turn("step.completed", 0, finishReason="tool-calls")
+    wire.in_turn("input.requested", 0, requests=[question | {"allowFreeform": freeform}])
+
+
+SKIPS = cmd.AnswerInteraction(request_id="A", skip=True)
+
+
+@pytest.mark.parametrize("generation", ["T", "S2"])
+def test_a_question_that_takes_words_is_declined_in_words(generation: str) -> None:
+    wire = Wire(generation)
+    choice(wire, freeform=True)
+    call = wire.command(SKIPS)
+    responses = orjson.loads(call.request.body or b"")["inputResponses"]
+    assert responses == [{"requestId": "A", "text": DECLINED}]
+
+
+def test_a_question_that_takes_its_options_alone_is_declined_by_the_end_of_its_turn() -> None:
+    wire = Wire("S2")
+    choice(wire)
+    wire.in_turn("turn.waiting", on="input")
+    call = wire.command(SKIPS)
+    assert call.request.path.endswith("/cancel")
+    wire.answer(call, 202, {"ok": True, "status": "accepted"})
+    assert wire.of(ev.InputSettled)[-1].outcome == "taken"
+    cancelled(wire)
+    assert [one.outcome for one in wire.of(ev.InteractionResolved)] == ["cancelled"]
+    assert wire.of(ev.TurnEnded)[-1].outcome == "interrupted"
+
+
+def test_a_question_of_a_closed_pause_is_declined_by_the_end_of_the_turn_that_it_opens() -> None:
+    wire = Wire("T")
+    choice(wire)
+    wire.close()
+    call = wire.command(SKIPS)
+    assert call.name == "negative"
+    wire.answer(call, 200, {"ok": True})
+    wire.begin()
+    (cancel,) = wire.codec.take_calls()
+    assert orjson.loads(cancel.request.body or b"") == {"turnId": "turn_1"}
+    wire.in_turn("turn.cancelled")
+    assert [one.outcome for one in wire.of(ev.InteractionResolved)] == ["cancelled"]
+
+
+@pytest.mark.parametrize("generation", ["T", "S2"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_question_can_be_answered_whose_turn_could_not_be_stopped(
+    generation: str, lost: bool
+) -> None:
+    wire = Wire(generation)
+    choice(wire)
+    if generation == "T":
+        wire.close()
+    else:
+        wire.in_turn("turn.waiting", on="input")
+    call = wire.command(SKIPS)
+    assert call.command_id is not None
+    wire.take(
+        [
+            ev.InteractionAnswered(
+                thread_id=ev.MAIN, request_id="A", command_id=call.command_id, by="test"
+            )
+        ]
+    )
+    if lost:
+        wire.take(wire.codec.failed(call, DragomanError("Cut off."), sent=True, now=wire.now))
+    else:
+        wire.answer(call, 409, {"code": "no", "error": "No."})
+    assert wire.of(ev.InteractionAnswered)[-1].state == "released"
+    wire.command(cmd.AnswerInteraction(request_id="A", option_ids=("red",)))
 
 
 def asked(wire: Wire) -> None:

@@ -204,8 +204,8 @@ TABLE: Mapping[str, Row] = {
     "skip a question": grid(
         herm=(
             NATIVE,
-            Refused(400, "not_supported", "this question cannot be skipped"),
-            Carried("the empty answer; an Engine that refuses it leaves the question open"),
+            Carried("the turn is stopped where only options are taken, else words say it"),
+            Carried("words say it: an Engine has nothing that declines"),
         ),
         eve=(Refused(400, None, "or a non-empty 'text'"),) * 3,
         engine=(Refused(400, "BAD_REQUEST", "takes a non-empty `answer`"),) * 3,

@@ -13,6 +13,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Call, Request, Support
 from adapters.model.body import body_of, file_in_base64
+from adapters.model.interactions import DECLINED
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
 
@@ -134,7 +135,8 @@ def respond(
         feedback = command.reason or command.text
     else:
         words = command.text if command.text is not None else ", ".join(command.option_ids)
-        body["answer"] = words
+        # No field declines, and an empty answer may be refused.
+        body["answer"] = DECLINED if command.skip else words
         feedback = command.reason
     if feedback:
         body["feedback"] = feedback

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from adapters.eve.client.records import RECENT_IDS, Answered, Line, OpenRequest, State, Stray
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.model.interactions import answer_of, decision_of, option_for
+from adapters.model.interactions import DECLINED, answer_of, decision_of, option_for
 from adapters.wire.errors import NotSupported
 
 STRAYS = 8
@@ -38,17 +38,17 @@ class Asks:
         request = self._s.asks.open.get(command.request_id)
         if len(command.option_ids) > 1 and (request is None or request.kind != "authorization"):
             raise NotSupported("eve: a request takes one option (5)")
-        if request is None:
-            return
-        if request.kind == "authorization":
-            if command.decision != "allow" and self._s.generation == "T":
-                raise NotSupported("eve: 0.30 and older cannot cancel a sign-in (8.2)")
-            return
-        skips = command.skip and request.kind == "question"
-        if skips and self._option(request, "deny") is None:
-            raise NotSupported(
-                "eve: this question cannot be skipped: it has no option that declines (9.4)"
-            )
+        signs_in = request is not None and request.kind == "authorization"
+        if signs_in and command.decision != "allow" and self._s.generation == "T":
+            raise NotSupported("eve: 0.30 and older cannot cancel a sign-in (8.2)")
+
+    def needs_stop(self, command: cmd.AnswerInteraction) -> bool:
+        """Say whether nothing that a request takes declines it, so that its turn is to be stopped:
+        it takes one of its options, and none of these is a no (section 9.4)."""
+        request = self._s.asks.open.get(command.request_id)
+        if request is None or not command.skip or request.kind != "question":
+            return False
+        return not request.freeform and self._option(request, "deny") is None
 
     def kind_of(self, command: cmd.AnswerInteraction) -> str:
         """Return the kind of the request that is answered."""
@@ -67,6 +67,8 @@ class Asks:
         words = command.text if command.text is not None else command.reason
         if command.content:
             words = ev.text_of(command.content)
+        if command.skip and option_id is None and kind == "question":
+            words = DECLINED
         if option_id is not None:
             response["optionId"] = option_id
         if words:
@@ -88,13 +90,14 @@ class Asks:
         *,
         step: str | None = None,
         place: int = 0,
+        taken: bool = False,
     ) -> None:
-        """Remember an answer that is posted."""
+        """Remember an answer that is posted; with `taken` it is told by what it is posted as."""
         answer = answer_of(command)
         if not answer.option_ids and option_id is not None:
             answer = answer.model_copy(update={"option_ids": (option_id,)})
         step = command_id if step is None else step
-        given = Answered(command_id, outcome, answer, step=step, place=place)
+        given = Answered(command_id, outcome, answer, taken=taken, step=step, place=place)
         if command.request_id in self._s.asks.open:
             self._s.asks.give(command.request_id, given)
         else:

@@ -136,8 +136,7 @@ class Commands:
     ) -> Call | None:
         """Section 8.2: one request with several answers is one turn, without a boundary in it; the
         token generation takes a message in it too (section 5)."""
-        if any(self._asks.kind_of(command) == "authorization" for command in answers.values()):
-            # Nothing on the wire answers a sign-in.
+        if any(self._goes_alone(command) for command in answers.values()):
             return None
         if beside is not None and not self._takes_beside(answers):
             beside = None
@@ -155,6 +154,11 @@ class Commands:
             self._inputs.expect(command_id, message.content, "message", step=first)
             others.append(command_id)
         return dataclasses.replace(self._posts.responses("answer", body, first), also=tuple(others))
+
+    def _goes_alone(self, command: cmd.AnswerInteraction) -> bool:
+        """Say whether no answer on the wire is this one: that to a sign-in, or one that stops the
+        turn."""
+        return self._asks.kind_of(command) == "authorization" or self._asks.needs_stop(command)
 
     def _takes_beside(self, answers: Mapping[str, cmd.AnswerInteraction]) -> bool:
         """Say whether the backend takes a message with these answers and does both in one turn: T
@@ -205,6 +209,9 @@ class Commands:
                 return Call("nothing", Request("GET", wire.HEALTH_PATH), command_id=command_id)
             self._asks.remember_answer(command_id, command, "denied")
             return self._stopping.cancel_call("answer", command_id, None)
+        if self._asks.needs_stop(command):
+            self._asks.remember_answer(command_id, command, "cancelled", taken=True)
+            return self._stopping.interrupt(command_id, cmd.Interrupt())
         response = self._asks.response(command_id, command, step=command_id)
         body: dict[str, Any] = {"inputResponses": [response], **follow_up_options(command)}
         return self._posts.responses("answer", body, command_id)

@@ -234,7 +234,8 @@ class Replies:
             if call.name == "reset" and response.status >= 500:
                 self._stopping.mistrust(now)
             over = self._over(body.get("code"), error, now)
-            return [raw.settled(command_id, "refused", error), *over]
+            released = self._inputs.release_claims(command_id)
+            return [raw.settled(command_id, "refused", error), *released, *over]
         if inactive and call.name == "reset":
             # It is over there, and so it takes no more input here.
             return [raw.settled(command_id, "taken"), *self._ends.end_session("terminated", None)]
@@ -242,7 +243,8 @@ class Replies:
             error = ev.ErrorInfo(
                 code="no_active_session", message=f"eve: there is no active session to {call.name}"
             )
-            return [raw.settled(command_id, "refused", error)]
+            released = self._inputs.release_claims(command_id)
+            return [raw.settled(command_id, "refused", error), *released]
         out = [raw.settled(command_id, "taken")]
         if call.name in ("compact", "clear"):
             s.control += 1
@@ -314,7 +316,8 @@ class Replies:
         self._s.silence.forget(command_id)
         if call.name == "negative":
             self._stopping.forget()
-        return [raw.settled(command_id, "unknown", info)]
+        released = self._inputs.release_claims(command_id)
+        return [raw.settled(command_id, "unknown", info), *released]
 
 
 def _retried(text: str) -> ev.Event:

@@ -92,7 +92,7 @@ class Stopping:
         if line.closed and asked and wanted in (None, line.turn):
             # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
             s.cancel = Waiting(command_id)
-            open_ = [name for name in asked if not self._asks.is_answered(s.asks.open[name])]
+            open_ = [name for name in asked if not self._is_answered(name, command_id)]
             if not open_:
                 # Another answer would be told to the model as words of the user (section 5).
                 return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
@@ -106,6 +106,12 @@ class Stopping:
         if wanted is not None and wanted == line.turn:
             turn_id = line.native or wanted
         return self.cancel_call("cancel", command_id, turn_id)
+
+    def _is_answered(self, name: str, command_id: str) -> bool:
+        """Say whether a request has an answer, other than the one which this interrupt is."""
+        request = self._s.asks.open[name]
+        own = request.given is not None and request.given.command_id == command_id
+        return not own and self._asks.is_answered(request)
 
     def go_on(self) -> None:
         """Stop a turn that waited for answers on their way, as soon as none is."""
