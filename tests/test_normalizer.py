@@ -53,8 +53,8 @@ def asked(request: str = "r1", turn: str = "t1", **fields: Any) -> ev.Interactio
     )
 
 
-def paused(*requests: str, on: Any = "input") -> ev.TurnPaused:
-    return ev.TurnPaused(thread_id=M, turn_id="t1", on=on, request_ids=requests)
+def paused(*requests: str, on: Any = "input", turn: str = "t1") -> ev.TurnPaused:
+    return ev.TurnPaused(thread_id=M, turn_id=turn, on=on, request_ids=requests)
 
 
 def resolved(request: str = "r1") -> ev.InteractionResolved:
@@ -446,6 +446,33 @@ TABLE: list[tuple[Rule, list[ev.Event], list[str]]] = [
         Rule.REPEATED_INTERACTION,
         [*OPEN, asked(), resolved(), asked()],
         ["turn.started t1", "interaction.requested", "interaction.resolved r1=answered"],
+    ),
+    (
+        Rule.RENAME_INTERACTION,
+        [*OPEN, asked(), end(), start("t2"), asked(turn="t2"), paused("r1", turn="t2"), resolved()],
+        [
+            "turn.started t1",
+            "interaction.requested",
+            "interaction.resolved r1=withdrawn*",
+            "turn.ended t1=completed",
+            "turn.started t2",
+            "interaction.requested",
+            "turn.paused r1~2",
+            "interaction.resolved r1~2=answered",
+        ],
+    ),
+    (
+        # The end of the turn before was never told.
+        Rule.RENAME_INTERACTION,
+        [*OPEN, asked(), asked(turn="t2")],
+        [
+            "turn.started t1",
+            "interaction.requested",
+            "interaction.resolved r1=withdrawn*",
+            "turn.ended t1=failed*",
+            "turn.started t2*",
+            "interaction.requested",
+        ],
     ),
     (Rule.UNKNOWN_INTERACTION, [resolved("r9")], []),
     (Rule.UNKNOWN_INTERACTION, [claim("r9")], []),

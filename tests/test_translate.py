@@ -698,3 +698,15 @@ def test_a_file_of_another_kind_is_named(dialect: str, data: bytes, looks: str) 
     result = run("--from", dialect, "--to", CANONICAL, stdin=data)
     assert result.exit_code == 1
     assert looks in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("to", ["engine", "eve", "herm", "agui", "aisdk"])
+def test_a_request_whose_id_comes_again_in_a_later_turn_is_shown_in_every_dialect(to: str) -> None:
+    turn = (ENGINE / "03-hitl-permission-yes.sse").read_bytes()
+    again = turn.replace(b"turn-c01", b"turn-c02").replace(b'"2026-06-09T08', b'"2026-06-09T09')
+    result = run("--from", "engine", "--to", to, stdin=turn + again)
+    assert result.exit_code == 0, result.output
+    # A Herm asks by the call, whose id came twice too.
+    name = "call-c1" if to == "herm" else "hitl-5a2e"
+    first = result.stdout.index(f'"{name}"')
+    assert result.stdout.index(f'"{name}~2"') > first

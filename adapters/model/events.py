@@ -488,7 +488,8 @@ SEALED_KINDS: frozenset[str] = frozenset({"secret", "sudo", "unknown"})
 
 
 class InteractionRequested(Event):
-    """The agent waits for a person or an application. Unique by native request id in its session.
+    """The agent waits for a person or an application. `native_id` is the backend's own id of it
+    where that was used before in the session, so that `request_id` is another one.
 
     `answerable` is false for what is asked elsewhere and can only be watched. Keys of `details`: of
     a call `tool`, `input`, `command`; of a sign-in `service`, `url`, `user_code`, `instructions`,
@@ -497,6 +498,7 @@ class InteractionRequested(Event):
 
     type: Literal["interaction.requested"] = "interaction.requested"
     request_id: str
+    native_id: str | None = None
     shown_on: str | None = None
     kind: InteractionKind
     prompt: str

@@ -67,6 +67,7 @@ class Rule(enum.StrEnum):
     RESULT_WITHOUT_CALL = "result-without-call"
     SECOND_RESULT = "second-result"
     REPEATED_INTERACTION = "repeated-interaction"
+    RENAME_INTERACTION = "rename-interaction"
     UNKNOWN_INTERACTION = "unknown-interaction"
     SECOND_CLAIM = "second-claim"
     LEFT_INTERACTION = "left-interaction"
@@ -453,7 +454,7 @@ class Normalizer:
         turn = self.state.threads[event.thread_id].turn
         assert turn is not None
         if set(event.request_ids) != set(open_):
-            if event.request_ids:
+            if {self._request_id(name) for name in event.request_ids} - set(open_):
                 self._count(Rule.PAUSE_NAMES)
             event = event.model_copy(update={"request_ids": open_})
         if turn.fresh and turn.paused_on == event.on and set(turn.named) == set(open_):
@@ -687,21 +688,66 @@ class Normalizer:
         self._pass(event)
 
     def _interaction_requested(self, event: ev.InteractionRequested) -> None:
-        if event.request_id in self.state.interactions or event.request_id in self.state.resolved:
+        state, native_id = self.state, event.request_id
+        turn = state.thread(event.thread_id).turn
+        if state.request_of(native_id) is not None and (
+            turn is None or _is_of(event.turn_id, turn)
+        ):
             self._drop(Rule.REPEATED_INTERACTION, event)
             return
         if (placed := self._in_turn(event)) is None:
             return
         event = placed
         if event.call_id is not None:
-            call_id = self._call_id(self.state.thread(event.thread_id), event.call_id)
+            call_id = self._call_id(state.thread(event.thread_id), event.call_id)
             if call_id is not None and call_id != event.call_id:
                 event = event.model_copy(update={"call_id": call_id})
+        if self._was_asked(event):
+            self._drop(Rule.REPEATED_INTERACTION, event)
+            return
+        if native_id in state.interactions or native_id in state.request_ids:
+            self._count(Rule.RENAME_INTERACTION)
+            ours = _unused(native_id, state.request_ids)
+            event = event.model_copy(update={"request_id": ours, "native_id": native_id})
+        elif event.native_id is not None:
+            # A log that is played again: its names are those of the backend there.
+            event = event.model_copy(update={"native_id": None})
         self._asked = True
         self._pass(event)
 
+    def _was_asked(self, event: ev.InteractionRequested) -> bool:
+        """Say whether a request is one of a turn that is open, told again. In a later turn, about
+        another call, or by another event of the backend's it is a new one."""
+        if self.state.request_of(event.request_id) is not None:
+            return True
+        native = None if event.native is None else event.native.id
+        for thread in self.state.threads.values():
+            if thread.turn is not None and event.request_id in thread.turn.asked:
+                call_id, told_by = thread.turn.asked[event.request_id]
+                other_call = event.call_id is not None and event.call_id != call_id
+                other_event = None not in (native, told_by) and native != told_by
+                return not (other_call or other_event)
+        return False
+
+    def _request_id(self, request_id: str) -> str:
+        """Return our id of the open request that is named: by our id, or by the backend's."""
+        if request_id in self.state.interactions:
+            return request_id
+        return self.state.request_of(request_id) or request_id
+
+    def _input_accepted(self, event: ev.InputAccepted) -> None:
+        event = self._anywhere(event)
+        if event.request_id is not None:
+            request_id = self._request_id(event.request_id)
+            if request_id != event.request_id:
+                event = event.model_copy(update={"request_id": request_id})
+        self._pass(event)
+
     def _interaction_follow_up(self, event: Any) -> None:
-        open_ = self.state.interactions.get(event.request_id)
+        request_id = self._request_id(event.request_id)
+        if request_id != event.request_id:
+            event = event.model_copy(update={"request_id": request_id})
+        open_ = self.state.interactions.get(request_id)
         if open_ is None:
             self._drop(Rule.UNKNOWN_INTERACTION, event)
             return
@@ -873,6 +919,7 @@ _RULES: dict[str, Callable[[Normalizer, Any], None]] = {
     "result.produced": Normalizer._work,
     "guidance.received": Normalizer._guidance_received,
     "interaction.requested": Normalizer._interaction_requested,
+    "input.accepted": Normalizer._input_accepted,
     "interaction.answered": Normalizer._interaction_follow_up,
     "interaction.updated": Normalizer._interaction_follow_up,
     "interaction.resolved": Normalizer._interaction_follow_up,

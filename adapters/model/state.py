@@ -128,7 +128,9 @@ class OpenTurn:
 
     `stale` when a pause has to follow (law 6), `fresh` when a pause was the last of its events.
     `last_step` is the highest step that has started. `stopped` has what was open when the backend
-    took an interrupt of the turn, and ends with it; None while it took none.
+    took an interrupt of the turn, and ends with it; None while it took none. `asked` has the
+    backend's ids of the newest requests made in the turn, each with the call that it is about and
+    the backend's id of the event that made it.
     """
 
     turn_id: str
@@ -138,6 +140,7 @@ class OpenTurn:
     fresh: bool = False
     last_step: int = -1
     stopped: tuple[str, ...] | None = None
+    asked: dict[str, tuple[str | None, str | None]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(slots=True)
@@ -188,6 +191,11 @@ class OpenInteraction:
 
     event: ev.InteractionRequested
     claimed_by: str | None = None
+
+    @property
+    def native_id(self) -> str:
+        """Return the backend's id of it."""
+        return self.event.native_id or self.event.request_id
 
 
 @dataclasses.dataclass(slots=True)
@@ -250,9 +258,9 @@ class LogState:
 
     It stays small however long the log is. What is open is kept whole: a turn with its calls for
     each thread, the text of the open blocks, interactions and inputs until they are settled. Of
-    what is over the newest `RECENT_IDS` of each kind are remembered (turns, calls, resolved
-    interactions, received messages, threads): within these an id is unique and a repeat is
-    recognised. One that comes back after more than that many others is taken for new.
+    what is over the newest `RECENT_IDS` of each kind are remembered (turns, calls, interactions,
+    received messages, threads): within these an id is unique and a repeat is recognised. One that
+    comes back after more than that many others is taken for new.
     """
 
     seq: int = 0
@@ -267,6 +275,7 @@ class LogState:
     received: RecentIds = dataclasses.field(default_factory=RecentIds)
     turn_ids: RecentIds = dataclasses.field(default_factory=RecentIds)
     call_ids: RecentIds = dataclasses.field(default_factory=RecentIds)
+    request_ids: RecentIds = dataclasses.field(default_factory=RecentIds)
     over: RecentIds = dataclasses.field(default_factory=RecentIds)
     block_ids: int = 0
     open_text: int = 0
@@ -319,6 +328,13 @@ class LogState:
         if Turn.RUNNING in states:
             return "running"
         return "paused" if Turn.PAUSED in states else "idle"
+
+    def request_of(self, native_id: str) -> str | None:
+        """Return the open interaction that a backend names: the newest of that id."""
+        for request_id, open_ in reversed(self.interactions.items()):
+            if open_.native_id == native_id:
+                return request_id
+        return None
 
     def waiting_on(self, thread_id: str) -> tuple[str, ...]:
         """Return the open interactions of a thread and those shown on it, oldest first (law 6)."""
@@ -593,9 +609,16 @@ class LogState:
         del thread.calls[event.call_id]
 
     def _interaction_requested(self, thread: Thread, event: ev.InteractionRequested) -> None:
-        if event.request_id in self.interactions or event.request_id in self.resolved:
+        if event.request_id in self.interactions or event.request_id in self.request_ids:
             raise LawBroken(5, f"interaction `{event.request_id}` is requested twice")
-        self.interactions[event.request_id] = OpenInteraction(event)
+        self.request_ids.add(event.request_id)
+        self.interactions[event.request_id] = open_ = OpenInteraction(event)
+        if thread.turn is not None:
+            asked = thread.turn.asked
+            native = None if event.native is None else event.native.id
+            asked[open_.native_id] = event.call_id, native
+            if len(asked) > RECENT_IDS:
+                del asked[next(iter(asked))]
         self._set_changed(event)
 
     def _interaction_answered(self, thread: Thread, event: ev.InteractionAnswered) -> None:

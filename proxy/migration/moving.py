@@ -60,12 +60,11 @@ class _Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Read:
-    """What a move needs of a log: how the session was made, what was said since it was last at its
-    new backend, and the ids of the requests that others made."""
+    """What a move needs of a log: how the session was made, and what was said since it was last at
+    its new backend."""
 
     started: ev.SessionStarted
     history: History
-    asked: Sequence[str]
 
 
 async def move(
@@ -204,7 +203,7 @@ async def _move(
     if dry_run:
         return out
     codec.started(found.started)
-    codec.begin(history, leg=leg.number, used=found.asked)
+    codec.begin(history)
     event = ev.SessionUpdated(
         thread_id=ev.MAIN,
         backend={
@@ -234,23 +233,19 @@ async def _move(
 async def _read(sessions: Sessions, session: Session, since: int) -> _Read:
     """Read the log of a session; its history begins at the leg `since`."""
     started: ev.SessionStarted | None = None
-    historian, asked = Historian(), list[str]()
+    historian = Historian()
     async for chunk in sessions.journal.scan(session.row.key):
         async for entry in entries_by_steps(chunk.body, session.id):
             event = entry.event
             if isinstance(event, ev.SessionStarted):
                 started = event
-            elif isinstance(event, ev.SessionUpdated) and event.backend is not None:
-                if event.backend.get("leg") == since:
-                    historian = Historian()
-                    asked.clear()
-            elif isinstance(event, ev.InteractionRequested):
-                asked.append(event.request_id)
+            elif isinstance(event, ev.SessionUpdated) and (event.backend or {}).get("leg") == since:
+                historian = Historian()
             historian.feed(event)
     assert started is not None
     about = session.state.about
     changes = {"title": about.title, "metadata": dict(about.metadata) or None}
-    return _Read(started.model_copy(update=changes), historian.made(), asked)
+    return _Read(started.model_copy(update=changes), historian.made())
 
 
 def _refusal(codec: Continuing, file: ev.File) -> str | None:

@@ -508,6 +508,7 @@ class Stage:
 
     def _open(self, id_: str, envelope_id: str, takes: str) -> asyncio.Future[dict[str, object]]:
         answered: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+        self._talk.over.discard(id_)
         self._talk.pending[id_] = Open(id_, envelope_id, takes, answered)
         return answered
 

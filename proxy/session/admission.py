@@ -16,6 +16,7 @@ from typing import Any
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.about import check_metadata, merged
+from adapters.model.backend_names import for_backend
 from adapters.model.base import ClientCodec, Support
 from adapters.model.interactions import decide
 from adapters.model.state import RECEIVED_KINDS, LogState
@@ -137,7 +138,7 @@ class Admission:
                 check_metadata(merged(state.about.metadata, command.metadata or {}))
             case _:
                 pass
-        self._codec.check(command)
+        self._codec.check(for_backend(command, state))
         return command
 
     def check_room(self, commands: Sequence[cmd.AnyCommand], state: LogState) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
+from adapters.model.backend_names import for_backend
 from adapters.model.base import Call, ClientCodec
 from adapters.wire.errors import NotSupported
 from proxy.base.clock import Clock
@@ -152,7 +153,7 @@ class Sending:
     async def _send(self, command_id: str, command: cmd.AnyCommand) -> None:
         """Carry one accepted command to the backend, at most once."""
         try:
-            call = self._codec.submit(command_id, command)
+            call = self._codec.submit(command_id, for_backend(command, self._record.state))
         except NotSupported as error:
             self._release([command])
             self._record.hear([refused(command_id, error)])
@@ -169,7 +170,9 @@ class Sending:
         call: Call | None = None
         if len(answers) > 1 or beside is not None:
             try:
-                call = self._codec.submit_answers(answers, beside)
+                state = self._record.state
+                theirs = {name: for_backend(one, state) for name, one in answers.items()}
+                call = self._codec.submit_answers(theirs, beside)
             except NotSupported as error:
                 self._release(answers.values())
                 self._record.hear([refused(command_id, error) for command_id in answers])
@@ -276,7 +279,7 @@ class Sending:
                 self.go_on()
                 return
             if may_have_arrived(error):
-                found = [self._codec.recover(name, commands[name]) for name in left]
+                found = [self._evidence(name, commands[name]) for name in left]
                 if (look := found[-1]) is not None:
                     # The last one asked for tells of all.
                     await self._look_up(look)
@@ -314,9 +317,21 @@ class Sending:
         )
         self.go_on()
 
+    def _evidence(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
+        """Return a call that looks for evidence of a command, or None; settle an answer of which
+        there can be none."""
+        try:
+            return self._codec.recover(command_id, for_backend(command, self._record.state))
+        except NotSupported:
+            # What the backend says of its request's id is of another request by now.
+            self._record.emit([unknown(command_id, CUT_OFF)])
+            return None
+
     def _recover(self, one: Input) -> None:
         """Look for evidence of a command that a crash may have cut off; never send it again."""
-        call = self._codec.recover(one.command_id, one.command)
+        call = self._evidence(one.command_id, one.command)
+        if one.command_id not in self._outbox:
+            return
         if call is not None:
             one.move(Fate.SOUGHT)
             self._work.start(self._look_up(call), f"recover {one.command_id}")

@@ -256,7 +256,10 @@ class Session:
 
     def webhook(self, request_id: str) -> str | None:
         """Return the OAuth callback URL of an open sign-in at the backend, or None."""
-        return None if self._work.stranded else self.codec.webhook(request_id)
+        open_ = self.state.interactions.get(request_id)
+        if self._work.stranded or open_ is None:
+            return None
+        return self.codec.webhook(open_.native_id)
 
     def feed(self, dialect: str, thread_id: str = ev.MAIN, form: str = "") -> Feed:
         """Return the frames of a thread in a dialect, and there in a form where one is named.

@@ -459,6 +459,23 @@ def test_two_approvals_of_a_new_server_pause_again_for_the_other() -> None:
     assert [e.by for e in wire.of(ev.InteractionResolved)] == ["ada", "ada"]
 
 
+@pytest.mark.parametrize("generation", ["T", "S1", "S2"])
+def test_the_id_of_a_request_in_a_later_turn_is_that_of_another_one(generation: str) -> None:
+    wire = Wire(generation)
+    for _ in range(2):
+        wire.approval("A")
+        # What tells it again in its own turn asks nothing new.
+        wire.in_turn("input.requested", 0, requests=[request("A")])
+        wire.in_turn("action.result", 0, result=result("A"), status="completed")
+        wire.in_turn("input.requested", 0, requests=[request("A")])
+        wire.close()
+    asked = [(one.request_id, one.native_id) for one in wire.of(ev.InteractionRequested)]
+    assert asked == [("A", None), ("A~2", "A")]
+    # Nor does what is told of it when its turn is over.
+    wire.in_turn("input.requested", 0, requests=[request("A")])
+    assert len(wire.of(ev.InteractionRequested)) == 2
+
+
 def test_an_approval_that_is_settled_without_a_resolution_is_resolved_once() -> None:
     wire = Wire("S2")
     wire.approval("A")

@@ -22,6 +22,7 @@ from adapters.herm.client.records import KEPT, KEPT_BYTES
 from adapters.herm.client.turns import HOLD_MS
 from adapters.model import commands as cmd
 from adapters.model import events as ev
+from adapters.model.backend_names import for_backend
 from adapters.model.base import Call, CloseReason, Request, Response
 from adapters.model.normalizer import Rule
 from adapters.wire.errors import DragomanError, NotSupported
@@ -71,9 +72,10 @@ class Driver(Played):
         self.take(raw)
 
     def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
-        self.codec.check(command)
+        theirs = for_backend(command, self.normalizer.state)
+        self.codec.check(theirs)
         self.accept(command_id, command)
-        return self.codec.submit(command_id, command)
+        return self.codec.submit(command_id, theirs)
 
     def answer(self, call: Call, status: int = 202, body: Any = None, **headers: str) -> None:
         data = b"" if body is None else json.dumps(body).encode()
@@ -745,6 +747,17 @@ def test_a_payload_id_that_comes_again_is_another_request(driver: Driver) -> Non
         driver.feed("agent.tool_result", {"tool_use_id": "toolu_1", "content": text("ok")})
     assert len({request.request_id for request in driver.of(ev.InteractionRequested)}) == 2
     assert len(driver.of(ev.ToolReturned)) == 2
+
+
+def test_a_password_that_is_asked_for_again_under_one_id_is_another_request(
+    driver: Driver,
+) -> None:
+    for _ in range(2):
+        ask(driver, "agent.sudo_request", {"request_id": "req_1"}, "req_1")
+        driver.feed("session.status_running")
+        driver.feed("agent.message", {"content": text("Sorry, try again.")})
+    asked = [request.request_id for request in driver.of(ev.InteractionRequested)]
+    assert asked == ["req_1", "req_1~2"]
 
 
 # Frames.

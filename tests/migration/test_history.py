@@ -9,7 +9,7 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.model.base import Fidelity
-from adapters.model.commands import AnswerInteraction, SendMessage
+from adapters.model.commands import SendMessage
 from adapters.model.stored import StoredByNewer
 from adapters.offline.moves import Carried, Continuing, Historian, History
 from adapters.offline.moves.history import FILES_BYTES, HISTORY_CHARACTERS, VALUE_CHARACTERS
@@ -209,7 +209,7 @@ def continuing() -> Continuing:
 
 def test_what_is_owed_outlives_a_restart() -> None:
     codec = continuing()
-    codec.begin(History("Before.", (file("a"),)), leg=3, used=["r"])
+    codec.begin(History("Before.", (file("a"),)))
     before, stored, after = codec.changed, codec.snapshot(), codec.changed
     assert (before, after) == (True, False)
     again = continuing()
@@ -229,37 +229,12 @@ def test_what_is_owed_outlives_a_restart() -> None:
         third.restore(b"nothing", None)
 
 
-def test_a_request_whose_id_was_used_has_a_name_of_its_own_here() -> None:
-    codec = continuing()
-    codec.begin(History(), leg=2, used=["r"])
-    asked = ev.InteractionRequested(
-        thread_id=ev.MAIN, request_id="r", kind="question", prompt="?", freeform=True
-    )
-    (ours,) = codec._ours([asked])
-    assert isinstance(ours, ev.InteractionRequested)
-    assert ours.request_id == "r~2"
-    pause = ev.TurnPaused(thread_id=ev.MAIN, on="input", request_ids=("r", "s"))
-    (paused,) = codec._ours([pause])
-    assert isinstance(paused, ev.TurnPaused)
-    assert paused.request_ids == ("r~2", "s")
-    theirs = codec._theirs(AnswerInteraction(request_id="r~2", text="x"))
-    assert isinstance(theirs, AnswerInteraction)
-    assert theirs.request_id == "r"
-    other = codec._theirs(AnswerInteraction(request_id="s~2", text="x"))
-    assert isinstance(other, AnswerInteraction)
-    assert other.request_id == "s~2"
-    beside = SendMessage(content=(), policy="queue", beside=("r~2", "s"))
-    message = codec._theirs(beside)
-    assert isinstance(message, SendMessage)
-    assert message.beside == ("r", "s")
-
-
 def test_what_was_taken_is_not_given_again_and_is_looked_up_as_it_was_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     codec = continuing()
     codec.snapshot()
-    codec.begin(History("Before."), leg=1, used=())
+    codec.begin(History("Before."))
     assert codec.changed
     codec.snapshot()
     message = SendMessage(content=(ev.Text(text="Now?"),), policy="queue")

@@ -447,28 +447,6 @@ async def test_a_backend_is_read_on_when_its_session_comes_back(start: Start[Hou
     await until(lambda: streams() == before + 1)
 
 
-async def test_a_backend_that_repeats_its_own_request_is_not_taken_for_another(
-    start: Start[House],
-) -> None:
-    house = await start()
-    live = await house.sessions.create(owner="local", route="old", dialect="eve")
-    for to in ("engine", None):
-        await say(live, "script: approve")
-        await until(lambda: asks(live))
-        (request,) = live.open_interactions()
-        answer = cmd.AnswerInteraction(request_id=request.request_id, decision="allow")
-        await live.submit([answer], by="local", face="eve")
-        await settled(live)
-        if to is not None:
-            await move(house.sessions, live.id, to=to, by="me")
-    await roll_back(house.sessions, live.id, by="me")
-    log = await house.log(live.id)
-    own, others = [one.request_id for one in log if isinstance(one, ev.InteractionRequested)]
-    (*_, leg) = await house.sessions.journal.legs(live.row.key)
-    assert json.loads((leg.state or b"").partition(b"\n")[0][3:])["used"] == [others]
-    assert own != others
-
-
 async def test_a_backend_that_takes_no_history_gets_new_conversations_only(
     start: Start[House], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,7 +86,10 @@ class Asking:
         request_id = request["requestId"]
         line.doubted.pop(request_id, None)
         known_request = s.asks.open.get(request_id)
-        if known_request is not None or request_id in s.resolved:
+        over = (
+            request_id in s.resolved if line.thread != ev.MAIN else self._asks.was_asked(request_id)
+        )
+        if known_request is not None or over:
             # A child's request is on its own stream and on its parent's, in any order.
             if known_request is not None:
                 if known_request.thread_id == line.thread:

@@ -203,13 +203,27 @@ class Asks:
         for thread in _threads_of(request):
             _drop(self.in_thread, thread, request_id)
         _drop(self.of_call, (request.thread_id, request.call_id), request_id)
-        s.resolved[request_id] = None
+        s.resolved[request_id] = self.turns_of(_threads_of(request))
         if len(s.resolved) > RECENT_IDS:
             del s.resolved[next(iter(s.resolved))]
 
+    def turns_of(self, threads: set[str]) -> list[str]:
+        """Return the canonical turns that threads are in."""
+        turns = [
+            self._s.lines[thread].turn for thread in sorted(threads) if thread in self._s.lines
+        ]
+        return [turn for turn in turns if turn is not None]
+
+    def was_asked(self, request_id: str) -> bool:
+        """Say whether a request is over that was asked in a turn which is open still: what shows it
+        now is another stream, or tells it again. In a later turn the id is that of a new one."""
+        turns = self._s.resolved.get(request_id)
+        return turns is not None and any(line.turn in turns for line in self._s.lines.values())
+
     def open_request(self, request_id: str, request: OpenRequest) -> None:
         """Remember a request."""
-        request.given = self._s.late.pop(request_id, None)
+        if self._s.resolved.pop(request_id, None) is None:
+            request.given = self._s.late.pop(request_id, None)
         self._s.asks.ask(request_id, request)
         self._note_request(request_id, request)
 

@@ -283,7 +283,8 @@ class State:
     asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
     # Answers to what was over before they were posted, by the requests: what they become shows.
     late: dict[str, Answered] = dataclasses.field(default_factory=dict)
-    resolved: dict[str, None] = dataclasses.field(default_factory=dict)
+    # Requests that are over, with the canonical turns of the threads that they were asked in.
+    resolved: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     # Of all threads: the calls that have returned.
     returned: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     silence: Silence = dataclasses.field(default_factory=Silence)

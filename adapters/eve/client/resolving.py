@@ -123,7 +123,7 @@ class Resolving:
             if request_id in line.unrelayed:
                 # Its parent may show it yet.
                 del line.unrelayed[request_id]
-                self._s.resolved[request_id] = None
+                self._s.resolved[request_id] = self._asks.turns_of({line.thread, ev.MAIN})
             out += self.resolve(request_id, "withdrawn", native, synthetic=True)
         for call_id, call in list(line.calls.items()):
             if not call.doubted:

@@ -8,7 +8,7 @@ from typing import Any
 from adapters.herm import wire
 from adapters.herm.client.contents import content_blocks
 from adapters.herm.client.envelopes import text_in
-from adapters.herm.client.records import KEPT, Given, OpenCall, OpenRequest, State
+from adapters.herm.client.records import Given, OpenCall, OpenRequest, State
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -45,40 +45,28 @@ class Asks:
 
     def ask(
         self, name: str, kind: ev.InteractionKind, native: ev.NativeRef, **fields: Any
-    ) -> tuple[str, list[ev.Event]]:
-        """Open a request and return its id: the backend's, unless that was used before. `posted`
-        says what options post, where that is not their labels."""
+    ) -> list[ev.Event]:
+        """Open a request. `posted` says what options post, where that is not their labels."""
         s = self._s
         options: Sequence[ev.Option] = fields.get("options") or ()
         labels = {option.id: option.label for option in options}
         labels |= fields.pop("posted", {})
         s.put_back(name, native.id)
-        request_id = name
-        if name in s.asked:
-            request_id = f"{name}~{s.asked.count(name) + 1}"
-        s.asked.append(name)
-        del s.asked[:-KEPT]
-        s.requests[request_id] = OpenRequest(
-            native=name,
-            kind=kind,
-            call=fields.get("call_id"),
-            envelope=native.id,
-            labels=labels,
+        s.requests[name] = OpenRequest(
+            kind=kind, call=fields.get("call_id"), envelope=native.id, labels=labels
         )
-        return request_id, [
+        return [
             ev.InteractionRequested(
                 thread_id=ev.MAIN,
                 turn_id=s.turn,
-                request_id=request_id,
+                request_id=name,
                 kind=kind,
                 native=native,
                 **fields,
             )
         ]
 
-    def permission(
-        self, call_id: str, call: OpenCall, native: ev.NativeRef
-    ) -> tuple[str, list[ev.Event]]:
+    def permission(self, call_id: str, call: OpenCall, native: ev.NativeRef) -> list[ev.Event]:
         """Ask whether a call may run."""
         call.asked = True
         return self.ask(
@@ -94,7 +82,7 @@ class Asks:
     def result(self, call_id: str, call: OpenCall, native: ev.NativeRef) -> list[ev.Event]:
         """Ask for the result of a tool that the client runs."""
         call.asked = True
-        _, asked = self.ask(
+        return self.ask(
             call_id,
             "tool_result",
             native,
@@ -103,9 +91,8 @@ class Asks:
             call_id=call_id,
             details=_details(call),
         )
-        return asked
 
-    def late(self, name: str, native: ev.NativeRef) -> tuple[str, list[ev.Event]]:
+    def late(self, name: str, native: ev.NativeRef) -> list[ev.Event]:
         """Make a request of an id that only a pause names: an open call, or something not told."""
         for call_id, call in self._s.calls.items():
             if name in (call_id, call.envelope):
@@ -120,9 +107,8 @@ class Asks:
     def named(self, name: str) -> str | None:
         """Match an `event_ids` entry: payload id, request id, envelope id, in that order (section
         4.6)."""
-        for request_id, request in reversed(self._s.requests.items()):
-            if request.native == name:
-                return request_id
+        if name in self._s.requests:
+            return name
         for request_id, request in self._s.requests.items():
             if request.envelope == name:
                 return request_id
@@ -143,7 +129,7 @@ class Asks:
         request = self._s.requests.get(command.request_id)
         if request is None:
             raise NotSupported(f"herm: request `{command.request_id}` is not open any more")
-        native = request.native
+        native = command.request_id
         outcome: ev.InteractionOutcome = "answered"
         payload: dict[str, Any]
         match request.kind:
@@ -245,7 +231,7 @@ class Asks:
             return []
         answer = request.answer
         if answer is not None or request.gone:
-            self._s.put_over(request.native, request.envelope)
+            self._s.put_over(name, request.envelope)
         outcome: ev.InteractionOutcome = "unknown" if answer is None else answer.outcome
         if answer is None and denied is not None and request.kind == "approval":
             outcome = "denied" if denied else "approved"

@@ -109,11 +109,10 @@ class Given:
 
 @dataclasses.dataclass(slots=True)
 class OpenRequest:
-    """Something that is asked; `native` is the backend's name of it, `envelope` the id of what
-    showed it, `labels` say what an option posts. It is `gone` when a pause names it no more: the
-    agent's next work shows that it was answered."""
+    """Something that is asked; `envelope` is the id of what showed it, `labels` say what an option
+    posts. It is `gone` when a pause names it no more: the agent's next work shows that it was
+    answered."""
 
-    native: str
     kind: ev.InteractionKind
     call: str | None = None
     envelope: str | None = None
@@ -190,7 +189,6 @@ class State:
     # Tools, what is asked, threads.
     calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
     requests: dict[str, OpenRequest] = dataclasses.field(default_factory=dict)
-    asked: list[str] = dataclasses.field(default_factory=list)
     # Ids of what was answered or has returned, and the tools of calls that turns have left.
     over: list[str] = dataclasses.field(default_factory=list)
     left: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -263,8 +263,8 @@ class Turns:
         )
         s.turn, s.paused, s.interrupting = None, False, False
         s.ending, s.late_at = None, None
-        for request in s.requests.values():
-            s.put_over(request.native, request.envelope)
+        for name, request in s.requests.items():
+            s.put_over(name, request.envelope)
         for call_id, call in s.calls.items():
             s.put_over(call_id, call.envelope)
             s.left[call_id] = call.tool
@@ -288,7 +288,7 @@ class Turns:
         s.ending, s.late_at = None, None
         out += self._texts.close("complete", seen.native)
         for name in new:
-            out += asks.late(name, seen.native)[1]
+            out += asks.late(name, seen.native)
         matched = {asks.named(name) for name in names}
         for request_id, request in list(s.requests.items()):
             request.gone = bool(names) and request_id not in matched

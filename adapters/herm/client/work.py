@@ -74,7 +74,7 @@ class Work:
             if asks and not known.asked:
                 known.asked, s.ending, s.late_at = True, None, None
                 told = known if known.kept else _call(seen, known.tool)
-                return self._asks.permission(call_id, told, seen.native)[1]
+                return self._asks.permission(call_id, told, seen.native)
             return []
         custom = seen.type == "agent.custom_tool_use"
         out = self._begun(seen, asks=custom or asks)
@@ -106,7 +106,7 @@ class Work:
         if custom:
             out += self._asks.result(call_id, call, seen.native)
         elif asks:
-            out += self._asks.permission(call_id, call, seen.native)[1]
+            out += self._asks.permission(call_id, call, seen.native)
         return out
 
     def _remembered(self, call: OpenCall) -> OpenCall:
@@ -193,7 +193,7 @@ class Work:
         out = self._begun(seen, asks=True)
         question = question_of(payload)
         # An answer is any string (section 3.2), so words of one's own are taken beside choices.
-        _, asked = self._asks.ask(
+        asked = self._asks.ask(
             self._request_id(seen),
             "question",
             seen.native,
@@ -208,7 +208,7 @@ class Work:
     def sudo(self, seen: Seen) -> list[ev.Event]:
         """A password is asked for."""
         out = self._begun(seen, asks=True)
-        _, asked = self._asks.ask(
+        asked = self._asks.ask(
             self._request_id(seen),
             "sudo",
             seen.native,
@@ -221,7 +221,7 @@ class Work:
         """The value of an environment variable is asked for."""
         out = self._begun(seen, asks=True)
         variable = text_in(seen.payload, "env_var")
-        _, asked = self._asks.ask(
+        asked = self._asks.ask(
             self._request_id(seen),
             "secret",
             seen.native,

@@ -2,7 +2,7 @@
 
 It is the codec of the backend's dialect, and around it what a conversation needs that began at
 another backend: its history goes out with the first message that the backend takes, and nobody sees
-it in that message's echo. A request whose id an earlier backend has used gets a name of its own.
+it in that message's echo.
 
 Why one room: it has all methods of a client codec.
 """
@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response
-from adapters.model.state import RECENT_IDS
 from adapters.model.stored import fill, mark, read
 from adapters.offline.moves.history import History
 from adapters.wire.errors import DragomanError
@@ -37,15 +36,12 @@ class State:
     """What is still to be given over.
 
     `text` and `files` are the history, empty when the backend has it. `carrying` has what messages
-    say that carry it, by their commands, until they are received. `used` are the ids of requests
-    that earlier backends made, and `leg` is what tells a new one of the same id from it.
+    say that carry it, by their commands, until they are received.
     """
 
-    leg: int = 0
     text: str = ""
     files: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     carrying: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
-    used: list[str] = dataclasses.field(default_factory=list)
 
 
 class Continuing(ClientCodec):
@@ -66,12 +62,10 @@ class Continuing(ClientCodec):
         self.history = inner.history
         self.patience = inner.patience
 
-    def begin(self, history: History, *, leg: int, used: Sequence[str]) -> None:
-        """Have a history to give over, from now on; `used` are ids of requests that were made
-        before the session's part `leg`, in order: as many are kept as a log remembers."""
+    def begin(self, history: History) -> None:
+        """Have a history to give over, from now on."""
         files = [file.model_dump(mode="json", exclude_defaults=True) for file in history.files]
-        used = list(used[-RECENT_IDS:])
-        self._s = State(leg=leg, text=history.text, files=files, used=used)
+        self._s = State(text=history.text, files=files)
         self._stored = None
 
     @property
@@ -87,10 +81,9 @@ class Continuing(ClientCodec):
     # Commands.
 
     def check(self, command: cmd.AnyCommand) -> None:
-        self._inner.check(self._theirs(command))
+        self._inner.check(command)
 
     def submit(self, command_id: str, command: cmd.AnyCommand) -> Call:
-        command = self._theirs(command)
         if isinstance(command, cmd.SendMessage) and self._s.text:
             said = _CONTENT.dump_python(command.content, mode="json", exclude_defaults=True)
             # The newest only: a message before it that was refused carries nothing any more.
@@ -104,14 +97,9 @@ class Continuing(ClientCodec):
         answers: Mapping[str, cmd.AnswerInteraction],
         beside: tuple[str, cmd.SendMessage] | None = None,
     ) -> Call | None:
-        theirs: dict[str, Any] = {name: self._theirs(one) for name, one in answers.items()}
-        if beside is not None:
-            said: Any = self._theirs(beside[1])
-            beside = (beside[0], said)
-        return self._inner.submit_answers(theirs, beside)
+        return self._inner.submit_answers(answers, beside)
 
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
-        command = self._theirs(command)
         if isinstance(command, cmd.SendMessage) and command_id in self._s.carrying:
             command = self._with_history(command)
         return self._inner.recover(command_id, command)
@@ -119,21 +107,6 @@ class Continuing(ClientCodec):
     def _with_history(self, command: cmd.SendMessage) -> cmd.SendMessage:
         files = _CONTENT.validate_python(self._s.files)
         return self._inner.with_history(command, self._s.text, files)
-
-    def _theirs(self, command: cmd.AnyCommand) -> cmd.AnyCommand:
-        """Return a command that names requests as the backend does."""
-        mark_ = f"~{self._s.leg}"
-        if isinstance(command, cmd.AnswerInteraction):
-            name = self._their_id(command.request_id, mark_)
-            return command if name == command.request_id else _with(command, request_id=name)
-        if isinstance(command, cmd.SendMessage) and command.beside:
-            names = tuple(self._their_id(name, mark_) for name in command.beside)
-            return _with(command, beside=names)
-        return command
-
-    def _their_id(self, name: str, mark_: str) -> str:
-        native = name.removesuffix(mark_)
-        return native if native in self._s.used else name
 
     @property
     def held_back(self) -> Collection[str]:
@@ -187,7 +160,7 @@ class Continuing(ClientCodec):
         return self._inner.look(now)
 
     def webhook(self, request_id: str) -> str | None:
-        return self._inner.webhook(self._their_id(request_id, f"~{self._s.leg}"))
+        return self._inner.webhook(request_id)
 
     @property
     def wake_at(self) -> int | None:  # type: ignore[override]
@@ -198,7 +171,7 @@ class Continuing(ClientCodec):
 
     def _ours(self, events: Sequence[ev.Event]) -> list[ev.Event]:
         """Return what the backend's codec says as it is in the session's log."""
-        if not (self._s.carrying or self._s.used):
+        if not self._s.carrying:
             return list(events)
         return [self._our(event) for event in events]
 
@@ -211,18 +184,6 @@ class Continuing(ClientCodec):
                 return _with(event, content=_CONTENT.validate_python(said))
             case ev.InputSettled(outcome="taken") if event.command_id in state.carrying:
                 self._given_over()
-            case (
-                ev.InteractionRequested()
-                | ev.InteractionAnswered()
-                | ev.InteractionUpdated()
-                | ev.InteractionResolved()
-            ) if event.request_id in state.used:
-                return _with(event, request_id=f"{event.request_id}~{state.leg}")
-            case ev.TurnPaused() if not set(state.used).isdisjoint(event.request_ids):
-                names = [
-                    f"{one}~{state.leg}" if one in state.used else one for one in event.request_ids
-                ]
-                return _with(event, request_ids=tuple(names))
             case _:
                 pass
         return event
