@@ -200,6 +200,12 @@ class ClientCodec(Stored, abc.ABC):
         """
         return None
 
+    def unknown(self, command_ids: Collection[str], now: int) -> list[Event]:
+        """Forget commands that the caller has settled as unknown: nothing more is expected of them,
+        and what they answered may be answered again.
+        """
+        return []
+
     @abc.abstractmethod
     def streams(self) -> tuple[Call, ...]:
         """Return the calls that (re)open the streams which should be open now and are not, each at

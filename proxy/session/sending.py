@@ -279,8 +279,13 @@ class Sending:
                 self.go_on()
                 return
             if may_have_arrived(error):
-                found = [self._evidence(name, commands[name]) for name in left]
-                if (look := found[-1]) is not None:
+                look: Call | None = None
+                for name in left:
+                    # That of a request which is over is looked for under no name.
+                    with contextlib.suppress(NotSupported):
+                        command = for_backend(commands[name], self._record.state)
+                        look = self._codec.recover(name, command)
+                if look is not None:
                     # The last one asked for tells of all.
                     await self._look_up(look)
                     return
@@ -298,40 +303,38 @@ class Sending:
     def take_up(self, found: Iterable[tuple[CommandRow, cmd.AnyCommand]]) -> None:
         """Go on with the inputs that the journal has kept, in order."""
         at_once: list[Input] = []
+        lost: list[str] = []
         for row, command in found:
             one = self._outbox.load(row, command)
             if row.status != "accepted":
-                self._recover(one)
+                if not self._recover(one):
+                    lost.append(one.command_id)
             elif self._work.draining and not isinstance(command, cmd.SendMessage):
                 continue
             elif self._outbox.take_up(one):
                 at_once.append(one)
         self.start(at_once)
-        self._record.emit(
-            # A sealed answer was in memory only; its request is open again.
-            [
-                unknown(command_id, CUT_OFF)
-                for command_id in list(self._record.state.inputs)
-                if command_id not in self._outbox
-            ]
-        )
+        # A sealed answer was in memory only; its request is open again.
+        lost += [name for name in self._record.state.inputs if name not in self._outbox]
+        self._settle_unknown(lost)
         self.go_on()
 
-    def _evidence(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
-        """Return a call that looks for evidence of a command, or None; settle an answer of which
-        there can be none."""
+    def _settle_unknown(self, command_ids: Sequence[str]) -> None:
+        """Settle commands of which nobody can tell; what they answered may be answered again."""
+        if command_ids:
+            told = self._codec.unknown(command_ids, self._record.time())
+            told = [*(unknown(name, CUT_OFF) for name in command_ids), *told]
+            self._record.hear(told, answer=True)
+
+    def _recover(self, one: Input) -> bool:
+        """Look for evidence of a command that a crash may have cut off; never send it again. Return
+        whether something may tell of it."""
         try:
-            return self._codec.recover(command_id, for_backend(command, self._record.state))
+            command = for_backend(one.command, self._record.state)
         except NotSupported:
             # What the backend says of its request's id is of another request by now.
-            self._record.emit([unknown(command_id, CUT_OFF)])
-            return None
-
-    def _recover(self, one: Input) -> None:
-        """Look for evidence of a command that a crash may have cut off; never send it again."""
-        call = self._evidence(one.command_id, one.command)
-        if one.command_id not in self._outbox:
-            return
+            return False
+        call = self._codec.recover(one.command_id, command)
         if call is not None:
             one.move(Fate.SOUGHT)
             self._work.start(self._look_up(call), f"recover {one.command_id}")
@@ -339,7 +342,8 @@ class Sending:
             one.move(Fate.DOUBTED)
             self._reading.doubt(one.at + self._clock.steady() - self._clock.now())
         else:
-            self._record.emit([unknown(one.command_id, CUT_OFF)])
+            return False
+        return True
 
     async def _look_up(self, call: Call) -> None:
         """Ask the backend what became of a command."""

@@ -1,8 +1,11 @@
-"""The codec: hears what the session reports, asks the parts and the rooms, and keeps the time."""
+"""The codec: hears what the session reports, asks the parts and the rooms, and keeps the time.
+
+Why one room: it has all methods of a client codec.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import orjson
@@ -102,6 +105,12 @@ class EngineClient(ClientCodec):
                 return replies.look(self._s, command_id)
             case _:
                 return None
+
+    def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        out = replies.forget(self._s, command_ids)
+        self._set_alarm()
+        return out
 
     def take_calls(self) -> list[Call]:
         calls, self._calls = self._calls, []

@@ -6,6 +6,7 @@ request is still listed, the answer has not arrived.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from adapters.driving.doubts import Evidence, Verdict
@@ -146,6 +147,16 @@ def _not_taken(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
     """Record that an answer did not count: the open request can be answered again."""
     told = s.ledger.settle(command_id, "refused", error)
     return Out([*told, *s.asks.release(command_id, s.turn)])
+
+
+def forget(s: State, command_ids: Collection[str]) -> list[ev.Event]:
+    """Expect nothing more of commands: what they answered can be answered again."""
+    out: list[ev.Event] = []
+    for command_id in command_ids:
+        s.ledger.drop(command_id)
+        s.doubts.forget(command_id)
+        out += s.asks.release(command_id, s.turn)
+    return out
 
 
 def _doubt(s: State, command_id: str, error: ev.ErrorInfo) -> Out:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import orjson
@@ -93,7 +93,7 @@ class EveClient(ClientCodec):
         self._asks = asks = Asks(s)
         self._holding = holding = Holding(s, dues)
         retries = Retries(s, server, posts)
-        inputs = Inputs(s, live, asks)
+        self._inputs = inputs = Inputs(s, live, asks)
         self._stopping = stopping = Stopping(s, live, posts, asks)
         first = First(s, live, server, places, posts, inputs)
         resolving = Resolving(s, server, asks, holding, inputs, stopping)
@@ -175,6 +175,10 @@ class EveClient(ClientCodec):
     def recover(self, command_id: str, command: cmd.AnyCommand) -> Call | None:
         self._kept.touched = True
         return self._commands.recover(command_id, command)
+
+    def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        return [event for name in command_ids for event in self._inputs.forget(name)]
 
     def take_calls(self) -> list[Call]:
         calls = self._commands.take_calls()

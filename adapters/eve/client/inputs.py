@@ -49,6 +49,20 @@ class Inputs:
         out = [raw.settled(command_id, "refused", error)]
         return out + self.release_claims(command_id)
 
+    def forget(self, command_id: str) -> list[ev.Event]:
+        """Expect nothing more of a command, nor send it again; a claim of it is released."""
+        s = self._s
+        s.ledger.drop(command_id)
+        s.silence.forget(command_id)
+        s.retries = [retry for retry in s.retries if not retry.is_about(command_id)]
+        if s.first is not None and s.first.command_id == command_id:
+            s.first = None
+        if s.cancel is not None and s.cancel.command_id == command_id:
+            s.cancel = None
+        if s.stop is not None and s.stop.command_id == command_id:
+            s.stop = None
+        return self.release_claims(command_id)
+
     def none_sent(self, call: Call, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse all commands of a call."""
         return [event for name in call.command_ids for event in self.not_sent(name, error)]

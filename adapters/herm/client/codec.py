@@ -179,6 +179,12 @@ class HermClient(ClientCodec):
         s.doubts.open.setdefault(command_id, Doubt())
         return self._catching_up.start()
 
+    def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
+        self._kept.touched = True
+        for name in command_ids:
+            self._inputs.forget(name)
+        return [event for name in command_ids for event in self._asks.release(name)]
+
     def take_calls(self) -> list[Call]:
         calls = [*self._calls, *self._inputs.take()]
         self._calls.clear()

@@ -188,6 +188,18 @@ class Inputs:
         as its own, but the list may show it."""
         self._s.sent.append(Sent(command_id, ""))
 
+    def forget(self, command_id: str) -> None:
+        """Expect nothing more of a command, nor post it."""
+        s = self._s
+        s.doubts.forget(command_id)
+        self._again.pop(command_id, None)
+        s.sent = [item for item in s.sent if item.command_id != command_id]
+        s.later = [message for message in s.later if message.command_id != command_id]
+        if self.is_expected(command_id):
+            s.pending = None
+        if s.first is not None and s.first.command_id == command_id:
+            s.first = None
+
     def was_sent(self, command_id: str) -> bool:
         """Say whether an input was posted and is remembered."""
         return any(item.command_id == command_id for item in self._s.sent)

@@ -117,6 +117,9 @@ class Continuing(ClientCodec):
     def started(self, event: ev.SessionStarted) -> None:
         self._inner.started(event)
 
+    def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
+        return self._ours(self._inner.unknown(command_ids, now))
+
     def streams(self) -> tuple[Call, ...]:
         return self._inner.streams()
 
