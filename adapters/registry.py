@@ -27,10 +27,29 @@ from adapters.herm.server import HermEncoder
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (
+        # No heartbeat is promised: a stream is opened again where it was read, and the backend
+        # works on meanwhile.
         Dialect(
-            "herm", HermEncoder, client=HermClient, face=herm.FACE, captured=HERM, probe=PROBE_HERM
+            "herm",
+            HermEncoder,
+            client=HermClient,
+            face=herm.FACE,
+            captured=HERM,
+            probe=PROBE_HERM,
+            silence_seconds=60.0,
         ),
-        Dialect("eve", EveEncoder, client=EveClient, face=eve.FACE, captured=EVE, probe=PROBE_EVE),
+        # Six heartbeats of 10 s from 0.57 on, and its lease; an older eve sends none, and is read
+        # on where it was (sections 7.3 and 7.4).
+        Dialect(
+            "eve",
+            EveEncoder,
+            client=EveClient,
+            face=eve.FACE,
+            captured=EVE,
+            probe=PROBE_EVE,
+            silence_seconds=60.0,
+        ),
+        # Four heartbeats of about 15 s (section 17).
         Dialect(
             "engine",
             EngineEncoder,
@@ -38,6 +57,7 @@ DIALECTS: dict[str, Dialect] = {
             face=engine.FACE,
             captured=ENGINE,
             probe=PROBE_ENGINE,
+            silence_seconds=60.0,
         ),
         Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends"),
         Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends"),

@@ -23,7 +23,8 @@ class Dialect:
     settings of one. `only` says that a protocol has one side by nature: `frontends` that nobody is
     a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
     `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
-    is asked by `dragoman check`.
+    is asked by `dragoman check`. `silence_seconds` is how long an open stream of a backend may
+    bring no byte before it is taken for dead, where its configuration does not say.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Dialect:
     only: Only | None = None
     captured: Captured | None = None
     probe: Probe | None = None
+    silence_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         """Check that what is built agrees.

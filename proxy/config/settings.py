@@ -365,11 +365,13 @@ class CreateSettings(Table):
 
 
 class DialectSettings(Table):
-    """Settings of how a backend is driven. `interrupt` and `task_ids_of` are for engine backends:
+    """Settings of how a backend is driven. `silence_seconds` is how long an open stream may bring
+    no byte before it is opened anew. `interrupt` and `task_ids_of` are for engine backends:
     the one owner whose frontends' names of tasks go to the backend as they are.
     """
 
     patience_seconds: Annotated[float, Field(gt=0)] | None = None
+    silence_seconds: Annotated[float, Field(gt=0)] | None = None
     quiet_seconds: Annotated[float, Field(gt=0)] = 60.0
     interrupt: Literal["impossible", "deny"] | None = None
     task_ids_of: str | None = None

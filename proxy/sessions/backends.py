@@ -155,10 +155,12 @@ class Backends:
         if upstream is None:
             credential = backend.credential
             auth = {} if credential is None else {credential.header: credential.value}
+            silence = backend.settings.silence_seconds
             upstream = self._upstreams[backend.name] = Upstream(
                 self._http,
                 backend.url,
                 auth,
+                silence_seconds=silence or DIALECTS[backend.dialect].silence_seconds,
                 frame_bytes=backend.max_frame_bytes,
                 health=self.health[backend.name],
             )

@@ -41,9 +41,8 @@ ANSWER_SECONDS = 60.0
 """
 
 SILENCE_SECONDS = 60.0
-"""A stream without a byte for this long is dead: four of the heartbeats of about 15 s (engine page,
-section 17).
-"""
+"""A stream without a byte for this long is dead, where neither the backend's configuration nor its
+dialect says how long that is."""
 
 LOOK_SECONDS = 1.0
 """How often it is looked whether a stream is silent for too long."""

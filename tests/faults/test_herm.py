@@ -8,8 +8,8 @@ from adapters.model import events as ev
 from proxy.scripted.faults import Status
 from tests.faults.backends import Kind
 from tests.faults.conversation import SAID, SCRIPT, Conversation, failure
-from tests.faults.playing import Run, begin, check_survives, play
-from tests.support.patience import shorten
+from tests.faults.playing import Run, check_survives, play
+from tests.support.patience import SILENCE_S
 
 HERM = Kind("herm")
 
@@ -17,11 +17,17 @@ pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def test_a_turn_that_the_herm_has_forgotten_fails_with_what_was_said(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: Run,
 ) -> None:
-    shorten(monkeypatch, "silence_seconds")
     script = "script: slow 400"
-    house = await begin(run, HERM, speed=1.0, pace=0.2)
+    house = await run(
+        "memory:",
+        dialect=HERM.dialect,
+        options={**HERM.options, "pace": 0.2},
+        table={"settings": {"silence_seconds": SILENCE_S}},
+        settings={"eve": {"form": "all"}},
+        speed=1.0,
+    )
     session = await house.eve().create(script)
     async for record in session.stream():
         if record["type"] == "message.appended":

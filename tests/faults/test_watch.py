@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
+from adapters.registry import DIALECTS
 from proxy.scripted.faults import Fault, Faults, Garbage, Stall
-from proxy.upstream.client import Upstream
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.conversation import SAID, SCRIPT, rested
 from tests.faults.playing import Run, begin, check_survives, play
@@ -21,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("bearing")
 @pytest.fixture
 def bearing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bear the silence of a stream for as long as the test lasts: only the question ends it."""
-    defaults = Upstream.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "silence_seconds", 3600.0)
+    for name, dialect in list(DIALECTS.items()):
+        patient = dataclasses.replace(dialect, silence_seconds=3600.0)
+        monkeypatch.setitem(DIALECTS, name, patient)
 
 
 each = pytest.mark.parametrize("kind", BACKENDS, ids=str)
