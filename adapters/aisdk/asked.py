@@ -189,7 +189,8 @@ def to_answer(given: Given, event: InteractionRequested) -> AnswerInteraction:
         return answer.model_copy(update={"content": (text,), "is_error": given.failed})
     output = given.output
     if given.failed or _declines(output):
-        return answer.model_copy(update=_declined(event))
+        reason = output if given.failed and isinstance(output, str) and output else None
+        return answer.model_copy(update={**_declined(event), "reason": reason})
     if event.kind in SEALED_KINDS or event.kind == "authorization":
         _refuse(event, 'takes only `"decline"` here: what a page says is kept in its messages')
     if event.kind in ("approval", "limit"):

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from adapters.aisdk.asked import Given, to_answer
-from adapters.aisdk.requests import ChatRequest, Words
+from adapters.aisdk.requests import ChatRequest
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.state import NOTES, Kept, Notes
-from adapters.contract.faces import Seen
+from adapters.contract.faces import Place, Seen
+from adapters.contract.faces.history import LeftOut, Words, choose, fresh
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import InteractionRequested, Text
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
@@ -26,87 +27,123 @@ class Meant:
     notes: Mapping[str, Any]
 
 
-def first_words(given: ChatRequest) -> tuple[SendMessage, Mapping[str, Any]]:
+def first_words(given: ChatRequest, place: Place) -> tuple[SendMessage, Mapping[str, Any]]:
     """Return the message with which a chat begins, and what is noted with it.
 
     Raises:
         ClientProtocolError: there is none.
     """
-    if given.words is None:
+    if not given.words:
         _refuse("A chat begins with a message of the user at the end of `messages`.")
+    words, left_out = choose(given.words, place.refusal)
     ignored = list(given.ignored)
     if given.history:
         # What was said before this chat began, no agent hears of.
         ignored.append("messages")
-    message = _message(given, given.words, new_context=True)
-    return message, _dumped(_notes(given, given.words, ignored=ignored))
+    message = _message(given, words, new_context=True)
+    return message, _dumped(_notes(given, words, left_out, ignored=ignored))
 
 
-def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Meant:
-    """Return what a request means to its session, perhaps nothing: see `check`.
+def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -> Meant:
+    """Return what a request means to its session, perhaps nothing: see `check`. With `declines`
+    what is asked is declined by words that do not answer it.
 
     Raises:
-        DragomanError: an answer does not fit what is asked, or words come while the agent waits.
+        DragomanError: an answer does not fit what is asked, or words come while the agent waits and
+            do not decline.
     """
-    state = seen.encoder.state
-    answers = _answers((*given.older, *given.given), seen)
-    words = given.words
-    again = words is not None and words.id in state.heard
-    if again and answers:
-        # It was said before, and what comes now are the answers.
-        words = None
+    heard = seen.encoder.state.heard
+    again = bool(given.words) and given.words[-1].id in heard.ids
+    answers, ended = _answers((*given.older, *given.given), seen, beside_words=bool(given.words))
+    words: list[Words] = []
+    left_out: list[LeftOut] = []
+    if given.words and not (again and answers):
+        # Else it was said before, and what comes now are the answers.
+        new = fresh(given.words, given.earlier, heard)
+        words, left_out = choose([*new, given.words[-1]] if again else new, seen.refusal)
     commands: list[AnyCommand] = list(answers)
-    left = [
-        event
-        for event in seen.open_interactions
-        if event.request_id not in {one.request_id for one in answers}
-    ]
-    if words is not None and left:
-        commands.append(_answered_by(words, left, again=again))
-    elif words is not None:
-        message = _message(given, words, new_context=given.digest != state.context)
-        # What was said while something was asked comes behind the turn that asked.
-        policy = "queue" if commands else "reject"
-        commands.append(message.model_copy(update={"policy": policy}))
-    notes = _notes(given, words, ignored=list(given.ignored))
+    if words:
+        left = _unanswered(seen, answers)
+        answer = None if again or ended else _answered_by(words, left)
+        if answer is not None:
+            commands.append(answer)
+        elif left and not declines:
+            raise DragomanError(
+                "The agent waits for an answer: say this again when it is given.",
+                code=ErrorCode.PAUSED,
+            )
+        else:
+            message = _message(given, words, new_context=given.digest != seen.encoder.state.context)
+            # What was said while something was asked comes behind the turn that asked.
+            if left or (answers and _all_decline(answers)):
+                policy = "decline"
+            else:
+                policy = "queue" if answers else "reject"
+            commands.append(message.model_copy(update={"policy": policy}))
+    notes = _notes(given, words, left_out, ignored=list(given.ignored))
     notes.parts = len(commands)
     return Meant(commands, _dumped(notes))
 
 
-def _answers(found: Sequence[Given], seen: Seen[AisdkEncoder]) -> list[AnswerInteraction]:
+def _answers(
+    found: Sequence[Given], seen: Seen[AisdkEncoder], *, beside_words: bool
+) -> tuple[list[AnswerInteraction], bool]:
     """Return the answers to what is open; the rest of what was ever answered stays in the history.
+    Beside words nothing is answered once more that is answered already, or was in vain: the words
+    would be refused with it. Say, too, whether the page has ended something itself beside them,
+    which declines it.
 
     Raises:
         ClientProtocolError: an answer does not fit its request.
     """
     asked = {event.request_id: event for event in seen.open_interactions}
-    calls = seen.encoder.calls()
+    requests = seen.encoder.state.requests
+    calls, approvals = seen.encoder.calls(), seen.encoder.approvals()
     answers: dict[str, AnswerInteraction] = {}
+    ended = False
     for one in found:
-        name = one.name if one.approved is not None else calls.get(one.name, "")
-        event = asked.get(name)
-        if event is not None:
+        name = one.name
+        if one.approved is None:
+            name = calls.get(one.name, approvals.get(one.name, "") if one.failed else "")
+        event, shown = asked.get(name), requests.get(name)
+        if event is None:
+            continue
+        over = shown is not None and (shown.claimed or shown.in_vain)
+        if beside_words and one.failed and event.kind != "tool_result":
+            ended = True
+        elif not (beside_words and over):
             answers[name] = to_answer(one, event)
-    return list(answers.values())
+    return list(answers.values()), ended
+
+
+def _all_decline(answers: Sequence[AnswerInteraction]) -> bool:
+    return all(one.skip or one.decision == "deny" for one in answers)
+
+
+def _unanswered(
+    seen: Seen[AisdkEncoder], answers: Sequence[AnswerInteraction]
+) -> list[InteractionRequested]:
+    """Return what is asked and has no answer, here or on its way."""
+    given = {one.request_id for one in answers}
+    return [
+        open_.event
+        for name, open_ in seen.state.interactions.items()
+        if name not in given and open_.claimed_by is None
+    ]
 
 
 def _answered_by(
-    words: Words, open_: Sequence[InteractionRequested], *, again: bool
-) -> AnswerInteraction:
-    """Return the answer that words are to the one open question which takes any words.
-
-    Raises:
-        DragomanError: these were said before, or the agent waits for something else.
-    """
-    text = "\n".join(block.text for block in words.content if isinstance(block, Text))
-    plain = bool(text) and all(isinstance(block, Text) for block in words.content)
+    words: Sequence[Words], open_: Sequence[InteractionRequested]
+) -> AnswerInteraction | None:
+    """Return the answer that words are to the one open question which takes any words."""
+    content = [block for one in words for block in one.content]
+    text = "\n".join(block.text for block in content if isinstance(block, Text))
+    if len(open_) != 1 or not text or not all(isinstance(block, Text) for block in content):
+        return None
     event = open_[0]
-    takes = event.kind == "question" and (event.freeform or not event.options)
-    if len(open_) == 1 and takes and plain and not again:
-        return AnswerInteraction(request_id=event.request_id, text=text)
-    raise DragomanError(
-        "The agent waits for an answer: say this again when it is given.", code=ErrorCode.PAUSED
-    )
+    if event.kind != "question" or not (event.freeform or not event.options):
+        return None
+    return AnswerInteraction(request_id=event.request_id, text=text)
 
 
 def check(meant: Meant, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
@@ -149,22 +186,27 @@ def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Kept | None:
     return None
 
 
-def _message(given: ChatRequest, words: Words, *, new_context: bool) -> SendMessage:
-    if not words.content:
-        _refuse("The message of the user has neither a text nor a file.")
+def _message(given: ChatRequest, words: Sequence[Words], *, new_context: bool) -> SendMessage:
     return SendMessage(
-        content=words.content,
+        content=tuple(block for one in words for block in one.content),
         policy="reject",
         client_context=list(given.context) if given.context and new_context else None,
     )
 
 
-def _notes(given: ChatRequest, words: Words | None, *, ignored: Sequence[str]) -> Notes:
+def _notes(
+    given: ChatRequest,
+    words: Sequence[Words],
+    left_out: Sequence[LeftOut],
+    *,
+    ignored: Sequence[str],
+) -> Notes:
     return Notes(
-        said=[] if words is None else [words.id],
-        goes_on=words is None,
+        said=[one.id for one in words],
+        left_out=[(one.id, one.reason) for one in left_out],
+        goes_on=not words,
         ignored=list(ignored),
-        context=None if words is None else given.digest,
+        context=given.digest if words else None,
     )
 
 
@@ -179,8 +221,8 @@ def _dumped(notes: Notes) -> Mapping[str, Any]:
 def names_of(given: ChatRequest) -> Sequence[str]:
     """Return what a repeat of the request has as well: the ids of the messages that it says, or of
     what it answers."""
-    if given.words is not None:
-        return [f"message {given.words.id}"]
+    if given.words:
+        return [f"message {given.words[-1].id}"]
     return [
         f"answer {one.name} {'' if one.approved is None else one.approved}" for one in given.given
     ]
@@ -191,14 +233,14 @@ def asks_anew(given: ChatRequest, seen: Seen[AisdkEncoder]) -> bool:
     that no backend took, or that are to be answered again; but not while they are being answered.
     A request that is still open is answered."""
     state = seen.encoder.state
-    if given.words is None:
+    if not given.words:
         calls = seen.encoder.calls()
         names = [calls.get(one.name, one.name) for one in given.given]
         open_ = [state.requests[name] for name in names if name in state.requests]
         # Of what is over only a page is told that lacks what came of it.
         return any(not one.claimed for one in open_) or (not open_ and late(given, seen) is None)
-    last = given.words.id
-    if last not in state.heard:
+    last = given.words[-1].id
+    if last not in state.heard.ids:
         return True
     running = seen.encoder.running
     if running is not None and last in running.ids:

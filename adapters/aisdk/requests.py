@@ -11,19 +11,21 @@ import contextlib
 import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 from adapters.aisdk import wire
 from adapters.aisdk.asked import Given
+from adapters.contract.faces import history
 from adapters.contract.faces.answers import file_of
+from adapters.contract.faces.history import Words
 from adapters.model.events import Content, File, FileId, Text, Url
 from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["ChatRequest", "Words", "parse_chat"]
+__all__ = ["ChatRequest", "parse_chat"]
 
 NAME_LIMIT = 512
 """Characters of a chat's, a message's or a call's id: those of the client have 16."""
@@ -39,24 +41,19 @@ _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Words:
-    """The last message, where that is of the person."""
-
-    id: str
-    content: tuple[Content, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What the body of a POST says. `message` is the message of the agent that is to go on, which
-    has `steps` steps; `given` is what may answer something in it, `older` that in the others.
+    """What the body of a POST says. `words` are the messages of the person behind all of the
+    agent's, where they are the last ones, and `earlier` reads those of some ids before them.
+    `message` is the message of the agent that is to go on, which has `steps` steps; `given` is what
+    may answer something in it, `older` that in the others.
     `context` is what the application says to the agent, `ignored` what reaches no agent, `history`
     says that an agent has spoken before. `blobs` has the bytes of inline files by hash."""
 
     chat: str
     again: bool
     edits: bool
-    words: Words | None
+    words: tuple[Words, ...]
+    earlier: Callable[[Collection[str]], list[Words]]
     message: str | None
     steps: int
     given: tuple[Given, ...]
@@ -93,12 +90,15 @@ def parse_chat(body: bytes) -> ChatRequest:
         _refuse("`messageId` is not a string.")
     goes_on = _goes_on(messages, named, again=trigger == wire.REGENERATE)
     blobs: dict[str, bytes] = {}
-    found = None if goes_on is not None else _words(messages, blobs)
+    found = () if goes_on is not None else _words(messages, blobs)
+    if found and found[-1].wrong is not None:
+        raise found[-1].wrong
     return ChatRequest(
         chat=_name(value, "id"),
         again=trigger == wire.REGENERATE,
-        edits=found is not None and found.id == named,
+        edits=bool(found) and found[-1].id == named,
         words=found,
+        earlier=lambda ids: _earlier(messages, {*ids} - {one.id for one in found}, blobs),
         message=None if goes_on is None else _name(messages[goes_on], "id", _at(goes_on)),
         steps=0 if goes_on is None else _steps(messages[goes_on]),
         given=() if goes_on is None else _given(messages, (goes_on,)),
@@ -137,19 +137,48 @@ def _goes_on(
     return None
 
 
-def _words(messages: Sequence[Mapping[str, Any]], blobs: dict[str, bytes]) -> Words | None:
-    """Return the last message where it is of the person. Those before it that the agent has not
-    answered were refused, which the person has seen."""
-    last = len(messages) - 1
-    return _said(messages[last], _at(last), blobs) if messages[last].get("role") == "user" else None
+def _words(messages: Sequence[Mapping[str, Any]], blobs: dict[str, bytes]) -> tuple[Words, ...]:
+    """Return the messages of the person behind all of the agent's, where one is the last."""
+    if messages[-1].get("role") != "user":
+        return ()
+    found: list[int] = []
+    for at in range(len(messages) - 1, -1, -1):
+        role = messages[at].get("role")
+        if role == "assistant":
+            break
+        if role == "user":
+            found.append(at)
+    if len(found) > MAX_PARTS:
+        _refuse(f"`messages` has more than {MAX_PARTS} of the user at its end.")
+    return tuple(_said(messages[at], _at(at), blobs) for at in reversed(found))
+
+
+def _earlier(
+    messages: Sequence[Mapping[str, Any]], ids: Collection[str], blobs: dict[str, bytes]
+) -> list[Words]:
+    """Return the messages of the person with some ids."""
+    return [
+        _said(message, _at(at), blobs)
+        for at, message in enumerate(messages)
+        if message.get("role") == "user" and message.get("id") in ids
+    ]
 
 
 def _said(message: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Words:
+    return history.read(_name(message, "id", where), lambda: _content(message, where, blobs))
+
+
+def _content(
+    message: Mapping[str, Any], where: str, blobs: dict[str, bytes]
+) -> tuple[Content, ...]:
     given = message["parts"]
     if len(given) > MAX_PARTS:
         _refuse(f"`{where}parts` has more than {MAX_PARTS} parts.")
     read = (_part(part, f"{where}parts[{at}]", blobs) for at, part in enumerate(given))
-    return Words(_name(message, "id", where), tuple(part for part in read if part is not None))
+    found = tuple(part for part in read if part is not None)
+    if not found:
+        _refuse("The message of the user has neither a text nor a file.")
+    return found
 
 
 def _part(value: Any, where: str, blobs: dict[str, bytes]) -> Content | None:
@@ -222,6 +251,13 @@ def _answer(part: Mapping[str, Any], where: str) -> Given | None:
             return Given(name, approved, reason if isinstance(reason, str) and reason else None)
         case "output-available" if not part.get("providerExecuted"):
             return Given(_name(part, "toolCallId", f"{where}."), output=part.get("output"))
+        case "output-denied":
+            approval = part.get("approval")
+            if not isinstance(approval, dict) or not isinstance(approval.get("id"), str):
+                return None
+            reason = approval.get("reason")
+            words = reason if isinstance(reason, str) and reason else None
+            return Given(_name(approval, "id", f"{where}.approval."), False, words)
         case "output-error" if not part.get("providerExecuted"):
             text = part.get("errorText")
             name = _name(part, "toolCallId", f"{where}.")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.aisdk import answers, wire
-from adapters.aisdk.meant import asks_anew, check, first_words, late, meant_by, names_of
+from adapters.aisdk.meant import Meant, asks_anew, check, first_words, late, meant_by, names_of
 from adapters.aisdk.requests import ChatRequest, parse_chat
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.state import Kept
@@ -79,25 +79,30 @@ def _parse(body: bytes, _: Incoming) -> ChatRequest:
 
 
 def _needs(_: Incoming, given: ChatRequest) -> Action:
-    return Action.ANSWER if given.words is None else Action.WRITE
+    return Action.WRITE if given.words else Action.ANSWER
 
 
 def _chat_of(_: Incoming, given: ChatRequest) -> Target:
     return Chosen(given.chat)
 
 
-def _open(_: Incoming, given: ChatRequest, __: Place) -> Opening:
-    message, notes = first_words(given)
+def _open(_: Incoming, given: ChatRequest, place: Place) -> Opening:
+    message, notes = first_words(given, place)
     options = {wire.CHAT_OPTION: given.chat, wire.NOTES: notes}
     return Opening([message], given.blobs, options=options)
 
 
-def _notes(_: Incoming, seen: _Seen, given: ChatRequest) -> Mapping[str, Any]:
-    return {wire.NOTES: meant_by(given, seen).notes}
+def _meant(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Meant:
+    declines = incoming.served[wire.WORDS_WHILE_ASKED] == wire.DECLINE
+    return meant_by(given, seen, declines=declines)
 
 
-def _commands(_: Incoming, seen: _Seen, given: ChatRequest) -> Sequence[AnyCommand]:
-    meant = meant_by(given, seen)
+def _notes(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Mapping[str, Any]:
+    return {wire.NOTES: _meant(incoming, seen, given).notes}
+
+
+def _commands(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Sequence[AnyCommand]:
+    meant = _meant(incoming, seen, given)
     check(meant, given, seen)
     return meant.commands
 
@@ -147,10 +152,13 @@ def _chat(incoming: Incoming, _: Any) -> Target:
     return Chosen(incoming.names["session"])
 
 
-def _resume(_: Incoming, seen: _Seen, __: None) -> Reading | Response:
-    """Read the whole last message, where it has more than a page was answered with."""
+def _resume(incoming: Incoming, seen: _Seen, __: None) -> Reading | Response:
+    """Read the whole last message, where it has more than a page was answered with. One that stores
+    nothing has nothing of what is asked, and says so."""
     encoder = seen.encoder
-    if not encoder.shows_more and not (encoder.state.kept and seen.unread(encoder.state.over_at)):
+    lacks = incoming.query.get(wire.ON_RETURN) == wire.REPLAY and encoder.asks
+    unread = bool(encoder.state.kept) and seen.unread(encoder.state.over_at)
+    if not (encoder.shows_more or lacks or unread):
         return answers.nothing()
     begin = next(one for one in encoder.state.kept if one.message == encoder.state.message)
     return _to_the_end(encoder, begin, encoder.omitted())
@@ -241,6 +249,7 @@ FACE = Face(
     framing="sse",
     noun="chat",
     refuse=_refuse,
+    serve=lambda settings, _: settings,
     shaped_by=(wire.ASK_TOOL,),
     forms={"": {}, wire.OLD: {wire.RELEASE: wire.OLD}},
     routes=(

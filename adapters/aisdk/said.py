@@ -11,10 +11,14 @@ from adapters.aisdk.writer import Writer, put_data
 from adapters.model import events as ev
 from adapters.wire.errors import ErrorCode
 
-__all__ = ["input_accepted", "input_settled", "message_received", "notes_of", "said_elsewhere"]
-
-HEARD_KEPT = 512
-"""Messages of the page whose ids are remembered."""
+__all__ = [
+    "begin_later",
+    "input_accepted",
+    "input_settled",
+    "message_received",
+    "notes_of",
+    "said_elsewhere",
+]
 
 BEGUN_KEPT = 64
 """Inputs of which is known which stream they became."""
@@ -37,14 +41,34 @@ def input_accepted(w: Writer, event: ev.InputAccepted) -> None:
         s.batch = Batch(notes)
     ids = notes.said if event.kind == "message" or len(s.batch.commands) + 1 >= notes.parts else []
     s.batch.commands.append(event.command_id)
-    s.awaited[event.command_id] = Awaited(event.kind == "message", event.policy == "queue", ids)
-    s.heard = [*(known for known in s.heard if known not in ids), *ids][-HEARD_KEPT:]
-    if len(s.batch.commands) >= notes.parts:
-        batch, s.batch = s.batch, None
-        _begun(w, batch)
+    queued = event.policy in ("queue", "decline")
+    s.awaited[event.command_id] = Awaited(event.kind == "message", queued, ids=ids)
+    s.heard.say(ids)
+    if len(s.batch.commands) < notes.parts:
+        return
+    batch, s.batch = s.batch, None
+    if s.stream is not None and notes.parts == 1 and event.policy == "queue":
+        # The turn is being stopped: what is open is the stream of that.
+        s.awaited[event.command_id].behind = True
+        s.later.append(batch)
+        return
+    _begin(w, batch)
 
 
-def _begun(w: Writer, batch: Batch) -> None:
+def begin_later(w: Writer) -> None:
+    """Begin the stream of words that waited for the end of a turn."""
+    s = w.s
+    while s.stream is None and s.later:
+        batch = s.later.pop(0)
+        for command_id in batch.commands:
+            if command_id in s.awaited:
+                s.awaited[command_id].behind = False
+        _begin(w, batch)
+        if batch.error is not None:
+            fail(w, batch.error)
+
+
+def _begin(w: Writer, batch: Batch) -> None:
     s, notes = w.s, batch.notes
     if s.stream is None:
         begin(w, own=True, anew=not notes.goes_on, ids=notes.said)
@@ -53,6 +77,10 @@ def _begun(w: Writer, batch: Batch) -> None:
         # It joins a stream that is open.
         cursor = join(w)
         s.kept[-1].ids += notes.said
+    s.heard.say([name for name, _ in notes.left_out])
+    for name, reason in notes.left_out:
+        told = f"This message was refused, and the agent goes on without it: {reason}"
+        put_data(w, "left-out", {"messageId": name, "message": told})
     ignored = [name for name in notes.ignored if name not in s.ignored]
     if ignored:
         s.ignored += ignored
@@ -77,16 +105,20 @@ def input_settled(w: Writer, event: ev.InputSettled) -> None:
     if event.outcome == "taken":
         waits(w)
         return
-    if event.outcome != "unknown":
-        # The backend surely does not have them: they may be sent again.
-        s.heard = [known for known in s.heard if known not in awaited.ids]
-    if s.stream is None or any(not one.queued for one in s.awaited.values()):
-        return
+    s.heard.settle(awaited.ids, event)
     words = event.reason or f"What became of it: {event.outcome}."
     error = event.error or ev.ErrorInfo(code=str(ErrorCode.BACKEND_UNAVAILABLE), message=words)
+    if awaited.behind:
+        batch = next(one for one in s.later if event.command_id in one.commands)
+        batch.error = error
+        begin_later(w)
+        return
+    if s.stream is None or any(not one.queued for one in s.awaited.values()):
+        return
     if not s.turn or s.halted:
         s.paused = s.halted
         fail(w, error)
+        begin_later(w)
         return
     # The turn goes on without it.
     put_data(w, "refused", error.model_dump(exclude_none=True))

@@ -105,12 +105,16 @@ class AisdkEncoder(Encoder):
     @property
     def shows_more(self) -> bool:
         """Say whether the last message has something for a page that comes back: a stream that is
-        open, a request, or what others went on with."""
+        open, or what others went on with."""
         s = self.state
         if s.stream is not None:
             return True
-        waits = any(one.stream for one in s.requests.values())
-        return bool(s.kept) and not s.ended and (waits or not s.kept[-1].own)
+        return bool(s.kept) and not s.ended and not s.kept[-1].own
+
+    @property
+    def asks(self) -> bool:
+        """Say whether something is asked, and was told."""
+        return any(one.stream for one in self.state.requests.values())
 
     def omitted(self) -> frozenset[int]:
         """Return the frames of the last message that say nothing to a page which reads it from its
@@ -120,6 +124,15 @@ class AisdkEncoder(Encoder):
         starts = [one.start for one in streams_[1:]]
         tails = [one.tail for one in streams_[:-1] if one.tail is not None]
         return frozenset((*starts, *tails, *s.gone))
+
+    def approvals(self) -> dict[str, str]:
+        """Return the calls that wait for an approval, with the requests: a page may end such a call
+        by itself."""
+        return {
+            one.call: name
+            for name, one in self.state.requests.items()
+            if one.call is not None and one.event.kind == "approval"
+        }
 
     def calls(self) -> dict[str, str]:
         """Return the calls whose output answers an open request, with those."""
@@ -148,6 +161,7 @@ def _session_ended(w: Writer, event: ev.SessionEnded) -> None:
     if s.ended:
         return
     s.ended, s.batch = True, None
+    s.later.clear()
     s.awaited.clear()
     s.requests.clear()
     if s.stream is None:
@@ -184,6 +198,7 @@ def _turn_resumed(w: Writer, event: ev.TurnResumed) -> None:
 def _turn_ended(w: Writer, event: ev.TurnEnded) -> None:
     if event.thread_id == ev.MAIN:
         streams.turn_ended(w, event)
+        said.begin_later(w)
 
 
 def _guidance_received(w: Writer, event: ev.GuidanceReceived) -> None:
@@ -199,6 +214,7 @@ def _interaction_answered(w: Writer, event: ev.InteractionAnswered) -> None:
         return
     one.claimed = event.state == "claimed"
     if not one.claimed:
+        one.in_vain = True
         streams.waits(w)
 
 

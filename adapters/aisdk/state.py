@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from adapters.contract.faces.history import Heard
 from adapters.model.base import shape_of
-from adapters.model.events import InteractionRequested, format_state
+from adapters.model.events import ErrorInfo, InteractionRequested, format_state
 from adapters.wire.jsonvalue import parse_json
 
 __all__ = [
@@ -31,11 +32,13 @@ __all__ = [
 @dataclasses.dataclass(slots=True)
 class Notes:
     """What is noted with the commands of a request: how many these are, the ids of the messages
-    that they say, whether the stream goes on with an earlier message, the members that reach no
-    agent, and a digest of what the application says to it."""
+    that they say and of those that are left out, with the reason, whether the stream goes on with
+    an earlier message, the members that reach no agent, and a digest of what the application says
+    to it."""
 
     parts: int = 1
     said: list[str] = dataclasses.field(default_factory=list)
+    left_out: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     goes_on: bool = False
     ignored: list[str] = dataclasses.field(default_factory=list)
     context: str | None = None
@@ -59,18 +62,22 @@ class Kept:
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """The commands of a request that are being accepted, one after the other."""
+    """The commands of a request that are being accepted, one after the other. `error` is what they
+    were refused with while they waited."""
 
     notes: Notes
     commands: list[str] = dataclasses.field(default_factory=list)
+    error: ErrorInfo | None = None
 
 
 @dataclasses.dataclass(slots=True)
 class Awaited:
-    """An input whose fate is open. One that is `queued` comes behind the turn that is open."""
+    """An input whose fate is open. One that is `queued` comes behind the turn that is open, and one
+    that is `behind` has a stream of its own behind it."""
 
     message: bool
     queued: bool = False
+    behind: bool = False
     ids: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -98,11 +105,13 @@ class Call:
 @dataclasses.dataclass(slots=True)
 class Asked:
     """An open request. `call` is the call that it is about, or that asks it. `stream` is the one in
-    which it was told, nothing before."""
+    which it was told, nothing before. `in_vain` says that it was answered and the answer came to
+    nothing."""
 
     event: InteractionRequested
     call: str | None = None
     claimed: bool = False
+    in_vain: bool = False
     stream: str = ""
 
 
@@ -121,7 +130,8 @@ class State:
     a person, and whether that is still to be told. `stream` is the key of the open one. Of the
     message that is written, `begin` is its first cursor, `steps` counts its steps, `asks` has the
     cursors at which approvals were asked, `gone` those of them that are answered, and `tools` says
-    that its last step has calls, `returned` that one of these has its result. `after` has the
+    that its last step has calls, `returned` that one of these has its result. `later` are requests
+    whose words were said while the turn was being stopped. `after` has the
     stream in which each request was told that is over, `over_at` is when the last stream ended.
     """
 
@@ -148,8 +158,9 @@ class State:
     paused: bool = False
     opening: Notes | None = None
     batch: Batch | None = None
+    later: list[Batch] = dataclasses.field(default_factory=list)
     awaited: dict[str, Awaited] = dataclasses.field(default_factory=dict)
-    heard: list[str] = dataclasses.field(default_factory=list)
+    heard: Heard = dataclasses.field(default_factory=Heard)
     begun: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     waiting: list[Waiting] = dataclasses.field(default_factory=list)
     waits: int = 0
@@ -166,7 +177,7 @@ class State:
     ended: bool = False
 
 
-SHAPE = shape_of(1, State, Notes, Kept, Batch, Awaited, Block, Call, Asked, Waiting)
+SHAPE = shape_of(1, State, Notes, Kept, Batch, Awaited, Block, Call, Asked, Waiting, Heard)
 """The number of all these fields."""
 
 _STATE: TypeAdapter[State] = TypeAdapter(State)

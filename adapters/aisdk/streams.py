@@ -257,7 +257,7 @@ def turn_ended(w: Writer, event: ev.TurnEnded) -> None:
     s = w.s
     s.turn = s.halted = s.paused = False
     start(w)
-    if s.awaited:
+    if any(not one.behind for one in s.awaited.values()):
         # A turn of the agent's own came before that of the message: the stream goes on to that.
         end_step(w)
         put_data(w, "turn", {"outcome": event.outcome})

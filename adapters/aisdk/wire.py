@@ -35,6 +35,16 @@ STOP = "stop"
 """Ours: `?on_leave=stop` says that the turn is to end when its page closes the connection. Without
 it nothing tells a page that stops from one that is loaded again."""
 
+ON_RETURN = "on_return"
+REPLAY = "replay"
+"""Ours: `?on_return=replay` lets a page that comes back have the last message once more while
+something is asked. Without it such a page is told that nothing runs, as by the vendor's servers: it
+has stored what it was asked."""
+
+WORDS_WHILE_ASKED = "words_while_asked"
+DECLINE = "decline"
+"""The setting of what becomes of open requests where a person says something else."""
+
 OPENING = b": stream-open\n\n"
 HEARTBEAT = b": keep-alive\n\n"
 """The vendor's own comments, at once and then where nothing else is written."""

@@ -49,11 +49,13 @@ class NativeRef(Model):
 
 
 class ErrorInfo(Model):
-    """A failure: a stable `code`, a `message` for people, and what else the source said."""
+    """A failure: a stable `code`, a `message` for people, and what else the source said. `status`
+    is that of the HTTP answer by which a backend refused something."""
 
     code: str
     message: str
     details: JsonObject | None = None
+    status: int | None = None
 
 
 class Usage(Model):
@@ -250,7 +252,7 @@ class SessionEnded(Event):
 
 
 InputKind = Literal["message", "steer", "interrupt", "answer", "system", "outcome", "control"]
-Policy = Literal["reject", "queue", "steer", "interrupt", "withdraw"]
+Policy = Literal["reject", "queue", "steer", "interrupt", "withdraw", "decline"]
 
 
 class InputAccepted(Event):

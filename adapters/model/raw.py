@@ -199,17 +199,28 @@ def garbled(
     )
 
 
-def refused(code: str, message: str, details: ev.JsonObject | None = None) -> ev.ErrorInfo:
+def refused(
+    response: Response, code: str, message: str, details: ev.JsonObject | None = None
+) -> ev.ErrorInfo:
     """Return what a backend says of a request that it refuses, cut to what a person reads."""
     if details and len(format_json(details)) > DETAILS_LIMIT:
         details = None
-    return ev.ErrorInfo(code=cut(code, CODE_LIMIT), message=cut(message), details=details or None)
+    return ev.ErrorInfo(
+        code=cut(code, CODE_LIMIT),
+        message=cut(message),
+        details=details or None,
+        status=response.status,
+    )
 
 
 def credential_refused(response: Response) -> ev.ErrorInfo:
     """Return the refusal of the credential that the proxy shows a backend: its own words would
     tell a frontend of a header that it never sent."""
-    return ev.ErrorInfo(code=str(ErrorCode.BACKEND_REFUSED), message=refusal_of(response))
+    return ev.ErrorInfo(
+        code=str(ErrorCode.BACKEND_REFUSED),
+        message=refusal_of(response),
+        status=response.status,
+    )
 
 
 def refusal_of(response: Response) -> str:
@@ -223,6 +234,7 @@ def quoted(response: Response, backend: str) -> ev.ErrorInfo:
     return ev.ErrorInfo(
         code=f"http_{response.status}",
         message=f"{backend} answered {response.status}: {_shown(response.body)}",
+        status=response.status,
     )
 
 

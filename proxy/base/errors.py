@@ -126,7 +126,7 @@ class SessionExpired(CursorExpired):
     """The session was kept no longer: only its names are left. `row` is what is known of it."""
 
     def __init__(self, row: SessionRow) -> None:
-        super().__init__(f"Session `{row.id}` is no longer kept; start a new one.")
+        super().__init__("The session is no longer kept; start a new one.")
         self.row = row
 
 

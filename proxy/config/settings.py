@@ -447,15 +447,23 @@ class Share(Table):
         return {"name": given} if isinstance(given, str) else given
 
 
+class AisdkRouteSettings(Table):
+    """`aisdk` of `[[routes]]`: what a route has otherwise than `[aisdk]`."""
+
+    words_while_asked: Literal["decline", "refuse"] | None = None
+
+
 class RouteSettings(Table):
     """`[[routes]]`: a name that frontends use. Every backend is a route without being listed.
 
-    `shadow` is a backend that gets the inputs of new sessions too, and serves nobody.
+    `shadow` is a backend that gets the inputs of new sessions too, and serves nobody. A table with
+    the name of a dialect has what its face does otherwise here.
     """
 
     name: Name
     backends: tuple[Share, ...]
     shadow: str | None = None
+    aisdk: AisdkRouteSettings = AisdkRouteSettings()
 
 
 class KeySettings(Table):
@@ -508,9 +516,11 @@ class EveSettings(Table):
 
 
 class AisdkSettings(Table):
-    """`[aisdk]`: the tool by which pages are asked what is not the approval of a call."""
+    """`[aisdk]`: the tool by which pages are asked what is not the approval of a call, and what
+    words do that come while something is asked."""
 
     ask_tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "dragoman_ask"
+    words_while_asked: Literal["decline", "refuse"] = "decline"
 
 
 class Settings(BaseSettings):
@@ -579,10 +589,13 @@ class Settings(BaseSettings):
         """Return the key of that name, or None."""
         return next((key for key in self.keys if key.name == name), None)
 
-    def face(self, dialect: str) -> Mapping[str, Any]:
-        """Return the table that has a dialect's name: how its face is served; empty without one."""
+    def face(self, dialect: str, route: str = "") -> Mapping[str, Any]:
+        """Return the table that has a dialect's name: how its face is served, on a route where one
+        is named; empty without one."""
         table = getattr(self, dialect, None)
-        return table.model_dump() if isinstance(table, Table) else {}
+        known = table.model_dump() if isinstance(table, Table) else {}
+        own = getattr(self.route(route), dialect, None)
+        return known | own.model_dump(exclude_none=True) if isinstance(own, Table) else known
 
     def secrets(self) -> list[str]:
         """Return the backends' credentials, for anybody who must recognise them to hide them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -13,13 +13,15 @@ from aiohttp import web
 from adapters.contract.faces import Action, Backend, Face, Incoming, Open, Route, Seen, Told
 from adapters.model import events as ev
 from adapters.model.base import Encoder
+from adapters.model.commands import SendMessage
 from adapters.model.events import MAIN
 from adapters.registry import DIALECTS
+from adapters.wire.errors import DragomanError
 from proxy.base.errors import CursorExpired
 from proxy.base.locks import KeyedLock
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, route_of, routes_shown
-from proxy.entry.keys import SESSIONS, SETTINGS
+from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SETTINGS
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
 from proxy.journal.base import SessionRow
@@ -38,7 +40,7 @@ class ServedFace:
     its first two requests must meet in one session.
     """
 
-    __slots__ = ("dialect", "face", "locks", "served", "started_at", "to_the_end")
+    __slots__ = ("_served", "_settings", "dialect", "face", "locks", "started_at", "to_the_end")
 
     def __init__(self, app: web.Application, dialect: str) -> None:
         face = DIALECTS[dialect].face
@@ -46,12 +48,24 @@ class ServedFace:
         settings = app[SETTINGS]
         self.dialect = dialect
         self.face: Face = face
-        self.served: Any = None
-        if face.serve is not None:
-            self.served = face.serve(settings.face(dialect), bool(settings.keys))
+        self._settings = settings
+        self._served: dict[str, Any] = {}
         self.started_at = app[SESSIONS].clock.monotonic()
         self.to_the_end = _READS if face.reads_while_stopping else ()
         self.locks = KeyedLock()
+
+    def served_on(self, route: str) -> Any:
+        """Return what the face made of the configuration of a route."""
+        make, settings = self.face.serve, self._settings
+        if make is None:
+            return None
+        if route not in self._served:
+            made = make(settings.face(self.dialect, route), bool(settings.keys))
+            if settings.route(route) is None:
+                # Names of nothing are not remembered: anybody may ask for any number of them.
+                return made
+            self._served[route] = made
+        return self._served[route]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +102,7 @@ class Visit:
             request.match_info,
             request.query,
             request.headers,
-            at.served,
+            at.served_on(request.match_info.get("route") or request.app.get(LISTENER_ROUTE, "")),
         )
         if (asking := request.get(ASKING)) is not None:
             asking.dialect = at.dialect
@@ -212,7 +226,22 @@ class Visit:
             about,
             found.also,
             functools.partial(self.sessions.unread.at, session.id, self.at.dialect),
+            functools.partial(self._refusal, session.check_carried),
         )
+
+    def refusal_of_new(self, message: SendMessage) -> DragomanError | None:
+        """Return what a message is refused with for what it is that begins a session."""
+        return self._refusal(functools.partial(self.sessions.check, self.name), message)
+
+    def _refusal(
+        self, check: Callable[[SendMessage], None], message: SendMessage
+    ) -> DragomanError | None:
+        try:
+            self.sessions.bodies.check_new([message])
+            check(message)
+        except DragomanError as error:
+            return error
+        return None
 
     async def _encoder(self, found: Found) -> Encoder:
         feed = self.feed(found)
@@ -287,6 +316,10 @@ class RoutePlace:
     def routes(self) -> Sequence[str]:
         """Return the names of the routes that who asks may use."""
         return routes_shown(self._visit.request)
+
+    def refusal(self, message: SendMessage) -> DragomanError | None:
+        """Return what a message is refused with for what it is that begins a session."""
+        return self._visit.refusal_of_new(message)
 
     def draw(self) -> Backend:
         """Return the backend that a new session would go to, drawn by weight.

@@ -10,7 +10,7 @@ Nothing here does IO, keeps time or makes ids: they are arguments.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from adapters.model import commands as cmd
@@ -18,7 +18,7 @@ from adapters.model import events as ev
 from adapters.model.about import check_metadata, merged
 from adapters.model.backend_names import for_backend
 from adapters.model.base import ClientCodec, Support
-from adapters.model.interactions import decide
+from adapters.model.interactions import decide, declined
 from adapters.model.state import RECEIVED_KINDS, LogState
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 from proxy.base.errors import InteractionConflict, SessionClosed
@@ -39,16 +39,20 @@ MOST_INPUTS = 512
 """Inputs of any kind that are not settled: as many answers as interactions may be open, and as many
 interrupts."""
 
+WENT_ON = "The person went on with another message."
+"""Why what was asked is declined by a message."""
+
 RETRY_SECONDS = 2
 """After how long a batch that found no room may be tried again."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a batch comes from: whose key, which face, and what that notes of it."""
+    """Where a batch comes from: whose key, which face, and what that notes of it. What a batch
+    brings with it comes from no face."""
 
     by: str
-    face: str
+    face: str | None
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -89,10 +93,9 @@ def beside(commands: Sequence[cmd.AnyCommand | None]) -> list[cmd.AnyCommand | N
 class Admission:
     """Decides about the commands for one session."""
 
-    __slots__ = ("_codec", "_outbox", "_session_id")
+    __slots__ = ("_codec", "_outbox")
 
-    def __init__(self, session_id: str, codec: ClientCodec, outbox: Outbox) -> None:
-        self._session_id = session_id
+    def __init__(self, codec: ClientCodec, outbox: Outbox) -> None:
         self._codec = codec
         self._outbox = outbox
 
@@ -113,16 +116,14 @@ class Admission:
             DragomanError: the metadata would be too large.
         """
         if state.ended is not None and not isinstance(command, cmd.Delete):
-            raise SessionClosed(f"Session `{self._session_id}` has ended; start a new one.")
+            raise SessionClosed("The session has ended; start a new one.")
         said = isinstance(command, cmd.SendMessage | cmd.Steer | cmd.AnswerInteraction)
         if said and state.archived_at is not None:
             # Its backend may refuse it for now, as if a turn ran.
-            raise SessionClosed(
-                f"Session `{self._session_id}` is archived and takes no input; start a new one."
-            )
+            raise SessionClosed("The session is archived and takes no input; start a new one.")
         match command:
             case cmd.SendMessage():
-                self._check_message(command, state)
+                command = self._check_message(command, state)
             case cmd.Steer():
                 native = self._codec.abilities["steer"].support is Support.NATIVE
                 # While something is asked, steering might withdraw it: then it waits as a message.
@@ -158,7 +159,7 @@ class Admission:
 
     def _full(self, what: str) -> DragomanError:
         return DragomanError(
-            f"Session `{self._session_id}` has {what}; try again later.",
+            f"The session has {what}; try again later.",
             code=ErrorCode.RATE_LIMITED,
             details={"retry_after": RETRY_SECONDS},
         )
@@ -166,8 +167,14 @@ class Admission:
     def _works(self, state: LogState) -> bool:
         return state.busy or self._outbox.working
 
-    def _check_message(self, command: cmd.SendMessage, state: LogState) -> None:
+    def _check_message(self, command: cmd.SendMessage, state: LogState) -> cmd.SendMessage:
+        """Return the message as it is carried: what is said while a stop is under way waits for the
+        end of the turn."""
         asked = [open_.event for open_ in state.interactions.values()]
+        if command.policy == "decline" and self._unanswered(state):
+            if self._declines(state) is None:
+                self.check(cmd.Interrupt(), state)
+            return command
         sealed = next((one for one in asked if one.kind in ev.SEALED_KINDS), None)
         if sealed is not None:
             raise ClientProtocolError(
@@ -178,18 +185,45 @@ class Admission:
         if command.policy == "interrupt":
             # What cannot be stopped is not promised to stop.
             self.check(cmd.Interrupt(), state)
-        if command.policy != "reject":
-            return
+        if command.policy not in ("reject", "decline"):
+            return command
+        if state.stopping or state.stopped:
+            return command.model_copy(update={"policy": "queue"})
         if asked:
             raise ClientProtocolError(
-                f"Session `{self._session_id}` waits for an answer; answer it first.",
-                code=ErrorCode.PAUSED,
+                "The agent waits for an answer; answer it first.", code=ErrorCode.PAUSED
             )
         if self._works(state):
             raise ClientProtocolError(
-                f"Session `{self._session_id}` is working; wait for the turn to end.",
-                code=ErrorCode.BUSY,
+                "The agent is working; wait for the turn to end.", code=ErrorCode.BUSY
             )
+        return command
+
+    def _unanswered(self, state: LogState) -> list[ev.InteractionRequested]:
+        """Return what is asked and has no answer, nor one on its way."""
+        return [
+            open_.event
+            for request_id, open_ in state.interactions.items()
+            if open_.claimed_by is None and request_id not in self._outbox.claims
+        ]
+
+    def _declines(
+        self, state: LogState, answered: Collection[str] = ()
+    ) -> list[cmd.AnswerInteraction] | None:
+        """Return what declines all that is asked and not `answered`; None where the backend takes
+        no such answer, and the turn is to be stopped instead."""
+        found = []
+        for event in self._unanswered(state):
+            if event.request_id in answered:
+                continue
+            answer = declined(event, WENT_ON)
+            try:
+                answer = self._check_answer(answer, state)
+                self._codec.check(answer)
+            except DragomanError:
+                return None
+            found.append(answer)
+        return found
 
     def _check_answer(
         self, command: cmd.AnswerInteraction, state: LogState
@@ -204,7 +238,7 @@ class Admission:
                     details={"outcome": outcome},
                 )
             raise ClientProtocolError(
-                f"Session `{self._session_id}` has no request `{request_id}`.",
+                f"The session has no request `{request_id}`.",
                 code=ErrorCode.UNKNOWN_INTERACTION,
             )
         if open_.claimed_by is not None or request_id in self._outbox.claims:
@@ -236,17 +270,24 @@ class Admission:
         interrupt that a message brings with it.
         """
         out = Admitted([], [])
+        brought = Origin(origin.by, None)
         for command_id, command, body in batch:
             if command is None:
                 continue
-            if isinstance(command, cmd.SendMessage) and command.policy == "interrupt":
-                # The face promised that the work stops for it: then it is the next message.
-                stop = self.check(cmd.Interrupt(), state)
-                if stop is not None:
-                    stop_id = new_id()
-                    out.events.append(_accepted(stop_id, stop, origin, origin.details))
-                    written = cmd.encode_command(stop)
-                    out.inputs.append(self._outbox.accept(stop_id, stop, written, now))
+            if isinstance(command, cmd.SendMessage):
+                first = self._brought_by(command, state)
+                for one in first:
+                    one_id = new_id()
+                    # What a face notes is about its own commands: no face gave these answers.
+                    mine = brought if isinstance(one, cmd.AnswerInteraction) else origin
+                    out.events.append(_accepted(one_id, one, mine, mine.details))
+                    out.events.extend(self._follows(one_id, one, state, mine))
+                    written = cmd.encode_command(one)
+                    out.inputs.append(self._outbox.accept(one_id, one, written, now))
+                if declines := [one for one in first if isinstance(one, cmd.AnswerInteraction)]:
+                    names = (*command.beside, *(one.request_id for one in declines))
+                    command = command.model_copy(update={"beside": names})
+                    body = cmd.encode_command(command)
             details = {**origin.details, **request}
             out.events.append(_accepted(command_id, command, origin, details))
             out.events.extend(self._follows(command_id, command, state, origin))
@@ -255,6 +296,18 @@ class Admission:
             else:
                 out.inputs.append(self._outbox.accept(command_id, command, body, now))
         return out
+
+    def _brought_by(self, command: cmd.SendMessage, state: LogState) -> list[cmd.AnyCommand]:
+        """Return what a message brings with it: what was promised of it, so that it is the next
+        one. Its work stops for it, or what is asked is declined."""
+        if command.policy == "decline":
+            declines = self._declines(state, command.beside)
+            if declines is not None:
+                return [*declines]
+        elif command.policy != "interrupt":
+            return []
+        stop = self.check(cmd.Interrupt(), state)
+        return [] if stop is None else [stop]
 
     def _follows(
         self, command_id: str, command: cmd.AnyCommand, state: LogState, origin: Origin

@@ -153,7 +153,7 @@ class Feeds:
             make = known.older.get(codec.version)
             if make is None:
                 raise NotSupported(
-                    f"Session `{self._row.id}` is shown by version {codec.version} of "
+                    f"The session is shown by version {codec.version} of "
                     f"`{dialect}`, and this Dragoman knows versions up to {newest}: run the "
                     "release that wrote it, or a later one."
                 )

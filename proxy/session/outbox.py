@@ -406,11 +406,14 @@ class Outbox:
 
     def stopped_with(self, event: ev.TurnEnded, told: Collection[str] = ()) -> list[ev.Event]:
         """Withdraw what was said beside the answers that a stopped turn went on with: both are one
-        step. What is `told` of is settled otherwise."""
+        step, but where the answers declined for what was said. What is `told` of is settled
+        otherwise."""
         if event.outcome != "interrupted" or event.thread_id != ev.MAIN:
             return []
         reason = "The turn was stopped that its answers belong to."
-        said = [one.command_id for one in self.queue if _beside(one.command)]
+        said = [
+            one.command_id for one in self.queue if _beside(one.command) and one.policy != "decline"
+        ]
         return [withdrawn(one, reason) for one in said if one not in told]
 
     def failed_with(

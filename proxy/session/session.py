@@ -151,7 +151,7 @@ class Session:
             reading=self._reading,
             work=work,
         )
-        self._admission = Admission(row.id, codec, self._outbox)
+        self._admission = Admission(codec, self._outbox)
         self._intake = Intake(
             row.id,
             journal=journal,
@@ -490,6 +490,14 @@ class Session:
         self.used_at = self._clock.monotonic()
         origin = Origin(by, face, details or {})
         return await self._intake.submit(commands, origin, blobs=blobs or {}, submission=submission)
+
+    def check_carried(self, command: cmd.AnyCommand) -> None:
+        """Check that the backend can carry a command, whatever the session does just now.
+
+        Raises:
+            NotSupported: it cannot.
+        """
+        self.codec.check(command)
 
     async def withdraw(self, command_id: str, *, by: str) -> None:
         """Take a message out of the queue, so that it never goes to the backend; durable on return.

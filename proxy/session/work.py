@@ -90,7 +90,7 @@ class Work:
         """
         if self.closed:
             # Or it is erased: who comes again is told.
-            text = f"Session `{self.name}` is being loaded anew; try again."
+            text = "The session is being loaded anew; try again."
             raise JournalUnavailable(text, details={"retry_after": RETRY_SECONDS})
         if self.stranded is not None:
             raise JournalCorrupt(self.stranded.message)

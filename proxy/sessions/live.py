@@ -231,7 +231,7 @@ class Live:
         backend = self._backends.get(leg.backend)
         if backend is None:
             raise DragomanError(
-                f"Session `{row.id}` belongs to backend `{leg.backend}`, which is not configured.",
+                f"The session belongs to backend `{leg.backend}`, which is not configured.",
                 code=ErrorCode.BACKEND_UNAVAILABLE,
             )
         names = await self._journal.aliases(row.key)

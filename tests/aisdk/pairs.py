@@ -24,6 +24,7 @@ from tests.pairs.expectations import (
 )
 from tests.pairs.frontends import Frontend, Seen, Tool
 from tests.people import Ask, Picture
+from tests.support import aisdk_client
 from tests.support.aisdk_client import AisdkClient, Body, Message, Page, Part, tool_name
 from tests.support.waiting import SOON_S
 
@@ -172,7 +173,12 @@ class AisdkFrontend(Frontend):
             for file in files
         ]
         more = {} if schema is None else {"outputSchema": schema}
-        await self._post(lambda: {**self.page.say(text, files=parts), **more})
+        try:
+            await self._post(lambda: {**self.page.say(text, files=parts), **more})
+        except aisdk_client.Refused:
+            # The person takes it back, or it would be said with the next words.
+            del self.page.messages[-1]
+            raise
 
     async def confirm(
         self, ask: Ask, yes: bool, *, reason: str | None = None, scope: str | None = None
@@ -351,7 +357,6 @@ def _ask(data: Mapping[str, Any], call: Part | None) -> Ask:
 PERSON = AisdkFrontend
 
 NO_ROUTE = Refused(404, "not_found", "There is no")
-PAUSED = Refused(409, "paused", "waits for an answer")
 ONLY_DECLINED = Refused(400, "invalid_request", "takes only")
 STOPS = (NATIVE, NATIVE, Refused(400, "not_supported", "engine: `interrupt` is impossible"))
 
@@ -375,7 +380,7 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "files": (Refused(400, "not_supported", "herm: a file is impossible"), NATIVE, NATIVE),
     "a schema for the answer": Carried("no member for it: it is ignored as unknown members are"),
     "a message while a turn runs": Refused(409, "busy", "is working"),
-    "a message while an approval is open": PAUSED,
+    "a message while an approval is open": Carried("the approval is denied, then it is said"),
     "steer": NO_ROUTE,
     "interrupt": STOPS,
     "interrupt while an approval is open": STOPS,
@@ -409,7 +414,7 @@ CELLS: Mapping[str, Cell | Sequence[Cell]] = {
     "a custom tool that fails": of_herm(NATIVE),
     "give a secret": of_herm(ONLY_DECLINED),
     "give a sudo password": of_herm(ONLY_DECLINED),
-    "say a secret as a message": of_herm(PAUSED),
+    "say a secret as a message": of_herm(Carried("the secret is declined, then it is said")),
     "decline a secret": of_herm(Carried("the one option, `decline`")),
     "sign in": of_eve(Carried("a call that shows the address")),
     "call off a sign-in": of_eve(Carried("the one option, `decline`")),

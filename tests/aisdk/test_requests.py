@@ -12,6 +12,7 @@ from adapters.aisdk import answers
 from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.meant import names_of
 from adapters.aisdk.requests import MAX_PARTS, parse_chat
+from adapters.contract.faces.history import Words
 from adapters.model import events as ev
 from adapters.model.events import Blob, File, FileId, Text, Url
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
@@ -75,25 +76,35 @@ def test_what_is_malformed_is_refused_by_its_place(given: bytes, why: str) -> No
         parse_chat(given)
 
 
-def test_only_the_last_message_is_said() -> None:
-    # One before it that has no answer was refused, which its page shows.
-    given = parse_chat(body(user(text("one")), agent(), user(text("two"), name="u2")))
-    assert given.words is not None
-    assert (given.words.id, given.words.content) == ("u2", (Text(text="two"),))
+def test_what_stands_behind_the_agents_last_message_may_be_said() -> None:
+    broken = {"type": "file", "mediaType": "a/b", "url": "ftp://x.test/"}
+    given = parse_chat(
+        body(
+            user(text("one")),
+            agent(),
+            user(broken, name="u2"),
+            {"id": "s", "role": "system", "parts": [text("Be brief.")]},
+            user(text("two"), name="u3"),
+        )
+    )
+    wrong, last = given.words
+    assert (wrong.id, wrong.content, "neither a data URL" in str(wrong.wrong)) == ("u2", (), True)
+    assert (last.id, last.content, last.wrong) == ("u3", (Text(text="two"),), None)
     assert (given.history, given.message) == (True, None)
+    assert given.earlier(["u1", "u2", "else"]) == [Words("u1", (Text(text="one"),))]
     alone = parse_chat(json.dumps({"id": "c1", "message": user(text())}).encode())
-    assert alone.words is not None
+    assert [one.id for one in alone.words] == ["u1"]
 
 
 def test_a_message_of_the_agent_at_the_end_goes_on_and_so_does_one_that_is_named() -> None:
     history = (user(text()), agent({"type": "step-start"}, ANSWERED))
     given = parse_chat(body(*history))
-    assert (given.message, given.steps, given.words) == ("msg-1", 1, None)
+    assert (given.message, given.steps, given.words) == ("msg-1", 1, ())
     assert given.given == (Given("r1", True),)
     later = parse_chat(body(*history, user(text(), name="u2"), messageId="msg-1"))
-    assert (later.message, later.words) == ("msg-1", None)
+    assert (later.message, later.words) == ("msg-1", ())
     again = parse_chat(body(*history[:1], trigger="regenerate-message", messageId="msg-1"))
-    assert again.words is not None
+    assert again.words
     assert again.again
     edited = parse_chat(body(user(text("better")), messageId="u1"))
     assert edited.edits
@@ -109,6 +120,8 @@ def test_what_may_answer_is_read_of_all_messages() -> None:
                 call("approval-responded", approval=denied),
                 call("output-error", "k2", errorText="broken"),
                 call("output-available", "k3", output=2, providerExecuted=True),
+                call("output-denied", "k6", approval={**denied, "id": "r6"}),
+                call("output-denied", "k7"),
                 call("approval-requested", "k4", approval={"id": "r4"}),
                 {**call("output-available", "k5", output=None), "type": "dynamic-tool"},
             ),
@@ -118,6 +131,7 @@ def test_what_may_answer_is_read_of_all_messages() -> None:
     assert given.given == (
         Given("r2", approved=False, reason="no"),
         Given("k2", output="broken", failed=True),
+        Given("r6", approved=False, reason="no"),
         Given("k5", output=None),
     )
 
@@ -145,8 +159,7 @@ def test_files_are_read_and_other_parts_are_told() -> None:
             absent=None,
         )
     )
-    assert given.words is not None
-    first, second, third, fourth, words = given.words.content
+    first, second, third, fourth, words = given.words[-1].content
     assert isinstance(first, File)
     assert isinstance(first.ref, Blob)
     assert given.blobs[first.ref.sha256] == b"\x89PNG"

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.streams import WAITING_BYTES, WAITING_MOST
+from adapters.contract.faces.history import Heard
 from adapters.model import events as ev
 from adapters.model.base import EncoderContext, Frame
 from adapters.model.normalizer import Normalizer
@@ -405,16 +406,30 @@ def test_a_message_of_a_page_begins_a_message_and_its_answer_goes_on() -> None:
     found = encoder.stream_of("c1")
     assert found is not None
     assert (found[0].ids, found[0].own, found[1]) == (["u1"], True, 0)
-    assert encoder.state.heard == ["u1"]
+    assert encoder.state.heard.ids == ["u1"]
     assert not encoder.shows_more
 
 
-@pytest.mark.parametrize(("outcome", "heard"), [("refused", []), ("unknown", ["u1"])])
+@pytest.mark.parametrize(
+    ("outcome", "status", "heard"),
+    [
+        ("refused", None, Heard(again=["u1"])),
+        ("refused", 503, Heard(again=["u1"])),
+        ("refused", 409, Heard(again=["u1"])),
+        ("refused", 422, Heard(ids=["u1"])),
+        ("refused", 413, Heard(ids=["u1"])),
+        ("withdrawn", None, Heard(again=["u1"])),
+        ("unknown", None, Heard(ids=["u1"])),
+    ],
+)
 def test_a_message_that_the_backend_does_not_take_fails_its_stream(
-    outcome: Any, heard: list[str]
+    outcome: Any, status: int | None, heard: Heard
 ) -> None:
     encoder = AisdkEncoder(CONTEXT)
-    log = [STARTED, said("c1", "u1"), settled("c1", outcome, reason="No room.")]
+    error = None
+    if status is not None:
+        error = ev.ErrorInfo(code="x", message="No room.", status=status)
+    log = [STARTED, said("c1", "u1"), settled("c1", outcome, reason="No room.", error=error)]
     (body,) = bodies(frames_of(log, encoder))
     assert kinds(body) == ["start", "data-dragoman-failure", "error"]
     assert body[-1]["errorText"] == "No room."

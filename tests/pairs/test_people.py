@@ -138,13 +138,13 @@ async def test_an_unrelated_message_never_answers(world: World) -> None:
     await person.say("script: approve")
     ask = await person.asked()
     done = await attempt(world.expect, lambda: person.say("what about the cat?"))
-    if done and world.backend != "engine":
+    if done and (world.backend != "engine" or world.frontend == "aisdk"):
         seen = await person.until(
             lambda seen: seen.state == "rests" and "You said: “what about the cat?”." in seen.text
         )
         assert "Done" not in seen.text
         (resolved,) = await world.log(ev.InteractionResolved)
-        assert resolved.outcome in ("withdrawn", "cancelled")
+        assert resolved.outcome in ("withdrawn", "cancelled", "denied")
         return
     assert (await world.session()).open_interactions()
     await person.confirm(ask, True)
@@ -330,7 +330,12 @@ async def test_a_secret_that_is_said_as_a_message_is_refused_unquoted(world: Wor
     ask = await _asked(world, "secret")
     if ask is None:
         return
-    assert isinstance(world.expect, Refused)
+    if not isinstance(world.expect, Refused):
+        await person.say("no, thank you")
+        seen = await person.settled(turns=2)
+        assert "Without a token I stop here." in seen.text
+        assert "You said: “no, thank you”." in seen.text
+        return
     with pytest.raises(Refusal) as caught:
         await person.say(SECRET)
     assert (caught.value.status, caught.value.code) == (world.expect.status, world.expect.code)

@@ -463,9 +463,10 @@ class AisdkClient:
             async for chunk in self._read(response, Answer(page, body)):
                 yield chunk
 
-    async def resume(self, page: Page) -> AsyncGenerator[dict[str, Any], None]:
+    async def resume(self, page: Page, **query: str) -> AsyncGenerator[dict[str, Any], None]:
         """Ask for the message that is being written, and yield its chunks: none where none is."""
-        async with self.http.get(self.at(page.chat, "stream"), timeout=_PATIENT) as response:
+        url = self.at(page.chat, "stream")
+        async with self.http.get(url, params=query, timeout=_PATIENT) as response:
             await _refuse(response)
             if response.status == 204:
                 return

@@ -10,8 +10,10 @@ from multidict import MultiMapping
 
 from adapters.model.about import About
 from adapters.model.base import Encoder
+from adapters.model.commands import SendMessage
 from adapters.model.events import InteractionRequested
 from adapters.model.state import LogState
+from adapters.wire.errors import DragomanError
 
 EncoderT = TypeVar("EncoderT", bound=Encoder)
 """The dialect's encoder."""
@@ -81,6 +83,10 @@ class Place(Protocol):
     def stopping(self) -> bool:
         """Say whether the server stops."""
 
+    def refusal(self, message: SendMessage) -> DragomanError | None:
+        """Return what a message is refused with for what it is, where a new session may go to a
+        backend that cannot carry it."""
+
 
 class Told(NamedTuple):
     """What is told of a session in lists, and its times in Unix milliseconds."""
@@ -94,6 +100,10 @@ def _read(_: int) -> bool:
     return False
 
 
+def _taken(_: SendMessage) -> DragomanError | None:
+    return None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen(Generic[EncoderT]):
     """A session, or a thread of it, as it is now.
@@ -101,7 +111,8 @@ class Seen(Generic[EncoderT]):
     `settings` shape its frames in the dialect. `shown` is the encoder, fed with all that is stored,
     where the act asks for it, and so is `told`. `also` says whether `Named.also` names it too,
     `unread` whether its newest body in the dialect, which ended at a time (Unix ms), was not read
-    to its end, as far as this process knows.
+    to its end, as far as this process knows. `refusal` returns what a message is refused with for
+    what it is, whatever the session does just now.
     """
 
     id: str
@@ -116,6 +127,7 @@ class Seen(Generic[EncoderT]):
     told: Told | None = None
     also: bool = False
     unread: Callable[[int], bool] = _read
+    refusal: Callable[[SendMessage], DragomanError | None] = _taken
 
     @property
     def encoder(self) -> EncoderT:

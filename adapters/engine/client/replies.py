@@ -31,6 +31,7 @@ def refusal(response: Response) -> ev.ErrorInfo:
         return raw.quoted(response, "The Engine")
     details = body.get("details")
     return raw.refused(
+        response,
         body["error"],
         str(body.get("message") or body["error"]),
         details if isinstance(details, dict) else None,

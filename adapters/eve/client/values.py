@@ -48,6 +48,7 @@ def refusal(response: Response) -> ev.ErrorInfo:
     if isinstance(message, str) and message:
         code = body.get("code")
         return raw.refused(
+            response,
             code if isinstance(code, str) else f"http_{response.status}",
             f"eve: {message}",
             details,

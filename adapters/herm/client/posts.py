@@ -124,7 +124,7 @@ def refusal(response: Response) -> ev.ErrorInfo:
             code = error
         if code is not None:
             message = source.get("message")
-            return raw.refused(code, message if isinstance(message, str) else code)
+            return raw.refused(response, code, message if isinstance(message, str) else code)
     return raw.quoted(response, "Herm")
 
 

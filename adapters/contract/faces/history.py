@@ -1,0 +1,130 @@
+"""What is new where the whole conversation comes with each request: which messages of the person
+are said to the agent.
+
+Clients cannot take a message back, so what was refused comes again with every request. Why it was
+refused decides what becomes of it:
+
+| refused | example | then |
+|---|---|---|
+| for what it is | a file, a size, a 422 of the backend | told once, and never said again |
+| for when it is | busy, stopping, a 503, a lost connection | said with the next words |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+
+from adapters.model.commands import SendMessage
+from adapters.model.events import Content, InputSettled
+from adapters.wire.errors import DragomanError, ErrorCode
+
+__all__ = ["Heard", "LeftOut", "Words", "choose", "fresh", "read"]
+
+HEARD_KEPT = 512
+"""Messages of the frontend whose ids are remembered."""
+
+LEFT_OUT_MOST = 32
+"""Messages that are left out of a request by name: what is noted stands with its command."""
+
+_PASSING = frozenset({404, 408, 409, 423, 425, 429})
+"""Statuses of refusals that are of the moment: the session is away or busy, or there was too much.
+The credential's, 401 and 403, are the operator's to mend."""
+
+_OF_THE_MOMENT = frozenset(
+    {
+        *(ErrorCode.BUSY, ErrorCode.PAUSED, ErrorCode.STOPPING, ErrorCode.OVERLOADED),
+        *(ErrorCode.BACKEND_UNAVAILABLE, ErrorCode.BACKEND_TIMEOUT, ErrorCode.BACKEND_REFUSED),
+        *(ErrorCode.RATE_LIMITED, ErrorCode.JOURNAL_UNAVAILABLE),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Words:
+    """A message of the person. `wrong` says why its content cannot be read, and is then empty."""
+
+    id: str
+    content: tuple[Content, ...] = ()
+    wrong: DragomanError | None = None
+
+    @property
+    def command(self) -> SendMessage:
+        """Return the message alone."""
+        return SendMessage(content=self.content, policy="queue")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A message that is not said, and why."""
+
+    id: str
+    reason: str
+
+
+@dataclasses.dataclass(slots=True)
+class Heard:
+    """Which messages were said. `ids` are those that are not to be said again, oldest first: also
+    those refused for what they are. `again` are those that are said with the next words."""
+
+    ids: list[str] = dataclasses.field(default_factory=list)
+    again: list[str] = dataclasses.field(default_factory=list)
+
+    def say(self, ids: Collection[str]) -> None:
+        """Record that messages are said."""
+        self.ids = [*(known for known in self.ids if known not in ids), *ids][-HEARD_KEPT:]
+        self.again = [known for known in self.again if known not in ids]
+
+    def settle(self, ids: Collection[str], event: InputSettled) -> None:
+        """Hear that messages came to nothing. What became of one nobody knows of is not said again
+        by itself: the backend may have it."""
+        if event.outcome == "unknown" or not _passes(event):
+            return
+        self.ids = [known for known in self.ids if known not in ids]
+        self.again = [*(known for known in self.again if known not in ids), *ids][-HEARD_KEPT:]
+
+
+def _passes(event: InputSettled) -> bool:
+    """Say whether an input that the backend does not have was refused for when it was."""
+    error = event.error
+    if event.outcome == "withdrawn" or error is None:
+        return True
+    if error.status is not None:
+        return error.status >= 500 or error.status in (401, 403) or error.status in _PASSING
+    return error.code in _OF_THE_MOMENT
+
+
+def read(name: str, content: Callable[[], tuple[Content, ...]]) -> Words:
+    """Return a message whose content may turn out not to be readable: an earlier one comes again
+    with every request."""
+    try:
+        return Words(name, content())
+    except DragomanError as error:
+        return Words(name, wrong=error)
+
+
+def fresh(
+    words: Sequence[Words], earlier: Callable[[Collection[str]], Sequence[Words]], heard: Heard
+) -> list[Words]:
+    """Return what the person has said and nobody has heard. `words` are the messages at the end of
+    the conversation; `earlier` reads those of some ids that stand before them."""
+    again = earlier(heard.again) if heard.again else ()
+    known = {*heard.ids, *(one.id for one in again)}
+    return [*again, *(one for one in words if one.id not in known)]
+
+
+def choose(
+    words: Sequence[Words], refusal: Callable[[SendMessage], DragomanError | None]
+) -> tuple[list[Words], list[LeftOut]]:
+    """Return which of the new messages are said, and which are left out. The last one is always
+    said, since it is what is asked for now: where it is refused, its request is."""
+    *before, last = words
+    said: list[Words] = []
+    left_out: list[LeftOut] = []
+    for one in before:
+        wrong = one.wrong or refusal(one.command)
+        if wrong is None:
+            said.append(one)
+        else:
+            left_out.append(LeftOut(one.id, wrong.message))
+    return [*said, last], left_out[-LEFT_OUT_MOST:]
