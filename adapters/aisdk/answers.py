@@ -19,7 +19,7 @@ __all__ = ["cut", "headers", "nothing", "opening", "refusal", "stopped"]
 
 
 def headers() -> CIMultiDict[str]:
-    """Return the head of a stream, as the vendor's servers send it."""
+    """Return the head of a stream, with the header by which the vendor's servers mark theirs."""
     found = sse_headers()
     found["x-vercel-ai-ui-message-stream"] = "v1"
     return found

@@ -151,7 +151,8 @@ def refuse(failure: faces.Failure) -> Response:
 
 
 def head() -> CIMultiDict[str]:
-    return CIMultiDict({"Content-Type": "application/x-ndjson"})
+    kept = {"Content-Type": "application/x-ndjson", "Cache-Control": "no-cache, no-transform"}
+    return CIMultiDict(kept)
 
 
 # routes.py: which requests there are, and what they do.

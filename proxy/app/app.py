@@ -28,7 +28,7 @@ from proxy.config.settings import ListenerSettings, Settings
 from proxy.control import control
 from proxy.entry.capturing import add_captures
 from proxy.entry.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
-from proxy.entry.origins import add_origins, allowed, preflight
+from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
 from proxy.faces import addresses
 from proxy.faces.table import add_astray, add_face
 from proxy.http.auth import Key
@@ -56,14 +56,14 @@ async def _entrance(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Keep the sessions that a request looks at in memory until it is answered; without keys,
-    refuse what a foreign web page could send; answer the preflights of allowed ones."""
+    refuse what a foreign web page could send; answer preflights."""
     # One for all: what a middleware costs in memory an open stream keeps.
     # What is not text, the handler refuses in the form of its dialect.
     if is_text(request):
         if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
             return refusal
-        if (answer := preflight(request)) is not None:
-            return answer
+        if is_preflight(request):
+            return _preflight(request)
     try:
         with request.app[SESSIONS].holding():
             response = await handler(request)
@@ -101,6 +101,13 @@ def _foreign(request: web.Request) -> web.Response | None:
             )
             return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
     return None
+
+
+def _preflight(request: web.Request) -> web.Response:
+    try:
+        return preflight(request)
+    except DragomanError as error:
+        return control.error_response(error)
 
 
 _ORIGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]{0,31}://" + HOST)

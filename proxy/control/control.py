@@ -1049,7 +1049,7 @@ class _Events:
         self.sse = sse
         self._request = request
         self._timeout = request.app[SETTINGS].server.write_timeout_seconds
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
         self.response = web.StreamResponse(headers=headers)
         self.response.content_type = "text/event-stream" if self.sse else "application/x-ndjson"
 

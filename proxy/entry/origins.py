@@ -14,6 +14,7 @@ import re
 
 from aiohttp import hdrs, web
 
+from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import ANY_ORIGIN
 from proxy.entry.keys import SETTINGS
 
@@ -22,6 +23,7 @@ EXPOSED = ", ".join(
         "allow",
         "retry-after",
         "www-authenticate",
+        "x-dragoman-error",
         "x-eve-session-id",
         "x-eve-stream-format",
         "x-eve-stream-tail-index",
@@ -58,16 +60,26 @@ def allowed(request: web.Request) -> str | None:
     return origin if origin in origins or ANY_ORIGIN in origins else None
 
 
-def preflight(request: web.Request) -> web.Response | None:
-    """Return the answer to a browser's question whether a page may ask; None where it is none, or
-    not for us to allow.
+def is_preflight(request: web.Request) -> bool:
+    """Say whether it is a browser's question whether a page may ask."""
+    asked = (hdrs.ORIGIN, hdrs.ACCESS_CONTROL_REQUEST_METHOD)
+    return request.method == hdrs.METH_OPTIONS and all(name in request.headers for name in asked)
+
+
+def preflight(request: web.Request) -> web.Response:
+    """Return the answer to a preflight.
 
     It is the same for every path, and needs no key, since browsers send none with it.
+
+    Raises:
+        DragomanError: the configuration does not name the origin.
     """
-    if request.method != hdrs.METH_OPTIONS or allowed(request) is None:
-        return None
-    if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
-        return None
+    if allowed(request) is None:
+        raise DragomanError(
+            f"Pages of the origin `{request.headers[hdrs.ORIGIN][:80]}` may not use this server: "
+            "allow it by name: `server.allowed_origins`.",
+            code=ErrorCode.FORBIDDEN,
+        )
     headers = {
         hdrs.ACCESS_CONTROL_ALLOW_METHODS: METHODS,
         hdrs.ACCESS_CONTROL_MAX_AGE: str(PREFLIGHT_SECONDS),

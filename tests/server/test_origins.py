@@ -25,6 +25,9 @@ FACES = {
 }
 """A path of each face, and of none."""
 
+NOT_FOR_PAGES = {"x-accel-buffering", "x-vercel-ai-ui-message-stream"}
+"""Headers of ours that tell a page nothing: the second is what the vendor's own servers send."""
+
 ALLOWED = {"allowed_origins": [PAGE, "http://localhost:5173"]}
 KEYS = pytest.mark.parametrize("key", [None, "k-a"])
 
@@ -51,12 +54,38 @@ def check_shared(headers: Mapping[str, str], origin: str = PAGE) -> None:
     assert headers["Vary"] == "Origin"
     exposed = headers["Access-Control-Expose-Headers"].split(", ")
     assert {"x-eve-session-id", "x-eve-stream-version", "retry-after"} <= set(exposed)
+    own = {name.lower() for name in headers if name.lower().startswith("x-")} - NOT_FOR_PAGES
+    assert own <= set(exposed)
     assert "Access-Control-Allow-Credentials" not in headers
     assert "Set-Cookie" not in headers
 
 
 def check_kept(headers: Mapping[str, str]) -> None:
     assert [name for name in headers if name.lower().startswith("access-control-")] == []
+
+
+async def check_refused(
+    dragoman: Proxied, path: str, origin: str, asked: Mapping[str, str]
+) -> None:
+    """Check that a preflight is refused, and that the refusal names the setting to change."""
+    headers = {"Origin": origin, **asked}
+    async with dragoman.http.options(dragoman.url + path, headers=headers) as answer:
+        assert answer.status == 403
+        check_kept(answer.headers)
+        why = (await answer.json())["error"]["message"]
+        assert origin in why
+        assert "`server.allowed_origins`" in why
+
+
+@KEYS
+@pytest.mark.parametrize("origin", [OTHER, "http://localhost:5173", "null"])
+async def test_the_refusal_of_a_preflight_names_the_setting_to_change(
+    origin: str, key: str | None
+) -> None:
+    async with proxied(**tables(key)) as dragoman:
+        await check_refused(
+            dragoman, "/api/v1/sessions", origin, {"Access-Control-Request-Method": "GET"}
+        )
 
 
 @KEYS
@@ -75,8 +104,7 @@ async def test_a_preflight_of_an_allowed_origin_is_answered_without_a_key(
         assert headers["Access-Control-Allow-Methods"] == "GET, HEAD, POST, PATCH, DELETE"
         assert headers["Access-Control-Allow-Headers"] == asked["Access-Control-Request-Headers"]
         assert headers["Access-Control-Max-Age"] == "600"
-        _, headers = await heads(dragoman, "OPTIONS", FACES[face], OTHER, headers=asked)
-        check_kept(headers)
+        await check_refused(dragoman, FACES[face], OTHER, asked)
         # What is not a list of headers is not repeated.
         asked["Access-Control-Request-Headers"] = "a b; c"
         _, headers = await heads(dragoman, "OPTIONS", FACES[face], PAGE, headers=asked)

@@ -25,11 +25,11 @@ __all__ = ["AisdkClient", "Answer", "Page", "Refused", "resends", "tool_name", "
 
 HEADERS = {
     "content-type": "text/event-stream",
-    "cache-control": "no-cache",
+    "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
     "x-vercel-ai-ui-message-stream": "v1",
 }
-"""What the vendor's own servers answer with (section 4)."""
+"""What the vendor's own servers answer with (section 4), and that nobody may compress it."""
 
 Body = dict[str, Any]
 Message = dict[str, Any]

@@ -65,11 +65,15 @@ def json_answer(
 
 
 def sse_headers() -> CIMultiDict[str]:
-    """Return the head of a stream of server-sent events that nobody may hold back."""
+    """Return the head of a stream of server-sent events that nobody may hold back.
+
+    What compresses answers on the way, as Next.js does behind `rewrites`, keeps a stream back until
+    it ends, but for `no-transform` (RFC 9111, section 5.2.2.6).
+    """
     return CIMultiDict(
         {
             "Content-Type": "text/event-stream",
-            "Cache-Control": "no-cache",
+            "Cache-Control": "no-cache, no-transform",
             "X-Accel-Buffering": "no",
         }
     )
