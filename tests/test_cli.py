@@ -564,8 +564,10 @@ def test_a_sample_that_fails_makes_the_check_fail(monkeypatch: pytest.MonkeyPatc
     samples = (demo.Sample("good", "echo a", "a"), demo.Sample("bad", "echo b", "c"))
     monkeypatch.setattr(demo, "SAMPLES", samples)
 
-    async def run_demo(*, ready: Callable[[str], None], stop: asyncio.Event, **_: object) -> None:
-        ready("http://127.0.0.1:1")
+    async def run_demo(
+        *, ready: Callable[[str, str | None], None], stop: asyncio.Event, **_: object
+    ) -> None:
+        ready("http://127.0.0.1:1", None)
         await stop.wait()
 
     done = run_check(monkeypatch, run_demo)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import click
@@ -19,9 +20,10 @@ from proxy.config.settings import Address, parse_listen
 from proxy.tools import demo as playing
 
 
-def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
+def _host(context: click.Context, parameter: click.Parameter, host: str | None) -> str | None:
     try:
-        parse_listen(Address(host, 0).url.removeprefix("http://"))
+        if host is not None:
+            parse_listen(Address(host, 0).url.removeprefix("http://"))
     except ValueError:
         raise click.BadParameter(f"`{host}` is not a host") from None
     return host
@@ -30,10 +32,9 @@ def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
 @click.command(short_help="Serve scripted backends without any configuration.")
 @click.option(
     "--host",
-    default="127.0.0.1",
-    show_default=True,
     callback=_host,
-    help="Where to listen. Where other machines can reach it, the demo makes a key.",
+    help="Where to listen; without it 127.0.0.1. Where other machines can reach it, the demo makes "
+    "a key.",
 )
 @click.option(
     "--port",
@@ -41,18 +42,27 @@ def _host(context: click.Context, parameter: click.Parameter, host: str) -> str:
     help="Where to listen, 0 for any free port. Without it 8787, or the next one that is free.",
 )
 @click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="The origin of web pages that may use it, like http://localhost:5173; repeatable.",
+)
+@click.option(
     "--check", is_flag=True, help="Run the sample commands, say PASS or FAIL for each, and exit."
 )
-def demo(host: str, port: int | None, check: bool) -> None:
+def demo(host: str | None, port: int | None, origins: Sequence[str], check: bool) -> None:
     """Serve scripted backends without any configuration, network or key.
 
     Prints sample commands that can be pasted into a shell. Its journal is gone when it ends.
+    Variables such as DRAGOMAN_SERVER__LISTEN count as for `serve`.
     """
     logs.configure(level="warning")
+    run = functools.partial(playing.run_demo, environ=os.environ, host=host, origins=origins)
     if check:
-        passed = run_server(functools.partial(_check_demo, host=host, port=port or 0))
+        passed = run_server(functools.partial(_check_demo, functools.partial(run, port=port or 0)))
         sys.exit(0 if passed else 1)
-    run_server(functools.partial(_serve_demo, host=host, port=port))
+    run_server(lambda stop: run(port=port, ready=_show_samples, stop=stop))
 
 
 def _reached(url: str) -> str:
@@ -60,32 +70,26 @@ def _reached(url: str) -> str:
     return parse_listen(url.removeprefix("http://")).reached.url
 
 
-def _serve_demo(stop: asyncio.Event, *, host: str, port: int | None) -> Coroutine[Any, Any, None]:
-    key = playing.make_key(host)
-
-    def ready(url: str) -> None:
-        announce(url)
-        http = playing.http_program(key, anywhere=key is not None)
-        url = _reached(url)
-        click.echo("\nPaste these into one shell, one after the other:")
-        if key is not None:
-            click.echo(f"On another machine put the address of this one in the place of {url}.")
-        for sample in playing.SAMPLES:
-            click.echo(f"\n# {sample.title}\n{sample.text(url, http)}")
-        click.echo("\nCtrl-C ends the demo.")
-
-    return playing.run_demo(host=host, port=port, key=key, ready=ready, stop=stop)
+def _show_samples(url: str, key: str | None) -> None:
+    announce(url)
+    http = playing.http_program(key, anywhere=key is not None)
+    url = _reached(url)
+    click.echo("\nPaste these into one shell, one after the other:")
+    if key is not None:
+        click.echo(f"On another machine put the address of this one in the place of {url}.")
+    for sample in playing.SAMPLES:
+        click.echo(f"\n# {sample.title}\n{sample.text(url, http)}")
+    click.echo("\nCtrl-C ends the demo.")
 
 
-async def _check_demo(stop: asyncio.Event, *, host: str, port: int) -> bool:
+async def _check_demo(run: Callable[..., Coroutine[Any, Any, None]], stop: asyncio.Event) -> bool:
     """Start the demo, run its samples, stop it; return whether all passed."""
-    key = playing.make_key(host)
-    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    started: asyncio.Future[tuple[str, str | None]] = asyncio.get_running_loop().create_future()
     passed = False
 
     async def samples() -> None:
         nonlocal passed
-        url = await started
+        url, key = await started
         outcomes = []
         http = playing.http_program(key)
         async with contextlib.aclosing(playing.check(_reached(url), http)) as run:
@@ -102,14 +106,14 @@ async def _check_demo(stop: asyncio.Event, *, host: str, port: int) -> bool:
         passed = all(outcomes) and not left
         stop.set()
 
-    def ready(url: str) -> None:
+    def ready(url: str, key: str | None) -> None:
         announce(url)
-        started.set_result(url)
+        started.set_result((url, key))
 
     try:
         async with asyncio.TaskGroup() as group:
             checking = group.create_task(samples(), name="demo: samples")
-            await playing.run_demo(host=host, port=port, key=key, ready=ready, stop=stop)
+            await run(ready=ready, stop=stop)
             # Told to stop by a signal: the samples have nobody to talk to.
             if not checking.done():
                 checking.cancel()

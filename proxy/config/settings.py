@@ -752,18 +752,21 @@ def _twice(found: Iterable[tuple[Place, str]], why: str) -> Iterator[tuple[Place
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a command line says: `listen` overrides all else, `backends` (entries of
+    """What a command line says: `listen` and `origins` override all else, `backends` (entries of
     `[[backends]]`, each with the option that gave it) are added.
     """
 
     listen: str | None = None
     backends: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    origins: Sequence[str] = ()
 
     def added_to(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return file and environment with what is said here."""
         added = dict(data)
         if self.listen is not None:
             added = _merged(added, {"server": {"listen": self.listen}})
+        if self.origins:
+            added = _merged(added, {"server": {"allowed_origins": list(self.origins)}})
         configured = data.get("backends", [])
         # What is not a list is complained of as it is.
         if self.backends and isinstance(configured, list):
@@ -775,6 +778,8 @@ class Options:
         this was added to."""
         if place == ("server", "listen") and self.listen is not None:
             return "--listen"
+        if place[:2] == ("server", "allowed_origins") and self.origins:
+            return "--origin"
         configured = data.get("backends", [])
         if place[:1] == ("backends",) and len(place) > 1 and isinstance(configured, list):
             at = place[1]
@@ -789,16 +794,17 @@ def load_settings(
     *,
     resolved: bool = True,
     options: Options | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Return the settings of the file at `path`, overridden by `environ`, then by `options`, with
     credentials if they are to be `resolved`: what asks no backend needs none.
 
-    Without a path they are the defaults and `environ`.
+    Without a path they are the defaults and `environ`; `defaults` has other ones for the demo.
 
     Raises:
         ConfigError: something is wrong with them; the text has a line for each complaint.
     """
-    from_file = {} if path is None else _read(path)
+    from_file = dict(defaults or {}) if path is None else _read(path)
     options = options or Options()
     # A credential's variable may be called like a table of ours.
     credentials = _credential_variables(options.added_to(from_file))

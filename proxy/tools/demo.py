@@ -21,25 +21,28 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from aiohttp import web
 
 from proxy.app.server import serve
+from proxy.base import logs
+from proxy.base.errors import ConfigError
+from proxy.config import settings
 from proxy.config.settings import (
     Address,
-    BackendSettings,
-    JournalSettings,
     KeySettings,
-    ServerSettings,
     Settings,
+    load_address,
+    load_settings,
+    parse_listen,
 )
 from proxy.scripted import BACKENDS, Options
 
 HOST = "127.0.0.1"
-PORT = 8787
 
 PORTS_TO_TRY = 100
 """How many ports above the default one may be busy: as many demos as nobody runs at once."""
@@ -162,53 +165,72 @@ def http_program(key: str | None = None, *, anywhere: bool = False) -> str:
     return program if key is None else f"{program} -H 'authorization: Bearer {key}'"
 
 
-def make_key(host: str) -> str | None:
-    """Return a new key where other machines can reach `host`, else None."""
-    return None if Address(host, PORT).loopback else secrets.token_urlsafe(24)
-
-
-def _listen(host: str, port: int) -> str:
-    return Address(host, port).url.removeprefix("http://")
-
-
 async def run_demo(
     *,
-    host: str,
+    environ: Mapping[str, str],
+    host: str | None,
     port: int | None,
-    key: str | None,
-    ready: Callable[[str], None] | None,
+    origins: Sequence[str] = (),
+    ready: Callable[[str, str | None], None],
     stop: asyncio.Event,
 ) -> None:
     """Serve the demo until `stop` is set; its journal is removed afterwards.
 
     Args:
-        host: where to listen.
-        port: likewise, 0 for any free port; None for 8787, or the next free one when that is
-            busy.
-        key: what every request has to show; None where only this machine is served.
-        ready: is called with the base URL once requests are answered.
+        environ: the settings that variables give, as they do for `serve`.
+        host: where to listen; None where `environ` says, else on loopback.
+        port: likewise, 0 for any free port; None for that of `environ`, else 8787, or the next free
+            one when that is busy.
+        origins: the web pages that may use it.
+        ready: is called once requests are answered, with the base URL and with what every request
+            has to show as its key: None where only this machine is served.
         stop: ends the demo.
 
     Raises:
+        ConfigError: the settings are wrong, or not for a demo.
         OSError: the port is busy, or none of the ports to try is free.
     """
+    configured = load_address(None, environ)
+    host = configured.host if host is None else host
+    if port is None:
+        port = free_port(configured.port, host) if configured.port else 0
     async with contextlib.AsyncExitStack() as stack:
         backends = []
         for dialect, create in BACKENDS.items():
             url = await stack.enter_async_context(_backend(create(Options())))
-            backends.append(
-                BackendSettings.model_validate({"name": dialect, "dialect": dialect, "url": url})
-            )
+            backends.append(("the demo", {"name": dialect, "dialect": dialect, "url": url}))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dragoman-demo-"))
-        listen = free_port(PORT, host) if port is None else port
-        digests = [hashlib.sha256(key.encode()).hexdigest()] if key is not None else []
-        settings = Settings(
-            server=ServerSettings(listen=_listen(host, listen), shutdown_seconds=SHUTDOWN_SECONDS),
-            keys=tuple(KeySettings(name="demo", sha256=digest) for digest in digests),
-            journal=JournalSettings(url=f"sqlite:///{Path(folder) / 'demo.db'}"),
-            backends=tuple(backends),
-        )
-        await serve(settings, ready=ready, stop=stop, checked=False)
+        given = settings.Options(Address(host, port).url.removeprefix("http://"), backends, origins)
+        found, key = _settings(environ, given, Path(folder) / "demo.db")
+        logs.configure(level=found.log.level, secrets=found.secrets())
+        await serve(found, ready=lambda url: ready(url, key), stop=stop, checked=False)
+
+
+def _settings(
+    environ: Mapping[str, str], options: settings.Options, journal: Path
+) -> tuple[Settings, str | None]:
+    """Return the settings of a demo, and the key that its samples show, if it needs one: where
+    other machines can reach it, or the environment has keys."""
+    key = secrets.token_urlsafe(24)
+    own = {"name": "demo", "sha256": hashlib.sha256(key.encode()).hexdigest()}
+    assert options.listen is not None
+    alone = parse_listen(options.listen).loopback
+    url = f"sqlite:///{journal}"
+    defaults: dict[str, Any] = {
+        "server": {"shutdown_seconds": SHUTDOWN_SECONDS},
+        "log": {"level": "warning"},
+        "journal": {"url": url},
+        "keys": [] if alone else [own],
+    }
+    found = load_settings(None, environ, options=options, defaults=defaults)
+    if found.journal.url != url:
+        # Its backends know no session of before, and would be asked about those of a real journal.
+        why = "a demo keeps nothing, and takes no `journal.url`: unset it, or run `dragoman serve`"
+        raise ConfigError(f"the environment: {why}")
+    if not found.keys:
+        return found, None
+    others = [one for one in found.keys if one.name != own["name"]]
+    return found.model_copy(update={"keys": (*others, KeySettings.model_validate(own))}), key
 
 
 @contextlib.asynccontextmanager
