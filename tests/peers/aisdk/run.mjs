@@ -3,7 +3,11 @@
 //
 // Usage, once run.sh has installed everything:
 // run.sh aisdk [--only NAME[,NAME]] [--client NAME[,NAME]] [--route NAME[,NAME]] [--list]
+import path from "node:path";
+import process from "node:process";
+
 import { runCells } from "../cells.mjs";
+import { startServer } from "../house.mjs";
 import { SCENES } from "./scenes.mjs";
 import { expected, plain } from "./table.mjs";
 
@@ -20,4 +24,19 @@ const CLIENTS = {
   "useChat 4.0.177": ["clients/page.mjs", "4.0.177"],
 };
 
-await runCells({ folder: import.meta.dirname, clients: CLIENTS, scenes: SCENES, expected, plain });
+const here = import.meta.dirname;
+
+async function startCompressing(root, { url }) {
+  const words = [path.join(here, "../compressing/proxy.mjs"), url];
+  const server = await startServer(root, process.execPath, words);
+  return { name: "the compressing proxy", server, env: { PEERS_COMPRESSING: server.url } };
+}
+
+await runCells({
+  folder: here,
+  clients: CLIENTS,
+  scenes: SCENES,
+  expected,
+  plain,
+  beside: startCompressing,
+});

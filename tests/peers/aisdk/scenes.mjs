@@ -1,5 +1,6 @@
 // The scenarios, one text for all clients.
 import { randomUUID } from "node:crypto";
+import process from "node:process";
 
 import { json, until, World } from "../driving.mjs";
 
@@ -90,6 +91,16 @@ const PLAYS = {
       await stage.rests(talk);
       await stage.howFar(talk, ticks);
       await talk.say("script: text");
+    },
+  },
+  /** What is between a page and the server compresses what it may. */
+  compressed: {
+    async play(stage) {
+      const talk = await stage.begin({ through: process.env.PEERS_COMPRESSING });
+      await midway(talk, stage.route === "engine" ? TO_RELOAD : TO_STOP);
+      talk.note(`AGENT is ${await stage.state(talk)}`);
+      await stage.stop(talk);
+      await talk.run;
     },
   },
   reload: {
@@ -194,11 +205,14 @@ async function midway(talk, ticks) {
 
 /** What a scenario needs of the world. */
 export class Stage extends World {
-  /** Opens a page on a new conversation; `stops`: closing its connection stops the turn. */
-  async begin({ stops = false } = {}) {
+  /**
+   * Opens a page on a new conversation; `stops`: closing its connection stops the turn, `through`:
+   * the address of the server where that is not its own.
+   */
+  async begin({ stops = false, through = this.base } = {}) {
     const id = randomUUID();
     const form = this.client.startsWith("ai 5") || this.client.startsWith("useChat 2") ? "/v5" : "";
-    this.chat = `${this.base}/as/aisdk/to/${this.route}${form}/api/chat`;
+    this.chat = `${through}/as/aisdk/to/${this.route}${form}/api/chat`;
     this.talk = this.open(`${this.chat}${stops ? "?on_leave=stop" : ""}`, id);
     await this.talk.open();
     return this.talk;
@@ -207,10 +221,13 @@ export class Stage extends World {
   async stop(talk) {
     return (await fetch(`${this.chat}/${talk.id}/stop`, { method: "POST" })).text();
   }
+  /** What the agent does now. */
+  async state({ session }) {
+    return (await json(`${this.base}/api/v1/sessions/${session}`)).state;
+  }
   /** Waits until the agent is at rest. */
-  async rests({ session }) {
-    const state = async () => (await json(`${this.base}/api/v1/sessions/${session}`)).state;
-    await until("the rest of the agent", async () => (await state()) === "idle");
+  async rests(talk) {
+    await until("the rest of the agent", async () => (await this.state(talk)) === "idle");
   }
   /** Notes whether the agent said all that it had to say. */
   async howFar({ session }, ticks) {

@@ -288,6 +288,16 @@ const SHOWN = {
       posts(2),
     ],
   ],
+  compressed: [
+    ["text"],
+    (_, route) => [
+      SLOW,
+      "AGENT is running",
+      `SAYS tick…${route === "engine" ? " (turn 1)" : ""}`,
+      "ends",
+      posts(1),
+    ],
+  ],
   reload: [
     ["replays"],
     () => [
