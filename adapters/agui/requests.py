@@ -4,12 +4,16 @@ New are the words of the person behind the last message of the agent, and what a
 request. So only those are read, whatever stands before them. A member that is null counts as left
 out, what is unknown is skipped, and what is known and wrong is refused. No refusal quotes the body:
 it may hold the value of a sealed request.
+
+Published Python clients write `thread_id` for `threadId`, and so each member; the published Python
+parsers read both. What is the application's own, such as a payload, is not looked into.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +21,13 @@ from typing import Any, NoReturn
 
 from adapters.agui import wire
 from adapters.agui.asked import Resume
-from adapters.contract.faces.answers import file_of
+from adapters.contract.faces.files import (
+    UNKNOWN_TYPE,
+    file_of,
+    is_data_url,
+    media_type_of,
+    read_data_url,
+)
 from adapters.model.events import Content, File, FileId, Text, Url
 from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError
@@ -104,7 +114,7 @@ def parse_run(body: bytes) -> RunInput:
     return RunInput(
         thread=_name(value, "threadId"),
         run=_name(value, "runId"),
-        modern=isinstance(value.get("protocolVersion"), str),
+        modern=isinstance(_member(value, "protocolVersion"), str),
         asks=wire.ASK in tools,
         words=_words(messages, blobs),
         results=results,
@@ -212,7 +222,7 @@ def _ignored(value: Mapping[str, Any], tools: Sequence[Any]) -> tuple[str, ...]:
         found.append("tools")
     if value.get("state") not in (None, {}, []):
         found.append("state")
-    if value.get("forwardedProps") not in (None, {}):
+    if _member(value, "forwardedProps") not in (None, {}):
         found.append("forwardedProps")
     return tuple(found)
 
@@ -227,62 +237,89 @@ def _part(value: Any, where: str, blobs: dict[str, bytes]) -> Content | None:
     source = value.get("source") if kind in wire.MEDIA_PARTS else None
     if not isinstance(source, dict):
         return None
-    media_type, given = source.get("mimeType"), source.get("value")
+    where, given = f"{where}.source", source.get("value")
     if not isinstance(given, str) or not given:
-        _refuse(f"`{where}.source.value` is missing, or is not a string.")
+        _refuse(f"`{where}.value` is missing, or is not a string.")
     match source.get("type"):
         case "data":
-            return _inline(given, media_type, f"{where}.source", blobs)
+            return _inline(given, source, where, blobs)
         case "url":
+            file = _at_url(given, source, where, "value", blobs)
             family = "application" if kind == "document" else kind
-            return _at_url(given, media_type or f"{family}/*", f"{where}.source.value")
+            return file.model_copy(update={"media_type": file.media_type or f"{family}/*"})
         case "file":
             provider = source.get("provider")
             name = provider if isinstance(provider, str) and provider else wire.DIALECT
-            kept = media_type if isinstance(media_type, str) else None
-            return File(media_type=kept, ref=FileId(dialect=name[:NAME_LIMIT], id=given))
+            ref = FileId(dialect=name[:NAME_LIMIT], id=given)
+            return File(media_type=_told_type(source), ref=ref)
         case _:
             return None
 
 
 def _binary(value: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Content | None:
     """Return a file in the form of clients before 1.0."""
-    media_type, name = value.get("mimeType"), value.get("filename")
+    name = value.get("filename")
     found: File | None = None
     if isinstance(data := value.get("data"), str) and data:
-        found = _inline(data, media_type, where, blobs)
+        found = _inline(data, value, where, blobs)
     elif isinstance(url := value.get("url"), str) and url:
-        found = _at_url(url, media_type, f"{where}.url")
+        found = _at_url(url, value, where, "url", blobs)
     elif isinstance(given := value.get("id"), str) and given:
-        kept = media_type if isinstance(media_type, str) else None
-        found = File(media_type=kept, ref=FileId(dialect=wire.DIALECT, id=given))
+        found = File(media_type=_told_type(value), ref=FileId(dialect=wire.DIALECT, id=given))
     if found is not None and isinstance(name, str) and name:
         return found.model_copy(update={"name": name})
     return found
 
 
-def _at_url(url: str, media_type: Any, where: str) -> File:
+def _at_url(
+    url: str, source: Mapping[str, Any], where: str, member: str, blobs: dict[str, bytes]
+) -> File:
+    """Return the file at a URL, or in a data URL."""
+    if is_data_url(url):
+        given = _inline_type(source, where)
+        named, content = read_data_url(url, f"{where}.{member}")
+        return file_of(content, given or named or UNKNOWN_TYPE, blobs)
     if not re.match(r"(?i)https?://[^\s/?#]", url):
-        _refuse(f"`{where}` is not an http or https URL.")
-    return File(media_type=media_type if isinstance(media_type, str) else None, ref=Url(url=url))
+        _refuse(f"`{where}.{member}` is neither a data URL nor an http or https URL.")
+    return File(media_type=_told_type(source), ref=Url(url=url))
 
 
-def _inline(text: str, media_type: Any, where: str, blobs: dict[str, bytes]) -> File:
-    if not isinstance(media_type, str) or "/" not in media_type:
-        _refuse(f"`{where}.mimeType` is missing, or is not a media type.")
+def _inline(text: str, source: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> File:
+    given = _inline_type(source, where)
     data: bytes | None = None
     with contextlib.suppress(ValueError):
         data = decode_base64(text)
     if data is None:
         _refuse(f"`{where}` has no base64.")
-    return file_of(data, media_type, blobs)
+    return file_of(data, given or UNKNOWN_TYPE, blobs)
+
+
+def _inline_type(source: Mapping[str, Any], where: str) -> str | None:
+    return media_type_of(_member(source, "mimeType"), f"{where}.mimeType")
+
+
+def _told_type(source: Mapping[str, Any]) -> str | None:
+    """Return the type of a file that is elsewhere: whoever reads it there finds out better."""
+    told = _member(source, "mimeType")
+    return told if isinstance(told, str) and told else None
 
 
 def _name(value: Mapping[str, Any], member: str, where: str = "") -> str:
-    name = value.get(member)
+    name = _member(value, member)
     if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
         _refuse(f"`{where}{member}` is not a string of 1 to {NAME_LIMIT} characters.")
     return name
+
+
+def _member(value: Mapping[str, Any], name: str) -> Any:
+    """Return a member by its name in camel case, or by that in snake case."""
+    found = value.get(name)
+    return value.get(_in_snake_case(name)) if found is None else found
+
+
+@functools.cache
+def _in_snake_case(name: str) -> str:
+    return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
 
 
 def _list(value: Mapping[str, Any], member: str) -> list[Any]:

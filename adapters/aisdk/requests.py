@@ -13,15 +13,19 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
-from urllib.parse import unquote_to_bytes
 
 from adapters.aisdk import wire
 from adapters.aisdk.asked import Given
 from adapters.contract.faces import history
-from adapters.contract.faces.answers import file_of
+from adapters.contract.faces.files import (
+    UNKNOWN_TYPE,
+    file_of,
+    is_data_url,
+    media_type_of,
+    read_data_url,
+)
 from adapters.contract.faces.history import Words
 from adapters.model.events import Content, File, FileId, Text, Url
-from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -192,9 +196,8 @@ def _part(value: Any, where: str, blobs: dict[str, bytes]) -> Content | None:
 
 
 def _file(value: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> File:
-    media_type, url, name = value.get("mediaType"), value.get("url"), value.get("filename")
-    if not isinstance(media_type, str) or "/" not in media_type:
-        _refuse(f"`{where}.mediaType` is missing, or is not a media type.")
+    given, url, name = value.get("mediaType"), value.get("url"), value.get("filename")
+    media_type = media_type_of(given, f"{where}.mediaType")
     kept = name if isinstance(name, str) and name else None
     reference = value.get("providerReference")
     if isinstance(reference, dict) and not url:
@@ -202,26 +205,13 @@ def _file(value: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> File
         if not provider or not isinstance(known, str):
             _refuse(f"`{where}.providerReference` names no file.")
         file_id = FileId(dialect=provider[:NAME_LIMIT], id=known)
-        return File(media_type=media_type, name=kept, ref=file_id)
-    if isinstance(url, str) and url[:5].lower() == "data:":
-        return file_of(_data(url, where), media_type, blobs, name=kept)
+        return File(media_type=media_type or UNKNOWN_TYPE, name=kept, ref=file_id)
+    if isinstance(url, str) and is_data_url(url):
+        named, content = read_data_url(url, f"{where}.url")
+        return file_of(content, media_type or named or UNKNOWN_TYPE, blobs, name=kept)
     if not isinstance(url, str) or not re.match(r"(?i)https?://[^\s/?#]", url):
         _refuse(f"`{where}.url` is neither a data URL nor an http or https URL.")
-    return File(media_type=media_type, name=kept, ref=Url(url=url))
-
-
-def _data(url: str, where: str) -> bytes:
-    """Return the bytes of a data URL."""
-    head, comma, text = url.partition(",")
-    data: bytes | None = None
-    if comma and head.lower().endswith(";base64"):
-        with contextlib.suppress(ValueError):
-            data = decode_base64(text)
-    elif comma:
-        data = unquote_to_bytes(text)
-    if data is None:
-        _refuse(f"`{where}.url` is a data URL without base64.")
-    return data
+    return File(media_type=media_type or UNKNOWN_TYPE, name=kept, ref=Url(url=url))
 
 
 def _given(messages: Sequence[Mapping[str, Any]], places: Sequence[int]) -> tuple[Given, ...]:

@@ -21,7 +21,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, assert_never
 
-from adapters.contract.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
+from adapters.contract.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry
+from adapters.contract.faces.files import (
+    UNKNOWN_TYPE,
+    file_of,
+    is_data_url,
+    media_type_of,
+    read_data_url,
+)
 from adapters.engine import wire
 from adapters.model.base import Response
 from adapters.model.commands import AnswerInteraction, SendMessage
@@ -35,7 +42,7 @@ from adapters.model.events import (
     Url,
 )
 from adapters.model.interactions import decide, option_named
-from adapters.wire.encodings import decode_base64, decode_percent
+from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -382,9 +389,7 @@ def _block(block: Any, where: str, blobs: dict[str, bytes]) -> Content:
     source = block.get("source")
     if not isinstance(source, dict):
         _refuse(f"`{where}` has no `source`.")
-    media_type = source.get("media_type")
-    if media_type is not None and (not isinstance(media_type, str) or "/" not in media_type):
-        _refuse(f"`{where}.source.media_type` is not a media type.")
+    media_type = media_type_of(source.get("media_type"), f"{where}.source.media_type")
     match source.get("type"):
         case "base64":
             return _inline(source, media_type, where, blobs)
@@ -404,29 +409,12 @@ def _inline(
     data = source.get("data")
     if not isinstance(data, str) or not data:
         _refuse(f"`{where}.source.data` must be a string that is not empty.")
-    if data[:5].lower() == "data:":
-        head, comma, payload = data[5:].partition(",")
-        named, *parameters = head.split(";")
-        if not comma:
-            _refuse(f"`{where}.source.data` is not a data URL.")
-        media_type = media_type or named or None
-        if "base64" in [parameter.strip().lower() for parameter in parameters]:
-            content = _base64(payload, where)
-        else:
-            content = _percent(payload, where)
-    else:
-        content = _base64(data, where)
+    if is_data_url(data):
+        named, content = read_data_url(data, f"{where}.source.data")
+        return file_of(content, media_type or named or UNKNOWN_TYPE, blobs)
     if media_type is None:
         _refuse(f"`{where}.source.media_type` is missing.")
-    return file_of(content, media_type, blobs)
-
-
-def _percent(text: str, where: str) -> bytes:
-    try:
-        return decode_percent(text)
-    except ValueError:
-        pass
-    _refuse(f"`{where}.source.data` is too long for percent encoding; send base64.")
+    return file_of(_base64(data, where), media_type, blobs)
 
 
 def _base64(text: str, where: str) -> bytes:

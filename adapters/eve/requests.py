@@ -35,7 +35,8 @@ from typing import Any, Literal, NoReturn, TypeAlias, assert_never
 
 from multidict import CIMultiDict
 
-from adapters.contract.faces.answers import USUAL_STATUS, file_of, json_answer, say_when_to_retry
+from adapters.contract.faces.answers import USUAL_STATUS, json_answer, say_when_to_retry
+from adapters.contract.faces.files import file_of
 from adapters.eve import wire
 from adapters.model.base import Response
 from adapters.model.commands import AnswerInteraction, SendMessage

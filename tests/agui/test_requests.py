@@ -89,9 +89,103 @@ def test_parts_are_files_or_skipped() -> None:
     files = [block for block in found if isinstance(block, ev.File)]
     assert [one.media_type for one in files] == ["image/png", "application/*", "image/png", None]
     assert files[2].name == "a.png"
-    for wrong in ({**data, "value": "?"}, {**data, "mimeType": None}, {**url, "value": "ftp:x"}):
+    for wrong in ({**data, "value": "?"}, {**data, "mimeType": 5}, {**url, "value": "ftp:x"}):
         with pytest.raises(ClientProtocolError):
             parts({"type": "image", "source": wrong})
+
+
+MAIN_RS = "Zm4gbWFpbigpIHt9"
+HELD = "application/octet-stream"
+
+
+@each(
+    ("part", "media_type"),
+    [
+        ({"type": "data", "value": MAIN_RS, "mimeType": ""}, HELD),
+        ({"type": "data", "value": MAIN_RS}, HELD),
+        ({"type": "url", "value": f"data:text/x-rust;base64,{MAIN_RS}"}, "text/x-rust"),
+        (
+            {"type": "url", "value": f"data:text/plain;charset=utf-8;base64,{MAIN_RS}"},
+            "text/plain",
+        ),
+        ({"type": "url", "value": f"data:;base64,{MAIN_RS}", "mimeType": ""}, HELD),
+        ({"type": "url", "value": f"DATA:a/b;base64,{MAIN_RS}", "mimeType": "text/rs"}, "text/rs"),
+        ({"type": "url", "value": "data:,fn%20main()%20%7B%7D"}, HELD),
+        ({"type": "binary", "data": MAIN_RS, "mimeType": ""}, HELD),
+        ({"type": "binary", "url": f"data:a/b;base64,{MAIN_RS}", "mimeType": ""}, "a/b"),
+    ],
+)
+def test_a_file_of_which_a_browser_knows_no_type_is_taken(
+    part: dict[str, Any], media_type: str
+) -> None:
+    whole = part if part["type"] == "binary" else {"type": "document", "source": part}
+    said = read({"id": "u1", "role": "user", "content": [whole]})
+    (file,) = said.words[0].content
+    assert isinstance(file, ev.File)
+    assert isinstance(file.ref, ev.Blob)
+    assert file.media_type == media_type
+    assert said.blobs[file.ref.sha256] == b"fn main() {}"
+
+
+def test_a_file_elsewhere_whose_type_is_empty_has_that_of_its_part() -> None:
+    url = {"type": "url", "value": "https://example.com/a", "mimeType": ""}
+    (file,) = parts({"type": "image", "source": url})
+    assert isinstance(file, ev.File)
+    assert file.media_type == "image/*"
+
+
+@each(
+    ("source", "why"),
+    [
+        ({"type": "url", "value": "data:text/plain"}, "source.value` is not a data URL"),
+        ({"type": "url", "value": "data:a/b;base64,?s3cret"}, "source.value` is not base64"),
+        ({"type": "url", "value": f"data:,{'x' * (2**20 + 1)}"}, "send base64"),
+        ({"type": "url", "value": "data:,x", "mimeType": "text"}, "source.mimeType` is not"),
+    ],
+)
+def test_a_data_url_that_cannot_be_read_is_refused_by_its_place(source: Any, why: str) -> None:
+    with pytest.raises(ClientProtocolError) as caught:
+        parts({"type": "image", "source": source})
+    assert why in caught.value.message
+    assert "s3cret" not in caught.value.message
+    assert caught.value.__context__ is None
+
+
+def test_members_are_read_in_snake_case_too() -> None:
+    source = {"type": "data", "value": "aGk=", "mime_type": "image/png"}
+    picture = {"type": "image", "source": source}
+    payload = {"tool_call_id": 1, "editedArgs": {"file_path": "x"}}
+    given = {
+        "thread_id": "t-1",
+        "run_id": "r-1",
+        "protocol_version": "1.0",
+        "forwarded_props": {"a_b": 1},
+        "messages": [
+            {"id": "u0", "role": "user", "content": "look"},
+            {"id": "a0", "role": "assistant", "tool_calls": []},
+            {"id": "t0", "role": "tool", "tool_call_id": "k1", "content": '{"a_b":1}'},
+            {"id": "u1", "role": "user", "content": [picture]},
+        ],
+        "resume": [{"interrupt_id": "i", "status": "resolved", "payload": payload}],
+    }
+    said = parse_run(json.dumps(given).encode())
+    assert (said.thread, said.run, said.modern) == ("t-1", "r-1", True)
+    assert said.ignored == ("forwardedProps",)
+    assert [(one.call_id, one.text) for one in said.results] == [("k1", '{"a_b":1}')]
+    assert said.resume == (Resume("i", False, payload),)
+    (file,) = said.words[0].content
+    assert isinstance(file, ev.File)
+    assert file.media_type == "image/png"
+
+
+def test_where_a_member_has_both_spellings_the_camel_case_counts() -> None:
+    said = read(USER, thread_id="snake", run_id=5)
+    assert (said.thread, said.run) == ("t", "r")
+    assert read(USER, threadId=None, thread_id="snake").thread == "snake"
+    with pytest.raises(ClientProtocolError, match="`threadId`"):
+        read(USER, threadId=5, thread_id="snake")
+    with pytest.raises(ClientProtocolError, match="`threadId`"):
+        read(USER, threadId="-", thread_id=5)
 
 
 def test_a_repeat_is_known_by_what_it_says_and_never_by_its_run() -> None:

@@ -12,9 +12,11 @@ from adapters.aisdk import answers
 from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.meant import names_of
 from adapters.aisdk.requests import MAX_PARTS, parse_chat
+from adapters.contract.faces.files import UNKNOWN_TYPE
 from adapters.contract.faces.history import Words
 from adapters.model import events as ev
 from adapters.model.events import Blob, File, FileId, Text, Url
+from adapters.wire.encodings import PERCENT
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from tests.support.each import each
 
@@ -56,7 +58,9 @@ ANSWERED = call("approval-responded", approval={"id": "r1", "approved": True})
         (body(user(text()), messageId=3), "`messageId`"),
         (body({"role": "user", "parts": [text()]}), r"`messages\[0\].id`"),
         (body(user({"type": "text"})), r"parts\[0\].text"),
-        (body(user({"type": "file", "url": "data:,x"})), "mediaType"),
+        (body(user({"type": "file", "mediaType": "text", "url": "data:,x"})), "mediaType"),
+        (body(user({"type": "file", "mediaType": 3, "url": "data:,x"})), "mediaType"),
+        (body(user({"type": "file", "mediaType": "a/b", "url": "data:a/b"})), "not a data URL"),
         (
             body(user({"type": "file", "mediaType": "a/b", "url": "ftp://x.test/"})),
             "neither a data URL",
@@ -171,6 +175,41 @@ def test_files_are_read_and_other_parts_are_told() -> None:
     assert words == Text(text="hi")
     assert given.context == ("Be brief.",)
     assert given.ignored == ("model", "messages[].metadata", "messages[].parts: data-place")
+
+
+@each(
+    ("members", "media_type"),
+    [
+        ({"mediaType": "", "url": "data:application/octet-stream;base64,aGk="}, UNKNOWN_TYPE),
+        ({"mediaType": "", "url": "data:text/x-rust;charset=utf-8;base64,aGk="}, "text/x-rust"),
+        ({"mediaType": "text/rs", "url": "data:a/b;base64,aGk="}, "text/rs"),
+        ({"url": "data:;base64,aGk="}, UNKNOWN_TYPE),
+        ({"mediaType": None, "url": "data:,hi"}, UNKNOWN_TYPE),
+    ],
+)
+def test_a_file_of_which_a_browser_knows_no_type_is_taken(
+    members: dict[str, Any], media_type: str
+) -> None:
+    given = parse_chat(body(user({"type": "file", "filename": "main.rs", **members})))
+    (file,) = given.words[-1].content
+    assert isinstance(file, File)
+    assert isinstance(file.ref, Blob)
+    assert (file.media_type, file.name) == (media_type, "main.rs")
+    assert given.blobs[file.ref.sha256] == b"hi"
+
+
+def test_a_file_elsewhere_of_no_type_is_taken() -> None:
+    url = {"type": "file", "mediaType": "", "url": "https://x.test/a"}
+    known = {"type": "file", "providerReference": {"x": "file-1"}}
+    given = parse_chat(body(user(url, known)))
+    types = [one.media_type for one in given.words[-1].content if isinstance(one, File)]
+    assert types == [UNKNOWN_TYPE, UNKNOWN_TYPE]
+
+
+def test_a_data_url_in_percent_encoding_has_a_limit() -> None:
+    part = {"type": "file", "url": f"data:,{'x' * (PERCENT + 1)}"}
+    with pytest.raises(ClientProtocolError, match="send base64"):
+        parse_chat(body(user(part)))
 
 
 def test_a_repeat_is_known_by_what_it_says_or_answers() -> None:

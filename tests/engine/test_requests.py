@@ -68,6 +68,8 @@ def test_files_come_inline_as_data_url_or_by_address() -> None:
             image(type="base64", media_type="image/png", data=PNG_BASE64),
             image(type="base64", media_type="image/png", data=f"data:image/x;base64,{PNG_BASE64}"),
             image(type="base64", data="data:image/svg+xml,%3Csvg%2F%3E"),
+            image(type="base64", media_type="", data="data:image/svg+xml,%3Csvg%2F%3E"),
+            image(type="base64", media_type="", data="data:;base64,PHN2Zy8+"),
             image(type="url", url="https://img.example/tower.jpg"),
             {"type": "document", "source": {"type": "url", "url": "https://doc.example/a.pdf"}},
             {"type": "hologram", "depth": 3},
@@ -79,7 +81,8 @@ def test_files_come_inline_as_data_url_or_by_address() -> None:
     assert wanted.message.content[1:] == (
         png,
         png,
-        File(media_type="image/svg+xml", size=6, ref=Blob(sha256=svg)),
+        *[File(media_type="image/svg+xml", size=6, ref=Blob(sha256=svg))] * 2,
+        File(media_type="application/octet-stream", size=6, ref=Blob(sha256=svg)),
         File(media_type="image/*", ref=Url(url="https://img.example/tower.jpg")),
         File(media_type="application/*", ref=Url(url="https://doc.example/a.pdf")),
         Other(dialect="engine", value={"type": "hologram", "depth": 3}),
@@ -165,6 +168,17 @@ def test_defaults_are_as_good_as_nothing(members: dict[str, Any]) -> None:
             "source.data",
         ),
         ({"media": [{"type": "image", "source": {"type": "base64", "data": "data:x"}}]}, "data"),
+        (
+            {
+                "media": [
+                    {
+                        "type": "image",
+                        "source": {"type": "base64", "media_type": "", "data": PNG_BASE64},
+                    }
+                ]
+            },
+            "source.media_type",
+        ),
         ({"media": [{"type": "image", "source": {"type": "url"}}]}, "source.url"),
         (
             {"media": [{"type": "image", "source": {"type": "url", "url": "file:///etc/x"}}]},

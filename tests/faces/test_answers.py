@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from adapters.contract.faces.answers import (
     USUAL_STATUS,
-    file_of,
     json_answer,
     say_when_to_retry,
     sse_headers,
 )
-from adapters.model.events import Blob
 from adapters.wire.errors import ErrorCode
 
 
@@ -33,12 +31,5 @@ def test_an_answer_in_json_is_not_stored_and_says_when_to_try_again() -> None:
 
 def test_a_stream_is_not_held_back() -> None:
     assert sse_headers()["Content-Type"] == "text/event-stream"
+    assert sse_headers()["Cache-Control"] == "no-cache, no-transform"
     assert sse_headers() is not sse_headers()
-
-
-def test_a_file_is_named_by_its_bytes_which_are_kept() -> None:
-    blobs: dict[str, bytes] = {}
-    file = file_of(b"abc", "text/plain", blobs, name="a.txt")
-    assert isinstance(file.ref, Blob)
-    assert blobs == {file.ref.sha256: b"abc"}
-    assert (file.media_type, file.name, file.size) == ("text/plain", "a.txt", 3)

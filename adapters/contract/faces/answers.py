@@ -1,19 +1,17 @@
-"""What the answers of several faces have in common: statuses, heads, files."""
+"""What the answers of several faces have in common: statuses and heads."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
 from multidict import CIMultiDict
 
 from adapters.model.base import Response
-from adapters.model.events import Blob, File
 from adapters.wire.errors import ErrorCode
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["USUAL_STATUS", "file_of", "json_answer", "say_when_to_retry", "sse_headers"]
+__all__ = ["USUAL_STATUS", "json_answer", "say_when_to_retry", "sse_headers"]
 
 USUAL_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INVALID_REQUEST: 400,
@@ -77,12 +75,3 @@ def sse_headers() -> CIMultiDict[str]:
             "X-Accel-Buffering": "no",
         }
     )
-
-
-def file_of(
-    content: bytes, media_type: str, blobs: dict[str, bytes], *, name: str | None = None
-) -> File:
-    """Return the file whose bytes stand in a request; `blobs` gets these."""
-    digest = hashlib.sha256(content).hexdigest()
-    blobs[digest] = content
-    return File(media_type=media_type, name=name, size=len(content), ref=Blob(sha256=digest))
