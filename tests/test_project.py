@@ -207,6 +207,7 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
         "build": (build, project["build-system"]["requires"]),
         "run": (run, project["project"]["dependencies"]),
         "uvloop": (run, project["project"]["optional-dependencies"]["uvloop"]),
+        "yaml": (test, project["project"]["optional-dependencies"]["yaml"]),
         "test": (test, project["dependency-groups"]["test"]),
     }
     for part, (pinned, requirements) in asked.items():
@@ -228,7 +229,7 @@ EXACT = (
     r"apt(-get)? (update|install) ",  # tools of any version that the system has
     r"brew install python@3\.13\b",
     r"uvx --with-requirements requirements/run\.txt --from dist/",  # our wheel and its lock
-    r"pipx install dist/",  # our wheel, for people: what it needs by its own bounds
+    r"pipx install '?dist/",  # our wheel, for people: what it needs by its own bounds
     r"pip install pytest dist/pytest_dragoman-",  # the same, beside their own tests
 )
 """Ways to install whose outcome no new release of a package changes."""

@@ -299,7 +299,7 @@ def _inline_type(source: Mapping[str, Any], where: str) -> str | None:
 
 
 def _told_type(source: Mapping[str, Any]) -> str | None:
-    """Return the type of a file that is elsewhere: whoever reads it there finds out better."""
+    """Return the type of a file that is elsewhere, which only its reader can check."""
     told = _member(source, "mimeType")
     return told if isinstance(told, str) and told else None
 

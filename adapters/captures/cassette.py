@@ -283,8 +283,9 @@ class _Yaml:
             import yaml  # type: ignore[import-untyped]
         except ImportError:
             raise BadCapture(
-                "a cassette of YAML is read with PyYAML, which is not installed: run `pip install"
-                " pyyaml`",
+                "a cassette of YAML is read with PyYAML, which is not installed: it comes with the"
+                " extra `dragoman[yaml]`; with pipx run `pipx inject dragoman pyyaml`, else `pip"
+                " install pyyaml`",
                 name=self.name,
             ) from None
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -6,8 +6,11 @@ import base64
 import builtins
 import gzip
 import json
+import re
 import sys
+import tomllib
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,11 @@ from tests.capture.support import CAPTURES, SSE, datas, end_of, foreign
 from tests.support.each import each
 
 CASSETTES = CAPTURES.parent / "cassettes"
+REPOSITORY = Path(__file__).parent.parent.parent
+
+
+def name_of(requirement: str) -> str:
+    return re.split("[<>=!~;]", requirement)[0]
 
 
 def cassette(
@@ -218,8 +226,16 @@ def test_without_pyyaml_the_error_says_what_to_install(monkeypatch: pytest.Monke
 
     monkeypatch.delitem(sys.modules, "yaml", raising=False)
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(BadCapture, match="run `pip install pyyaml`"):
+    with pytest.raises(BadCapture) as error:
         read_cassette(b"version: 1", "x")
+    (extra,) = re.findall(r"`dragoman\[(\w+)\]`", error.value.message)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert [*map(name_of, project["optional-dependencies"][extra])] == ["pyyaml"]
+    (inject,) = re.findall("`(pipx inject [^`]*)`", error.value.message)
+    assert inject == f"pipx inject {project['name']} pyyaml"
+    page = (REPOSITORY / "docs" / "captures.md").read_text()
+    assert f"`{inject}`" in page
+    assert f".whl[{extra}]'`" in page
     assert read_cassette(cassette(), "x").exchanges
 
 
