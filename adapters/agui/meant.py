@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 
 from adapters.agui import answers, wire
 from adapters.agui.asked import Resume, interrupt_of, to_answer
-from adapters.agui.requests import RunInput, Told, Words
+from adapters.agui.requests import RunInput, Told
 from adapters.agui.server import AguiEncoder
 from adapters.agui.state import NOTES, Notes
-from adapters.contract.faces import Seen
+from adapters.contract.faces import Place, Seen
+from adapters.contract.faces.history import LeftOut, Words, choose, fresh
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import InteractionRequested, Text
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
@@ -32,7 +33,7 @@ class Meant:
     notes: Mapping[str, Any]
 
 
-def first_words(given: RunInput) -> tuple[SendMessage, Mapping[str, Any]]:
+def first_words(given: RunInput, place: Place) -> tuple[SendMessage, Mapping[str, Any]]:
     """Return the message with which a thread begins, and what is noted with it.
 
     Raises:
@@ -44,8 +45,9 @@ def first_words(given: RunInput) -> tuple[SendMessage, Mapping[str, Any]]:
     if given.history:
         # What was said before this thread began, no agent hears of.
         ignored.append("messages")
-    notes = _notes(given, given.words, ignored=ignored)
-    return _message(given, given.words, new_context=True), _dumped(notes)
+    words, left_out = choose(given.words, place.refusal)
+    notes = _notes(given, words, left_out, ignored=ignored)
+    return _message(given, words, new_context=True), _dumped(notes)
 
 
 def meant_by(given: RunInput, seen: Seen[AguiEncoder]) -> Meant:
@@ -57,20 +59,42 @@ def meant_by(given: RunInput, seen: Seen[AguiEncoder]) -> Meant:
     state = seen.encoder.state
     asked = {event.request_id: event for event in seen.open_interactions}
     answers_, passed, by_tool = _answers(given, seen.encoder, asked)
-    heard = set(state.heard)
-    words: Sequence[Words] = [one for one in given.words if one.id not in heard]
-    if not words and not answers_ and not given.resume and given.words:
-        # Said before and nothing behind it: it is to be answered again, or was edited.
-        words = given.words[-1:]
+    words, left_out = _words(given, seen, answers=bool(answers_ or given.resume))
     commands: list[AnyCommand] = list(answers_)
     if words:
         message = _message(given, words, new_context=given.digest != state.context)
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if answers_ else "reject"
         commands.append(message.model_copy(update={"policy": policy}))
-    notes = _notes(given, words, passed=passed, ignored=list(given.ignored))
+    notes = _notes(given, words, left_out, passed=passed, ignored=list(given.ignored))
     notes.parts, notes.answers = len(commands), by_tool
     return Meant(commands, _dumped(notes))
+
+
+def _words(
+    given: RunInput, seen: Seen[AguiEncoder], *, answers: bool
+) -> tuple[Sequence[Words], Sequence[LeftOut]]:
+    """Return what the person says, and what is left out of it."""
+    new = fresh(given.words, given.earlier, seen.encoder.state.heard)
+    if new:
+        return choose(new, seen.refusal)
+    if answers:
+        return (), ()
+    if given.words:
+        # Said before and nothing behind it: it is to be answered again, or was edited.
+        return given.words[-1:], ()
+    if _reloads(given, seen):
+        return [one for one in given.earlier([given.asked]) if one.wrong is None][-1:], ()
+    return (), ()
+
+
+def _reloads(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
+    """Say whether the last answer is wanted again, for which the agent had called a tool: then the
+    result of that is the last message."""
+    told = given.told
+    if told is None or not given.asked or seen.working or given.resume:
+        return False
+    return told.call_id not in seen.encoder.state.given and not late(given, seen)
 
 
 def _answers(
@@ -175,6 +199,7 @@ def _message(given: RunInput, words: Sequence[Words], *, new_context: bool) -> S
 def _notes(
     given: RunInput,
     words: Sequence[Words],
+    left_out: Sequence[LeftOut],
     *,
     passed: Sequence[str] = (),
     ignored: Sequence[str] = (),
@@ -184,6 +209,7 @@ def _notes(
         modern=given.modern,
         asks=given.asks,
         said=[(one.id, len(one.content)) for one in words],
+        left_out=[(one.id, one.reason) for one in left_out],
         passed=list(passed),
         ignored=list(ignored),
         context=given.digest if words else None,
@@ -224,8 +250,10 @@ def asks_anew(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
             (asked := state.requests.get(entry.interrupt_id)) is not None and not asked.claimed
             for entry in given.resume
         )
-    last = given.words[-1].id if given.words else ""
-    if last and last not in state.heard:
+    if not given.words:
+        return _reloads(given, seen) and all(one.name != given.run for one in state.kept)
+    last = given.words[-1].id
+    if last not in state.heard.ids:
         return True
     kept = next((one for one in reversed(state.kept) if last in one.ids), None)
     return bool(last) and not seen.working and kept is not None and kept.name != given.run

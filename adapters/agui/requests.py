@@ -16,11 +16,12 @@ import dataclasses
 import functools
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from adapters.agui import wire
 from adapters.agui.asked import Resume
+from adapters.contract.faces import history
 from adapters.contract.faces.files import (
     UNKNOWN_TYPE,
     file_of,
@@ -28,12 +29,13 @@ from adapters.contract.faces.files import (
     media_type_of,
     read_data_url,
 )
+from adapters.contract.faces.history import Words
 from adapters.model.events import Content, File, FileId, Text, Url
 from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["RunInput", "Told", "Words", "parse_run"]
+__all__ = ["RunInput", "Told", "parse_run"]
 
 NAME_LIMIT = 512
 """Characters of a thread, a run or a message's id: UUIDs have 36."""
@@ -43,14 +45,6 @@ MAX_PARTS = 256
 hundredths of a millisecond where it is read."""
 
 _AGENTS = ("assistant", "tool", "reasoning", "activity")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Words:
-    """A message of the person behind all of the agent's."""
-
-    id: str
-    content: tuple[Content, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,16 +59,20 @@ class Told:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunInput:
-    """What the body of a run says. `known` are the ids of all its messages, `results` those of
-    tools. `context` is what the agent shall know beside the words, `ignored` what reaches no agent,
-    `history` says that an agent has spoken before. `blobs` has the bytes of inline files by hash.
-    """
+    """What the body of a run says. `words` are the messages of the person behind all of the
+    agent's, and `earlier` reads those of some ids before them. `known` are the ids of all messages,
+    `results` those of tools, `asked` is the id of the person's last one, where the last of all is
+    the result of a call of the agent's. `context` is what the agent shall know beside the words,
+    `ignored` what reaches no agent, `history` says that an agent has spoken before. `blobs` has the
+    bytes of inline files by hash."""
 
     thread: str
     run: str
     modern: bool
     asks: bool
     words: tuple[Words, ...]
+    earlier: Callable[[Collection[str]], list[Words]]
+    asked: str
     results: tuple[Told, ...]
     resume: tuple[Resume, ...]
     known: tuple[str, ...]
@@ -109,14 +107,18 @@ def parse_run(body: bytes) -> RunInput:
         _refuse("The body is not a JSON object.")
     messages = _list(value, "messages")
     blobs: dict[str, bytes] = {}
-    results = _results(messages)
+    words, results = _words(messages, blobs), _results(messages)
+    if words and words[-1].wrong is not None:
+        raise words[-1].wrong
     tools = [tool.get("name") for tool in _list(value, "tools") if isinstance(tool, dict)]
     return RunInput(
         thread=_name(value, "threadId"),
         run=_name(value, "runId"),
         modern=isinstance(_member(value, "protocolVersion"), str),
         asks=wire.ASK in tools,
-        words=_words(messages, blobs),
+        words=words,
+        earlier=lambda ids: _earlier(messages, {*ids} - {one.id for one in words}, blobs),
+        asked=_last_of_person(messages) if _ends_with_result(messages) else "",
         results=results,
         resume=_resume(value),
         known=tuple(
@@ -147,16 +149,51 @@ def _words(messages: Sequence[Any], blobs: dict[str, bytes]) -> tuple[Words, ...
     return tuple(_said(message, f"messages[{at}]", blobs) for at, message in reversed(found))
 
 
+def _earlier(messages: Sequence[Any], ids: Collection[str], blobs: dict[str, bytes]) -> list[Words]:
+    """Return the messages of the person with some ids."""
+    return [
+        _said(message, f"messages[{at}]", blobs)
+        for at, message in enumerate(messages)
+        if isinstance(message, dict) and message.get("role") == "user" and message.get("id") in ids
+    ]
+
+
+def _ends_with_result(messages: Sequence[Any]) -> bool:
+    """Say whether the last message is the result of a call that one of the agent's has."""
+    last = messages[-1] if messages else None
+    if not isinstance(last, dict) or last.get("role") != "tool":
+        return False
+    name = _member(last, "toolCallId")
+    return any(
+        isinstance(call, dict) and call.get("id") == name
+        for message in messages
+        if isinstance(message, dict) and message.get("role") == "assistant"
+        if isinstance(calls := _member(message, "toolCalls"), list)
+        for call in calls
+    )
+
+
+def _last_of_person(messages: Sequence[Any]) -> str:
+    """Return the id of the last message of the person; empty where there is none."""
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            name = message.get("id")
+            return name if isinstance(name, str) else ""
+    return ""
+
+
 def _said(message: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Words:
-    content = message.get("content")
+    name = _name(message, "id", f"{where}.")
+    return history.read(name, lambda: _content(message.get("content"), where, blobs))
+
+
+def _content(content: Any, where: str, blobs: dict[str, bytes]) -> tuple[Content, ...]:
     if isinstance(content, str):
-        parts: tuple[Content, ...] = (Text(text=content),)
-    elif isinstance(content, list) and len(content) <= MAX_PARTS:
-        read = (_part(part, f"{where}.content[{at}]", blobs) for at, part in enumerate(content))
-        parts = tuple(part for part in read if part is not None)
-    else:
+        return (Text(text=content),)
+    if not isinstance(content, list) or len(content) > MAX_PARTS:
         _refuse(f"`{where}.content` is neither a string nor a list of at most {MAX_PARTS} parts.")
-    return Words(_name(message, "id", f"{where}."), parts)
+    read = (_part(part, f"{where}.content[{at}]", blobs) for at, part in enumerate(content))
+    return tuple(part for part in read if part is not None)
 
 
 def _results(messages: Sequence[Any]) -> tuple[Told, ...]:

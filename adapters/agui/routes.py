@@ -81,8 +81,8 @@ def _thread_of(_: Incoming, given: RunInput) -> Target:
     return Chosen(given.thread)
 
 
-def _open(_: Incoming, given: RunInput, __: Place) -> Opening:
-    message, notes = first_words(given)
+def _open(_: Incoming, given: RunInput, place: Place) -> Opening:
+    message, notes = first_words(given, place)
     options = {wire.THREAD_OPTION: given.thread, wire.NOTES: notes}
     return Opening([message], given.blobs, options=options)
 

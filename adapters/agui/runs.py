@@ -303,7 +303,7 @@ def turn_ended(w: Writer, event: ev.TurnEnded) -> None:
     s = w.s
     s.turn, s.halted, s.paused, s.shown = False, False, False, []
     start(w)
-    if s.awaited:
+    if any(not one.behind for one in s.awaited.values()):
         # A turn of the agent's own came before that of the message: the run goes on to that.
         close_main(w)
         put_custom(w, "turn_ended", {"outcome": event.outcome})

@@ -13,6 +13,7 @@ from adapters.wire.errors import ErrorCode
 from adapters.wire.jsonvalue import format_json
 
 __all__ = [
+    "begin_later",
     "input_accepted",
     "input_settled",
     "message_received",
@@ -20,9 +21,6 @@ __all__ = [
     "resolved",
     "said_elsewhere",
 ]
-
-HEARD_KEPT = 512
-"""Messages of the frontend whose ids are remembered."""
 
 BEGUN_KEPT = 64
 """Inputs of which is known which run they became."""
@@ -51,16 +49,34 @@ def input_accepted(w: Writer, event: ev.InputAccepted) -> None:
     calls = [message["toolCallId"] for message in messages if "toolCallId" in message]
     s.batch.messages += messages
     s.batch.commands.append(event.command_id)
-    s.awaited[event.command_id] = Awaited(
-        event.kind == "message", event.policy == "queue", ids, calls
-    )
-    s.heard = [*(known for known in s.heard if known not in ids), *ids][-HEARD_KEPT:]
-    if len(s.batch.commands) >= notes.parts:
-        batch, s.batch = s.batch, None
-        _begun(w, batch)
+    queued = event.policy in ("queue", "decline")
+    s.awaited[event.command_id] = Awaited(event.kind == "message", queued, ids=ids, calls=calls)
+    s.heard.say(ids)
+    if len(s.batch.commands) < notes.parts:
+        return
+    batch, s.batch = s.batch, None
+    if s.run is not None and notes.parts == 1 and event.policy == "queue":
+        # The turn is being stopped: what is open is the run of that.
+        s.awaited[event.command_id].behind = True
+        s.later.append(batch)
+        return
+    _begin(w, batch)
 
 
-def _begun(w: Writer, batch: Batch) -> None:
+def begin_later(w: Writer) -> None:
+    """Begin the run of words that waited for the end of a turn."""
+    s = w.s
+    while s.run is None and s.later:
+        batch = s.later.pop(0)
+        for command_id in batch.commands:
+            if command_id in s.awaited:
+                s.awaited[command_id].behind = False
+        _begin(w, batch)
+        if batch.error is not None:
+            fail(w, batch.error)
+
+
+def _begin(w: Writer, batch: Batch) -> None:
     s, notes = w.s, batch.notes
     if s.run is None:
         begin(w, notes, batch.messages)
@@ -70,6 +86,10 @@ def _begun(w: Writer, batch: Batch) -> None:
     for passed in notes.passed:
         words = "It is not open any more: the run goes on without this answer."
         put_custom(w, "passed_over", {"interruptId": passed, "message": words})
+    s.heard.say([name for name, _ in notes.left_out])
+    for name, reason in notes.left_out:
+        words = f"This message was refused, and the agent goes on without it: {reason}"
+        put_custom(w, "left_out", {"messageId": name, "message": words})
     ignored = [name for name in notes.ignored if name not in s.ignored]
     if ignored:
         s.ignored += ignored
@@ -118,17 +138,21 @@ def input_settled(w: Writer, event: ev.InputSettled) -> None:
     if event.outcome == "taken":
         waits(w)
         return
-    if event.outcome != "unknown":
-        # The backend surely does not have them: they may be sent again.
-        s.heard = [known for known in s.heard if known not in awaited.ids]
+    s.heard.settle(awaited.ids, event)
     s.given = [call for call in s.given if call not in awaited.calls]
-    if s.run is None or any(not one.queued for one in s.awaited.values()):
-        return
     words = event.reason or f"What became of it: {event.outcome}."
     code = str(ErrorCode.BACKEND_UNAVAILABLE)
     error = event.error or ev.ErrorInfo(code=code, message=words)
+    if awaited.behind:
+        batch = next(one for one in s.later if event.command_id in one.commands)
+        batch.error = error
+        begin_later(w)
+        return
+    if s.run is None or any(not one.queued for one in s.awaited.values()):
+        return
     if not s.turn:
         fail(w, error)
+        begin_later(w)
         return
     # The turn goes on without it, or waits as it did before.
     put_custom(w, "refused", error.model_dump(exclude_none=True))

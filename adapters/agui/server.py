@@ -133,6 +133,7 @@ def _session_ended(w: Writer, event: ev.SessionEnded) -> None:
     if s.ended:
         return
     s.ended, s.batch = True, None
+    s.later.clear()
     s.awaited.clear()
     s.requests.clear()
     runs.start(w)
@@ -168,6 +169,7 @@ def _turn_resumed(w: Writer, event: ev.TurnResumed) -> None:
 def _turn_ended(w: Writer, event: ev.TurnEnded) -> None:
     if event.thread_id == ev.MAIN:
         runs.turn_ended(w, event)
+        said.begin_later(w)
 
 
 def _guidance_received(w: Writer, event: ev.GuidanceReceived) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from adapters.contract.faces.history import Heard
 from adapters.model.base import shape_of
-from adapters.model.events import InteractionRequested, format_state
+from adapters.model.events import ErrorInfo, InteractionRequested, format_state
 from adapters.wire.jsonvalue import parse_json
 
 __all__ = [
@@ -32,7 +33,8 @@ class Notes:
     """What is noted with the commands of a request. `said` are ids of messages with the number of
     their blocks, `answers` the tool messages that answer: request -> message and call. `asks` says
     that the frontend has the tool `dragoman_ask`, `modern` that it declared 1.0 or later. `passed`
-    are answers to what is not open, `ignored` members that reach no agent."""
+    are answers to what is not open, `left_out` messages that are not said, with the reason,
+    `ignored` members that reach no agent."""
 
     run: str | None = None
     parts: int = 1
@@ -41,6 +43,7 @@ class Notes:
     said: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     answers: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     passed: list[str] = dataclasses.field(default_factory=list)
+    left_out: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     ignored: list[str] = dataclasses.field(default_factory=list)
     context: str | None = None
 
@@ -75,20 +78,24 @@ class Kept:
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """The commands of a request that are being accepted, one after the other."""
+    """The commands of a request that are being accepted, one after the other. `error` is what they
+    were refused with while they waited."""
 
     notes: Notes
     messages: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     commands: list[str] = dataclasses.field(default_factory=list)
+    error: ErrorInfo | None = None
 
 
 @dataclasses.dataclass(slots=True)
 class Awaited:
     """An input whose fate is open: its messages, and the calls that it answers. One that is
-    `queued` comes behind the turn that is open."""
+    `queued` comes behind the turn that is open, and one that is `behind` has a run of its own
+    behind it."""
 
     message: bool
     queued: bool = False
+    behind: bool = False
     ids: list[str] = dataclasses.field(default_factory=list)
     calls: list[str] = dataclasses.field(default_factory=list)
 
@@ -146,7 +153,8 @@ class Waiting:
 @dataclasses.dataclass(slots=True)
 class State:
     """`turn`, `halted` and `paused` say how the main thread stands: at work or waiting, waiting for
-    a person, and whether that is still to be told. `shown` are the requests that were told last."""
+    a person, and whether that is still to be told. `shown` are the requests that were told last.
+    `later` are requests whose words were said while the turn was being stopped."""
 
     stamp: int = 0
     thread: str | None = None
@@ -160,8 +168,9 @@ class State:
     shown: list[str] = dataclasses.field(default_factory=list)
     opening: Notes | None = None
     batch: Batch | None = None
+    later: list[Batch] = dataclasses.field(default_factory=list)
     awaited: dict[str, Awaited] = dataclasses.field(default_factory=dict)
-    heard: list[str] = dataclasses.field(default_factory=list)
+    heard: Heard = dataclasses.field(default_factory=Heard)
     begun: dict[str, str] = dataclasses.field(default_factory=dict)
     waiting: list[Waiting] = dataclasses.field(default_factory=list)
     waits: int = 0
@@ -179,7 +188,9 @@ class State:
     ended: bool = False
 
 
-SHAPE = shape_of(1, State, Notes, Run, Kept, Batch, Awaited, Block, Line, Child, Asked, Waiting)
+SHAPE = shape_of(
+    1, State, Notes, Run, Kept, Batch, Awaited, Block, Line, Child, Asked, Waiting, Heard
+)
 """The number of all these fields."""
 
 _STATE: TypeAdapter[State] = TypeAdapter(State)

@@ -167,6 +167,20 @@ async def test_members_without_a_place_never_refuse_a_run(face: Face) -> None:
     assert "The page: tax.py" in words[2]
 
 
+async def test_an_answer_behind_a_call_of_the_agent_is_given_again(face: Face) -> None:
+    talk = Talk(face)
+    await talk.say("script: tool", "u1")
+    *before, result, _ = talk.applied.messages
+    assert result["role"] == "tool"
+    for number in range(2):
+        again = Talk(face)
+        again.runs = 1 + number
+        again.applied = Applied([*before, result])
+        seen = await again.run()
+        assert seen[0]["input"]["messages"][0]["id"] == "u1"
+        assert said(face) == ["script: tool"] * (2 + number)
+
+
 async def test_nothing_new_is_refused(face: Face) -> None:
     talk = Talk(face)
     with pytest.raises(Refused, match="begins with a message") as caught:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from adapters.agui.runs import WAITING_BYTES, WAITING_MOST
 from adapters.agui.server import AguiEncoder
+from adapters.contract.faces.history import Heard
 from adapters.model import events as ev
 from adapters.model.base import EncoderContext, Frame
 from adapters.model.normalizer import Normalizer
@@ -220,7 +221,7 @@ def test_the_result_of_a_tool_is_a_call_without_result() -> None:
 
 
 def test_a_message_that_the_backend_refuses_is_a_run_that_fails_and_may_be_said_again() -> None:
-    error = ev.ErrorInfo(code="E", message="No.", details={"n": 1})
+    error = ev.ErrorInfo(code="E", message="No.", details={"n": 1}, status=503)
     encoder = AguiEncoder(CONTEXT)
     log = [STARTED, said("c1", "run-1", "u1"), settled("c1", "refused", error=error)]
     frames = frames_of(log, encoder)
@@ -229,7 +230,7 @@ def test_a_message_that_the_backend_refuses_is_a_run_that_fails_and_may_be_said_
     assert (failed["message"], failed["code"]) == ("No.", "E")
     assert failed["metadata"] == {"dragoman": {"details": {"n": 1}}}
     assert frames[-1].end == "turn"
-    assert encoder.state.heard == []
+    assert encoder.state.heard == Heard(again=["u1"])
 
 
 def test_a_message_of_which_nobody_knows_stays_heard() -> None:
@@ -237,7 +238,7 @@ def test_a_message_of_which_nobody_knows_stays_heard() -> None:
     frames = frames_of([STARTED, said("c1", "run-1", "u1"), settled("c1", "unknown")], encoder)
     failed = split(frames[-1].data)[0]
     assert failed["code"] == "backend_unavailable"
-    assert encoder.state.heard == ["u1"]
+    assert encoder.state.heard == Heard(ids=["u1"])
 
 
 def test_a_turn_of_the_agents_own_does_not_end_the_run_of_a_message() -> None:
