@@ -13,6 +13,7 @@ from adapters.model.commands import Interrupt, SendMessage, Steer
 from adapters.wire.errors import DragomanError
 from proxy.faces.visit import Found, Visit
 from proxy.fanout.hub import entries_by_steps
+from proxy.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -29,20 +30,35 @@ class Leaving:
         self._left = False
         self._taken: tuple[Found, Done] | None = None
 
+    async def others_gone(self, session: Session) -> None:
+        """Wait for those who leave this session just now."""
+        if self._stops:
+            await self._visit.at.leavers.gone(session, self._visit.sessions.clock)
+
+    def close(self) -> None:
+        """Record that the client is answered, or has left and stopped what it was to stop."""
+        if self._stops and self._taken is not None:
+            self._visit.at.leavers.remove(self._taken[0].session.id)
+
     async def take(self, work: Coroutine[Any, Any, tuple[Found, Done]]) -> tuple[Found, Done]:
         """Let the request be taken, also where its client leaves meanwhile."""
 
         async def both() -> tuple[Found, Done]:
-            self._taken = await work
+            self._taken = taken = await work
+            if self._stops:
+                self._visit.at.leavers.add(taken[0].session.id)
             if self._left:
                 await self.stop()
-            return self._taken
+                self.close()
+            return taken
 
         try:
             return await self._visit.sessions.keep(both())
         except asyncio.CancelledError:
             self._left = True
-            await self.stop()
+            if self._taken is not None:
+                await self.stop()
+                self.close()
             raise
 
     async def stop(self) -> None:

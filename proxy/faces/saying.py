@@ -37,14 +37,17 @@ async def say(visit: Visit) -> web.StreamResponse:
         return await visit.sessions.keep(_answered(visit, act, submission))
     stops = act.answer.stops
     leaving = Leaving(visit, stops=stops is not None and stops(visit.incoming))
-    found, done = await leaving.take(_taken(visit, act, submission))
+    found, done = await leaving.take(_taken(visit, act, submission, leaving))
     assert submission is not None, (
         "a request whose turn is streamed has a body, and may be repeated"
     )
-    if act.answer.nothing is not None and not done.ids:
-        seen = await visit.see(found, shown=True)
-        return await stream(visit, found, act.answer.nothing(visit.incoming, seen, visit.said))
-    return await _turn(visit, act.answer, found, done.ids[0], submission, leaving)
+    try:
+        if act.answer.nothing is not None and not done.ids:
+            seen = await visit.see(found, shown=True)
+            return await stream(visit, found, act.answer.nothing(visit.incoming, seen, visit.said))
+        return await _turn(visit, act.answer, found, done.ids[0], submission, leaving)
+    finally:
+        leaving.close()
 
 
 def _act(visit: Visit) -> Say[Any, Any]:
@@ -79,17 +82,20 @@ async def _answered(
 
 
 async def _taken(
-    visit: Visit, act: Say[Any, Any], submission: Submission | None
+    visit: Visit,
+    act: Say[Any, Any],
+    submission: Submission | None,
+    leaving: Leaving | None = None,
 ) -> tuple[Found, Done]:
     """Take a request, after every equal one that came before it."""
     if submission is None:
-        return await _take(visit, act, None)
+        return await _take(visit, act, None, leaving)
     async with visit.sessions.in_order.lock(visit.owner, visit.name, submission.same):
-        return await _take(visit, act, submission)
+        return await _take(visit, act, submission, leaving)
 
 
 async def _take(
-    visit: Visit, act: Say[Any, Any], submission: Submission | None
+    visit: Visit, act: Say[Any, Any], submission: Submission | None, leaving: Leaving | None
 ) -> tuple[Found, Done]:
     target = act.where(visit.incoming, visit.said)
     match target:
@@ -105,6 +111,8 @@ async def _take(
     if done is not None:
         return found, done
     session = found.session
+    if leaving is not None:
+        await leaving.others_gone(session)
     seen = await visit.see(found, shown=act.looks_before)
     details = None if act.admit is None else act.admit(visit.incoming, seen, visit.said)
     anew = act.anew is not None and act.anew(visit.incoming, seen, visit.said)

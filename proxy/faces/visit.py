@@ -22,6 +22,7 @@ from proxy.base.locks import KeyedLock
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, route_of, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.faces.leavers import Leavers
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
 from proxy.journal.base import SessionRow
@@ -40,7 +41,16 @@ class ServedFace:
     its first two requests must meet in one session.
     """
 
-    __slots__ = ("_served", "_settings", "dialect", "face", "locks", "started_at", "to_the_end")
+    __slots__ = (
+        "_served",
+        "_settings",
+        "dialect",
+        "face",
+        "leavers",
+        "locks",
+        "started_at",
+        "to_the_end",
+    )
 
     def __init__(self, app: web.Application, dialect: str) -> None:
         face = DIALECTS[dialect].face
@@ -50,6 +60,7 @@ class ServedFace:
         self.face: Face = face
         self._settings = settings
         self._served: dict[str, Any] = {}
+        self.leavers = Leavers()
         self.started_at = app[SESSIONS].clock.monotonic()
         self.to_the_end = _READS if face.reads_while_stopping else ()
         self.locks = KeyedLock()

@@ -76,8 +76,8 @@ class Heard:
         self.again = [known for known in self.again if known not in ids]
 
     def settle(self, ids: Collection[str], event: InputSettled) -> None:
-        """Hear that messages came to nothing. What became of one nobody knows of is not said again
-        by itself: the backend may have it."""
+        """Record that messages came to nothing. One of which nobody knows what became is not said
+        again by itself: the backend may have it."""
         if event.outcome == "unknown" or not _passes(event):
             return
         self.ids = [known for known in self.ids if known not in ids]

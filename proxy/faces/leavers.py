@@ -1,0 +1,43 @@
+"""Who reads a turn at a face and stops it by leaving."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from proxy.base.clock import Clock
+from proxy.session import Session
+
+__all__ = ["Leavers"]
+
+LEAVES_SECONDS = 2.0
+"""How long a request waits at most for the end of a connection that its client has closed before,
+or is about to notice that it has: what lies between may tell of that a little later. Ours."""
+
+
+class Leavers:
+    """The clients of a face whose leaving would interrupt a turn, by session."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    def add(self, session_id: str) -> None:
+        """Record that a client reads a turn, and stops it when it leaves."""
+        self._of[session_id] += 1
+
+    def remove(self, session_id: str) -> None:
+        """Record that it reads no more, and has stopped what it was to stop."""
+        self._of[session_id] -= 1
+        if not self._of[session_id]:
+            del self._of[session_id]
+
+    async def gone(self, session: Session, clock: Clock) -> None:
+        """Wait until a client has left that stops the turn which runs: who says something new has
+        left what was said before. For one that stays this waits in vain."""
+        due = clock.monotonic() + LEAVES_SECONDS
+        while self._of[session.id] and session.working and not session.closed:
+            state, left = session.state, due - clock.monotonic()
+            if state.stopping or state.stopped or left <= 0:
+                return
+            await clock.wait(session.news(), left)
