@@ -66,7 +66,7 @@ def begin(w: Writer, notes: Notes | None, messages: list[dict[str, Any]]) -> Non
     if notes is not None:
         s.modern, s.asks = notes.modern, notes.asks
     name = None if notes is None else notes.run
-    s.run = Run(key, name or name_of(key), notes is not None, s.modern, s.asks)
+    s.run = Run(key, name or name_of(w, key), notes is not None, s.modern, s.asks)
     s.paused, s.digest = False, None
     ids = {"threadId": w.thread_id, "runId": s.run.id}
     members: dict[str, Any] = {**ids, "protocolVersion": wire.PROTOCOL_VERSION}
@@ -85,9 +85,9 @@ def begin(w: Writer, notes: Notes | None, messages: list[dict[str, Any]]) -> Non
         w.write(one.type, one.members, one.thread)
 
 
-def name_of(key: str) -> str:
+def name_of(w: Writer, key: str) -> str:
     """Return what a run is called that no frontend of this dialect asked for."""
-    return f"{wire.OURS}-{key}"
+    return f"{w.run_ids}{key}"
 
 
 def start(w: Writer) -> None:

@@ -73,7 +73,7 @@ class AguiEncoder(Encoder):
         first = kept.start
         before = [one for one in self.state.kept if one.start < kept.start]
         for one in reversed(before):
-            if _is_known(one, known) or (one.failed and not modern):
+            if self._is_known(one, known) or (one.failed and not modern):
                 return first
             if one.last > one.first or one.ids:
                 first = one.start
@@ -83,10 +83,20 @@ class AguiEncoder(Encoder):
     def start_behind(self, known: Sequence[str], *, modern: bool) -> int | None:
         """Return where that begins which others did and a client with messages of these ids lacks;
         None where it lacks nothing, or a frontend of this dialect has asked for it."""
-        kept = self.state.kept[-1:]
-        if not kept or kept[0].name != runs.name_of(kept[0].key) or _is_known(kept[0], known):
+        last = self.state.kept[-1] if self.state.kept else None
+        if last is None or last.name != runs.name_of(self._w, last.key):
             return None
-        return self.start_for(kept[0], known, modern=modern)
+        return None if self._is_known(last, known) else self.start_for(last, known, modern=modern)
+
+    def _is_known(self, kept: Kept, known: Sequence[str]) -> bool:
+        """Say whether a client that has messages of these ids was there in a run, or behind it."""
+        newest = max((self._number_of(name) for name in known), default=0)
+        return kept.first < newest or not set(known).isdisjoint(kept.ids)
+
+    def _number_of(self, message_id: str) -> int:
+        number = message_id.removeprefix(self._w.ids)
+        ours = number != message_id and number.isascii() and number.isdecimal()
+        return int(number) if ours and len(number) < 16 else 0
 
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""
@@ -97,18 +107,6 @@ class AguiEncoder(Encoder):
             elif asked.ask:
                 found[wire.ASK_CALL + name] = name
         return found
-
-
-def _is_known(kept: Kept, known: Sequence[str]) -> bool:
-    """Say whether a client that has messages of these ids was there in a run, or behind it."""
-    newest = max((_number_of(name) for name in known), default=0)
-    return kept.first < newest or not set(known).isdisjoint(kept.ids)
-
-
-def _number_of(message_id: str) -> int:
-    number = message_id.removeprefix(wire.MESSAGE)
-    ours = number != message_id and number.isascii() and number.isdecimal() and len(number) < 16
-    return int(number) if ours else 0
 
 
 # The session.

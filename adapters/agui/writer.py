@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.state import Child, Line, Run, State, Waiting
+from adapters.contract.faces.ids import ids_of
 from adapters.model import events as ev
 from adapters.model.base import Frame
 from adapters.wire.framing import on_one_line
@@ -17,13 +18,15 @@ __all__ = ["Writer", "about", "announce", "at_work", "put", "put_custom", "put_m
 class Writer:
     """The state of a session's encoder, and the frames that an entry has given so far."""
 
-    __slots__ = ("at", "out", "s", "session_id")
+    __slots__ = ("at", "ids", "out", "run_ids", "s", "session_id")
 
     def __init__(self, state: State, session_id: str) -> None:
         self.s = state
         self.out: list[Frame] = []
         self.at = 0
         self.session_id = session_id
+        self.ids = ids_of(wire.MESSAGE, session_id)
+        self.run_ids = ids_of(f"{wire.OURS}-", session_id)
 
     @property
     def thread_id(self) -> str:
@@ -39,7 +42,7 @@ class Writer:
     def next_message(self) -> str:
         """Return the id of one more message."""
         self.s.messages += 1
-        return f"{wire.MESSAGE}{self.s.messages}"
+        return f"{self.ids}{self.s.messages}"
 
     def write(self, type_: str, members: dict[str, Any], thread: str = ev.MAIN) -> None:
         """Write an event of the open run."""

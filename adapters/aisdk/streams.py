@@ -61,7 +61,7 @@ def begin(w: Writer, *, own: bool, anew: bool, ids: list[str] | None = None) -> 
     metadata: dict[str, Any] = {}
     if anew or s.message is None:
         s.messages += 1
-        s.message, s.begin = f"{wire.MESSAGE}{s.messages}", s.cursor
+        s.message, s.begin = f"{w.ids}{s.messages}", s.cursor
         s.asks.clear()
         s.gone.clear()
         s.tools, s.steps = False, 0

@@ -6,6 +6,7 @@ from typing import Any
 
 from adapters.aisdk import wire
 from adapters.aisdk.state import State, Waiting
+from adapters.contract.faces.ids import ids_of
 from adapters.model.base import Frame
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
@@ -16,13 +17,14 @@ __all__ = ["Writer", "open_step", "put", "put_data", "put_text", "words"]
 class Writer:
     """The state of a session's encoder, its form, and the frames that an entry has given so far."""
 
-    __slots__ = ("ask_tool", "at", "old", "out", "s", "session_id")
+    __slots__ = ("ask_tool", "at", "ids", "old", "out", "s", "session_id")
 
     def __init__(self, state: State, session_id: str, *, old: bool, ask_tool: str) -> None:
         self.s = state
         self.out: list[Frame] = []
         self.at = 0
         self.session_id = session_id
+        self.ids = ids_of(wire.MESSAGE, session_id)
         self.old = old
         self.ask_tool = ask_tool
 

@@ -20,6 +20,10 @@ from tests.support.agui_client import Applied, Checker, split
 from tests.test_laws import streams
 
 CONTEXT = EncoderContext(session_id="dgs_1", secret=b"s" * 32)
+
+MESSAGE = "msg-d265b67ace93d9f9-"
+RUN = "dragoman-d265b67ace93d9f9-"
+"""What the ids of its messages and runs begin with."""
 M = ev.MAIN
 CHILD = "child-1"
 
@@ -191,7 +195,7 @@ def test_a_pause_ends_the_run_and_the_answer_of_somebody_else_begins_another() -
     seen = shown(turn(*asked(), *resolved(), *text("done")))
     runs = [event for event in seen if event["type"].startswith("RUN_")]
     assert [event["type"] for event in runs] == ["RUN_STARTED", "RUN_FINISHED"] * 2
-    assert [event["runId"] for event in runs] == ["dragoman-1"] * 2 + ["dragoman-2"] * 2
+    assert [event["runId"] for event in runs] == [RUN + "1"] * 2 + [RUN + "2"] * 2
     assert runs[1]["outcome"]["interrupts"][0]["id"] == "r1"
     assert runs[3]["outcome"] == {"type": "success"}
     told = only(seen, "dragoman.resolved")["value"]
@@ -263,8 +267,8 @@ def test_a_paused_turn_that_ends_without_an_answer_has_a_run_of_its_own() -> Non
     )
     seen = shown(turn(*asked(), gone, outcome="interrupted"))
     assert [event["runId"] for event in seen if event["type"] == "RUN_FINISHED"] == [
-        "dragoman-1",
-        "dragoman-2",
+        RUN + "1",
+        RUN + "2",
     ]
 
 
@@ -823,7 +827,7 @@ def test_an_empty_delta_is_not_written_and_a_call_has_a_message() -> None:
         "RUN_FINISHED",
     ]
     starts = [event for event in seen if event["type"] == "TOOL_CALL_START"]
-    assert {event["parentMessageId"] for event in starts} == {"msg-1"}
+    assert {event["parentMessageId"] for event in starts} == {MESSAGE + "1"}
 
 
 # Where a body begins.
@@ -851,10 +855,10 @@ def test_what_happened_meanwhile_comes_before_the_run_for_who_was_not_there() ->
     def start_for(*known: str, modern: bool = True) -> int:
         return encoder.start_for(run, known, modern=modern)
 
-    assert start_for("u1", "msg-1", "u2") == kept["2"].start
+    assert start_for("u1", MESSAGE + "1", "u2") == kept["2"].start
     assert start_for("u1", "u2") == kept["2"].start
-    assert start_for("u1", "msg-1", "msg-2", "u2") == kept["3"].start
-    assert start_for("msg-3", "u2") == run.start
+    assert start_for("u1", MESSAGE + "1", MESSAGE + "2", "u2") == kept["3"].start
+    assert start_for(MESSAGE + "3", "u2") == run.start
     # One that holds back what it has must not be told it again.
     assert start_for("u2") == run.start
 

@@ -20,6 +20,9 @@ from tests.support.aisdk_client import Answer, Page, tools_of
 from tests.test_laws import streams
 
 CONTEXT = EncoderContext(session_id="dgs_1", secret=b"s" * 32)
+
+MESSAGE = "msg-d265b67ace93d9f9-"
+"""What the ids of its messages begin with."""
 OLD = EncoderContext(session_id="dgs_1", secret=b"s" * 32, settings={"release": "5"})
 PROFILES = {"5": OLD, "6": CONTEXT}
 M = ev.MAIN
@@ -300,7 +303,7 @@ def test_an_approval_is_asked_about_its_call_and_goes_on_in_the_same_message() -
     seen = shown(log)
     request = only(seen, "tool-approval-request")
     assert (request["approvalId"], request["toolCallId"]) == ("r1", "c1")
-    assert [c["messageId"] for c in seen if c["type"] == "start"] == ["msg-1", "msg-1"]
+    assert [c["messageId"] for c in seen if c["type"] == "start"] == [MESSAGE + "1", MESSAGE + "1"]
     second = seen[kinds(seen).index("finish") + 1 :]
     assert kinds(second)[:4] == [
         "start",
@@ -483,7 +486,7 @@ def test_the_result_of_a_call_of_another_message_is_not_one_of_this() -> None:
         settled("c2", "refused"),
     ]
     first, second = bodies(frames_of(log, AisdkEncoder(CONTEXT)))
-    assert [first[0]["messageId"], second[0]["messageId"]] == ["msg-1", "msg-2"]
+    assert [first[0]["messageId"], second[0]["messageId"]] == [MESSAGE + "1", MESSAGE + "2"]
     assert data(second, "result") == [{"toolCallId": "c1", "state": "output-denied"}]
 
 

@@ -35,6 +35,7 @@ class AguiPage:
     """A client of AG-UI with its conversation."""
 
     dialect = "agui"
+    chat = "t"
 
     def __init__(self, face: Face) -> None:
         self.face = face
@@ -49,8 +50,9 @@ class AguiPage:
     @property
     def body(self) -> dict[str, Any]:
         self.posts += 1
-        more: dict[str, Any] = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
-        return {"threadId": "t", "runId": f"r-{self.posts}", "messages": self.messages, **more}
+        run: dict[str, Any] = {"threadId": self.chat, "runId": f"r-{self.posts}"}
+        rest: dict[str, Any] = {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+        return {**run, "messages": self.messages, **rest}
 
     def hear(self, words: str) -> None:
         name = f"a-{len(self.messages)}"
@@ -93,7 +95,7 @@ class AisdkPage(AguiPage):
 
     @property
     def body(self) -> dict[str, Any]:
-        return {"id": "t", "trigger": "submit-message", "messages": self.messages}
+        return {"id": self.chat, "trigger": "submit-message", "messages": self.messages}
 
 
 PAGES = [AguiPage, AisdkPage]
