@@ -33,8 +33,11 @@ class Meant:
     notes: Mapping[str, Any]
 
 
-def first_words(given: RunInput, place: Place) -> tuple[SendMessage, Mapping[str, Any]]:
-    """Return the message with which a thread begins, and what is noted with it.
+def first_words(
+    given: RunInput, place: Place, *, hands_over: bool
+) -> tuple[SendMessage, Mapping[str, Any]]:
+    """Return the message with which a thread begins, and what is noted with it. With `hands_over`
+    the agent hears of what was said before.
 
     Raises:
         ClientProtocolError: there is none.
@@ -42,7 +45,7 @@ def first_words(given: RunInput, place: Place) -> tuple[SendMessage, Mapping[str
     if not given.words:
         _refuse("A thread begins with a message of the user at the end of `messages`.")
     ignored = list(given.ignored)
-    if given.history:
+    if given.history and not hands_over:
         # What was said before this thread began, no agent hears of.
         ignored.append("messages")
     words, left_out = choose(given.words, place.refusal)

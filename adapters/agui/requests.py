@@ -30,7 +30,7 @@ from adapters.contract.faces.files import (
     read_data_url,
 )
 from adapters.contract.faces.history import Words
-from adapters.model.events import Content, File, FileId, Text, Url
+from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
@@ -60,11 +60,11 @@ class Told:
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunInput:
     """What the body of a run says. `words` are the messages of the person behind all of the
-    agent's, and `earlier` reads those of some ids before them. `known` are the ids of all messages,
-    `results` those of tools, `asked` is the id of the person's last one, where the last of all is
-    the result of a call of the agent's. `context` is what the agent shall know beside the words,
-    `ignored` what reaches no agent, `history` says that an agent has spoken before. `blobs` has the
-    bytes of inline files by hash."""
+    agent's, and `earlier` reads those of some ids before them. `before` reads all that was said
+    before them. `known` are the ids of all messages, `results` those of tools, `asked` is the id of
+    the person's last one, where the last of all is the result of a call of the agent's. `context`
+    is what the agent shall know beside the words, `ignored` what reaches no agent, `history` says
+    that an agent has spoken before. `blobs` has the bytes of inline files by hash."""
 
     thread: str
     run: str
@@ -72,6 +72,7 @@ class RunInput:
     asks: bool
     words: tuple[Words, ...]
     earlier: Callable[[Collection[str]], list[Words]]
+    before: Callable[[], list[Event]]
     asked: str
     results: tuple[Told, ...]
     resume: tuple[Resume, ...]
@@ -118,6 +119,7 @@ def parse_run(body: bytes) -> RunInput:
         asks=wire.ASK in tools,
         words=words,
         earlier=lambda ids: _earlier(messages, {*ids} - {one.id for one in words}, blobs),
+        before=lambda: _before(messages, {one.id for one in words}),
         asked=_last_of_person(messages) if _ends_with_result(messages) else "",
         results=results,
         resume=_resume(value),
@@ -156,6 +158,58 @@ def _earlier(messages: Sequence[Any], ids: Collection[str], blobs: dict[str, byt
         for at, message in enumerate(messages)
         if isinstance(message, dict) and message.get("role") == "user" and message.get("id") in ids
     ]
+
+
+def _before(messages: Sequence[Any], new: Collection[str]) -> list[Event]:
+    """Return what was said before what is new, as events."""
+    found: list[Event] = []
+    calls: dict[str, tuple[str, Any]] = {}
+    for at, message in enumerate(messages):
+        if not isinstance(message, dict):
+            continue
+        name, content = str(message.get("id") or at), message.get("content")
+        match message.get("role"):
+            case "user" if message.get("id") not in new:
+                found.append(history.asked_by_person(name, _named(content)))
+            case "assistant":
+                if isinstance(content, str) and content:
+                    found.append(history.said_by_agent(name, content))
+                calls |= _calls_of(message)
+            case "tool":
+                call = str(_member(message, "toolCallId") or "-")
+                tool, given = calls.get(call, ("a tool", None))
+                error = message.get("error")
+                failed = isinstance(error, str) and bool(error)
+                found += history.used_tool(call, tool, given, content or error, failed=failed)
+    return found
+
+
+def _named(content: Any) -> list[Content]:
+    """Return the texts of a message, and the names of its files."""
+    if isinstance(content, str):
+        return [Text(text=content)]
+    found: list[Content] = []
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and isinstance(part.get("text"), str):
+            found.append(Text(text=part["text"]))
+        elif isinstance(kind, str) and kind != "text":
+            name = part.get("filename")
+            name = name if isinstance(name, str) and name else kind
+            found.append(File(name=name, ref=FileId(dialect=wire.DIALECT, id=name)))
+    return found
+
+
+def _calls_of(message: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Return the names and inputs of the calls that a message of the agent's has."""
+    found: dict[str, tuple[str, Any]] = {}
+    calls = _member(message, "toolCalls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            name = str(function.get("name") or "a tool")
+            found[str(call.get("id"))] = (name, function.get("arguments"))
+    return found
 
 
 def _ends_with_result(messages: Sequence[Any]) -> bool:

@@ -81,10 +81,22 @@ def _thread_of(_: Incoming, given: RunInput) -> Target:
     return Chosen(given.thread)
 
 
-def _open(_: Incoming, given: RunInput, place: Place) -> Opening:
-    message, notes = first_words(given, place)
+def _is_of_page(incoming: Incoming) -> bool:
+    """Say whether it is the frontend's history that counts, and not what the session has."""
+    return bool(incoming.served[wire.MEMORY] == wire.PAGE)
+
+
+def _afresh(incoming: Incoming, seen: _Seen, given: RunInput) -> bool:
+    """Say whether a request is of another conversation than the session with its name."""
+    return _is_of_page(incoming) and bool(given.words) and not seen.encoder.has_of(given.known)
+
+
+def _open(incoming: Incoming, given: RunInput, place: Place) -> Opening:
+    hands_over = _is_of_page(incoming)
+    message, notes = first_words(given, place, hands_over=hands_over)
     options = {wire.THREAD_OPTION: given.thread, wire.NOTES: notes}
-    return Opening([message], given.blobs, options=options)
+    before = given.before() if hands_over else ()
+    return Opening([message], given.blobs, options=options, before=before)
 
 
 def _notes(_: Incoming, seen: _Seen, given: RunInput) -> Mapping[str, Any]:
@@ -176,6 +188,7 @@ FACE = Face(
     framing="sse",
     noun="thread",
     refuse=_refuse,
+    serve=lambda settings, _: settings,
     routes=(
         Route(
             method="POST",
@@ -187,6 +200,7 @@ FACE = Face(
                 needs=_needs,
                 where=_thread_of,
                 opens=_open,
+                afresh=_afresh,
                 admit=_notes,
                 names=lambda _, given: names_of(given),
                 anew=lambda _, seen, given: asks_anew(given, seen),

@@ -98,6 +98,13 @@ class AguiEncoder(Encoder):
         ours = number != message_id and number.isascii() and number.isdecimal()
         return int(number) if ours and len(number) < 16 else 0
 
+    def has_of(self, known: Sequence[str]) -> bool:
+        """Say whether some of these messages are of this session, or nothing was said in it."""
+        s = self.state
+        heard = {*s.heard.ids, *s.heard.again}
+        ours = any(name.startswith(self._w.ids) or name in heard for name in known)
+        return ours or not s.messages
+
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""
         found: dict[str, str] = {}

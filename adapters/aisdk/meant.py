@@ -27,8 +27,11 @@ class Meant:
     notes: Mapping[str, Any]
 
 
-def first_words(given: ChatRequest, place: Place) -> tuple[SendMessage, Mapping[str, Any]]:
-    """Return the message with which a chat begins, and what is noted with it.
+def first_words(
+    given: ChatRequest, place: Place, *, hands_over: bool
+) -> tuple[SendMessage, Mapping[str, Any]]:
+    """Return the message with which a chat begins, and what is noted with it. With `hands_over` the
+    agent hears of what was said before.
 
     Raises:
         ClientProtocolError: there is none.
@@ -37,7 +40,7 @@ def first_words(given: ChatRequest, place: Place) -> tuple[SendMessage, Mapping[
         _refuse("A chat begins with a message of the user at the end of `messages`.")
     words, left_out = choose(given.words, place.refusal)
     ignored = list(given.ignored)
-    if given.history:
+    if given.history and not hands_over:
         # What was said before this chat began, no agent hears of.
         ignored.append("messages")
     message = _message(given, words, new_context=True)

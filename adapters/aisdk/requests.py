@@ -25,7 +25,7 @@ from adapters.contract.faces.files import (
     read_data_url,
 )
 from adapters.contract.faces.history import Words
-from adapters.model.events import Content, File, FileId, Text, Url
+from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -48,6 +48,7 @@ _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 class ChatRequest:
     """What the body of a POST says. `words` are the messages of the person behind all of the
     agent's, where they are the last ones, and `earlier` reads those of some ids before them.
+    `before` reads all that was said before, `known` are the ids of all messages.
     `message` is the message of the agent that is to go on, which has `steps` steps; `given` is what
     may answer something in it, `older` that in the others.
     `context` is what the application says to the agent, `ignored` what reaches no agent, `history`
@@ -58,6 +59,8 @@ class ChatRequest:
     edits: bool
     words: tuple[Words, ...]
     earlier: Callable[[Collection[str]], list[Words]]
+    before: Callable[[], list[Event]]
+    known: tuple[str, ...]
     message: str | None
     steps: int
     given: tuple[Given, ...]
@@ -103,6 +106,8 @@ def parse_chat(body: bytes) -> ChatRequest:
         edits=bool(found) and found[-1].id == named,
         words=found,
         earlier=lambda ids: _earlier(messages, {*ids} - {one.id for one in found}, blobs),
+        before=lambda: _before(messages, {one.id for one in found}),
+        known=tuple(one["id"] for one in messages if isinstance(one.get("id"), str)),
         message=None if goes_on is None else _name(messages[goes_on], "id", _at(goes_on)),
         steps=0 if goes_on is None else _steps(messages[goes_on]),
         given=() if goes_on is None else _given(messages, (goes_on,)),
@@ -166,6 +171,50 @@ def _earlier(
         for at, message in enumerate(messages)
         if message.get("role") == "user" and message.get("id") in ids
     ]
+
+
+def _before(messages: Sequence[Mapping[str, Any]], new: Collection[str]) -> list[Event]:
+    """Return what was said before what is new, as events."""
+    found: list[Event] = []
+    for at, message in enumerate(messages):
+        name, role = str(message.get("id") or at), message.get("role")
+        parts = [part for part in message["parts"] if isinstance(part, dict)]
+        if role == "user" and message.get("id") not in new:
+            content = [one for one in map(_named, parts) if one is not None]
+            found.append(history.asked_by_person(name, content))
+        elif role == "assistant":
+            for part in parts:
+                found += _done(name, part)
+    return found
+
+
+def _named(part: Mapping[str, Any]) -> Content | None:
+    """Return a text, or the name of a file."""
+    if part.get("type") == "text" and isinstance(part.get("text"), str):
+        return Text(text=part["text"])
+    if part.get("type") != "file":
+        return None
+    kind, name = (
+        value if isinstance(value := part.get(member), str) and value else None
+        for member in ("mediaType", "filename")
+    )
+    return File(media_type=kind, name=name, ref=FileId(dialect=wire.DIALECT, id=name or "-"))
+
+
+def _done(name: str, part: Mapping[str, Any]) -> Sequence[Event]:
+    """Return what a part of the agent's says that it has said or done."""
+    kind = part.get("type")
+    if kind == "text" and isinstance(part.get("text"), str):
+        return [history.said_by_agent(name, part["text"])]
+    if not isinstance(kind, str) or not (kind == "dynamic-tool" or kind.startswith("tool-")):
+        return ()
+    state, call = part.get("state"), str(part.get("toolCallId") or "-")
+    if state not in ("output-available", "output-error"):
+        return ()
+    tool = str(part.get("toolName") or kind.removeprefix("tool-"))
+    failed = state == "output-error"
+    result = part.get("errorText" if failed else "output")
+    return history.used_tool(call, tool, part.get("input"), result, failed=failed)
 
 
 def _said(message: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Words:

@@ -86,10 +86,22 @@ def _chat_of(_: Incoming, given: ChatRequest) -> Target:
     return Chosen(given.chat)
 
 
-def _open(_: Incoming, given: ChatRequest, place: Place) -> Opening:
-    message, notes = first_words(given, place)
+def _is_of_page(incoming: Incoming) -> bool:
+    """Say whether it is the frontend's history that counts, and not what the session has."""
+    return bool(incoming.served[wire.MEMORY] == wire.PAGE)
+
+
+def _afresh(incoming: Incoming, seen: _Seen, given: ChatRequest) -> bool:
+    """Say whether a request is of another conversation than the session with its name."""
+    return _is_of_page(incoming) and bool(given.words) and not seen.encoder.has_of(given.known)
+
+
+def _open(incoming: Incoming, given: ChatRequest, place: Place) -> Opening:
+    hands_over = _is_of_page(incoming)
+    message, notes = first_words(given, place, hands_over=hands_over)
     options = {wire.CHAT_OPTION: given.chat, wire.NOTES: notes}
-    return Opening([message], given.blobs, options=options)
+    before = given.before() if hands_over else ()
+    return Opening([message], given.blobs, options=options, before=before)
 
 
 def _meant(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Meant:
@@ -212,6 +224,7 @@ def _routes(prefix: str, form: str) -> list[Route]:
         needs=_needs,
         where=_chat_of,
         opens=_open,
+        afresh=_afresh,
         admit=_notes,
         names=lambda _, given: names_of(given),
         anew=lambda _, seen, given: asks_anew(given, seen),

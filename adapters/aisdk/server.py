@@ -7,7 +7,7 @@ Every frame has its cursor as `id`, which clients ignore.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from adapters.aisdk import asked, said, streams, wire, work
@@ -133,6 +133,13 @@ class AisdkEncoder(Encoder):
             for name, one in self.state.requests.items()
             if one.call is not None and one.event.kind == "approval"
         }
+
+    def has_of(self, known: Sequence[str]) -> bool:
+        """Say whether some of these messages are of this session, or nothing was said in it."""
+        s = self.state
+        heard = {*s.heard.ids, *s.heard.again}
+        ours = any(name.startswith(self._w.ids) or name in heard for name in known)
+        return ours or not s.messages
 
     def calls(self) -> dict[str, str]:
         """Return the calls whose output answers an open request, with those."""

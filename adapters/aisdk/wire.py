@@ -45,6 +45,10 @@ WORDS_WHILE_ASKED = "words_while_asked"
 DECLINE = "decline"
 """The setting of what becomes of open requests where a person says something else."""
 
+MEMORY = "memory"
+PAGE = "page"
+"""The setting of whose history counts: the session's, or that which comes with each request."""
+
 OPENING = b": stream-open\n\n"
 HEARTBEAT = b": keep-alive\n\n"
 """The vendor's own comments, at once and then where nothing else is written."""

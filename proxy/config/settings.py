@@ -451,6 +451,13 @@ class AisdkRouteSettings(Table):
     """`aisdk` of `[[routes]]`: what a route has otherwise than `[aisdk]`."""
 
     words_while_asked: Literal["decline", "refuse"] | None = None
+    memory: Literal["server", "page"] | None = None
+
+
+class AguiRouteSettings(Table):
+    """`agui` of `[[routes]]`: what a route has otherwise than `[agui]`."""
+
+    memory: Literal["server", "page"] | None = None
 
 
 class RouteSettings(Table):
@@ -464,6 +471,7 @@ class RouteSettings(Table):
     backends: tuple[Share, ...]
     shadow: str | None = None
     aisdk: AisdkRouteSettings = AisdkRouteSettings()
+    agui: AguiRouteSettings = AguiRouteSettings()
 
 
 class KeySettings(Table):
@@ -516,11 +524,18 @@ class EveSettings(Table):
 
 
 class AisdkSettings(Table):
-    """`[aisdk]`: the tool by which pages are asked what is not the approval of a call, and what
-    words do that come while something is asked."""
+    """`[aisdk]`: the tool by which pages are asked what is not the approval of a call, what words
+    do that come while something is asked, and whose history counts."""
 
     ask_tool: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "dragoman_ask"
     words_while_asked: Literal["decline", "refuse"] = "decline"
+    memory: Literal["server", "page"] = "server"
+
+
+class AguiSettings(Table):
+    """`[agui]`: whose history counts."""
+
+    memory: Literal["server", "page"] = "server"
 
 
 class Settings(BaseSettings):
@@ -549,6 +564,7 @@ class Settings(BaseSettings):
     listeners: tuple[ListenerSettings, ...] = ()
     eve: EveSettings = EveSettings()
     aisdk: AisdkSettings = AisdkSettings()
+    agui: AguiSettings = AguiSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -10,7 +10,8 @@ from aiohttp import web
 
 from adapters.contract.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
 from adapters.model import events as ev
-from adapters.model.commands import AnyCommand
+from adapters.model.commands import AnyCommand, SendMessage
+from adapters.offline.moves.history import Historian
 from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import AliasKind
@@ -195,32 +196,67 @@ async def _found_or_made(
         if earlier is not None and earlier[1]:
             return Found(earlier[0]), Done(earlier[1])
     async with visit.at.locks.lock(owner, route, name):
-        succeeds = None
+        succeeds = replaces = None
         try:
-            return await find(visit, Chosen(name)), None
+            found = await find(visit, Chosen(name))
         except (SessionNotFound, SessionExpired) as error:
             if isinstance(error, SessionExpired):
                 # Nothing is left of it here; it goes on all the same, after a gap.
                 succeeds = error.row
-            authorize(visit.principal, None, Action.CREATE, route, visit.settings)
-            opening = _opening(visit, act)
+        else:
+            if not await _is_another(visit, act, found):
+                return found, None
+            replaces = found.session.row
+        authorize(visit.principal, None, Action.CREATE, route, visit.settings)
+        opening = _opening(visit, act)
         try:
-            return await _make(visit, opening, submission, chosen=name, succeeds=succeeds)
+            return await _make(
+                visit, opening, submission, chosen=name, succeeds=succeeds, replaces=replaces
+            )
         except SequenceConflict:
             # Made meanwhile by another process, or deleted, and then the name stays taken.
             return await find(visit, Chosen(name)), None
 
 
+async def _is_another(visit: Visit, act: Say[Any, Any], found: Found) -> bool:
+    """Say whether the session with a name is about another conversation than the request."""
+    if act.afresh is None:
+        return False
+    return act.afresh(visit.incoming, await visit.see(found, shown=True), visit.said)
+
+
 def _opening(visit: Visit, act: Say[Any, Any]) -> Opening:
     """Return what a new session begins with, if every backend of the route can carry it."""
     assert act.opens is not None, "the act does not say what a new session begins with: `opens`"
-    opening = act.opens(visit.incoming, visit.said, RoutePlace(visit))
+    opening = _handed_over(act.opens(visit.incoming, visit.said, RoutePlace(visit)))
     if opening.checked is not None:
         visit.sessions.check(visit.name, opening.checked)
     for command in opening.commands:
         visit.sessions.check(visit.name, command)
     _check_new(visit, act, opening.commands)
     return opening
+
+
+def _handed_over(opening: Opening) -> Opening:
+    """Return what a new session begins with, where its first message tells the agent what was said
+    before, as one does that moves."""
+    if not opening.before:
+        return opening
+    historian = Historian()
+    for event in opening.before:
+        historian.feed(event)
+    history = historian.made().fitting(lambda _: "a page hands over words only")
+    if not history.text:
+        return opening
+    first, *rest = opening.commands
+    assert isinstance(first, SendMessage)
+    context = [history.text, *(first.client_context or ())]
+    told = [one.as_json() for one in history.carried]
+    return dataclasses.replace(
+        opening,
+        commands=[first.model_copy(update={"client_context": context}), *rest],
+        options={**(opening.options or {}), "history": told},
+    )
 
 
 async def _make(
@@ -230,6 +266,7 @@ async def _make(
     *,
     chosen: str | None = None,
     succeeds: SessionRow | None = None,
+    replaces: SessionRow | None = None,
 ) -> tuple[Found, Done]:
     aliases = [(AliasKind.TASK, chosen)] if chosen is not None else []
     if opening.once is not None:
@@ -247,6 +284,7 @@ async def _make(
             options=opening.options,
             aliases=aliases,
             succeeds=succeeds,
+            replaces=replaces,
             submission=submission,
         )
     return Found(session), Done(ids, opening.commands)

@@ -36,8 +36,8 @@ class Wanted:
     """A session as it is asked for: on a route, by the owner's key `by`, through the face of a
     dialect, with its first commands and the bytes of their files.
 
-    `succeeds` is an expired session whose names it takes over. `submission` is the request that
-    gave it.
+    `succeeds` is an expired session whose names it takes over. `replaces` is one that goes on
+    without the names in `aliases`. `submission` is the request that gave it.
     """
 
     owner: str
@@ -51,6 +51,7 @@ class Wanted:
     options: Mapping[str, Any] | None = None
     aliases: Sequence[tuple[str, str]] = ()
     succeeds: SessionRow | None = None
+    replaces: SessionRow | None = None
     submission: Submission | None = None
 
 
@@ -95,6 +96,7 @@ class Making:
         if native_id is None and backend.dialect == ENGINE:
             native_id = await self._new_name(row, backend, wanted.aliases)
         submission, succeeds = wanted.submission, wanted.succeeds
+        takes = [] if submission is None else [(AliasKind.REQUEST, submission.body)]
         new = NewSession(
             row,
             backend.name,
@@ -102,7 +104,7 @@ class Making:
             codec,
             _names(row, wanted, shadow),
             None if succeeds is None else succeeds.key,
-            [] if submission is None else [(AliasKind.REQUEST, submission.body)],
+            [*takes, *(() if wanted.replaces is None else wanted.aliases)],
         )
         leg = LegRow(row.key, 0, backend.name, native_id)
         capture = self._live.begin_capture(row, backend)
@@ -216,7 +218,8 @@ class Making:
 def _names(row: SessionRow, wanted: Wanted, shadow: str | None) -> list[tuple[str, str]]:
     """Return the first names of a session; `shadow` is the backend that shadows it."""
     # Also a session of another dialect is found by the tokens that the eve face shows of it.
-    names = [*wanted.aliases, (AliasKind.HANDLE, handle_of(row.secret))]
+    own = wanted.aliases if wanted.replaces is None else ()
+    names = [*own, (AliasKind.HANDLE, handle_of(row.secret))]
     if shadow is not None:
         names.append(shadowed(shadow, row.id))
     if wanted.submission is not None and wanted.submission.key is not None:
@@ -238,10 +241,14 @@ def _first(row: SessionRow, backend: BackendSettings, wanted: Wanted) -> list[ev
         options=dict(options) if options else None,
         synthetic=True,
     )
-    if wanted.succeeds is None:
+    before = wanted.succeeds or wanted.replaces
+    if before is None:
         return [started]
+    follows = ev.SessionUpdated(thread_id=ev.MAIN, predecessor=before.id, synthetic=True)
+    if wanted.succeeds is None:
+        return [started, follows]
     return [
         started,
-        ev.SessionUpdated(thread_id=ev.MAIN, predecessor=wanted.succeeds.id, synthetic=True),
+        follows,
         ev.Gap(thread_id=ev.MAIN, reason="What was said before is no longer kept.", synthetic=True),
     ]

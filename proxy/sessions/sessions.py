@@ -266,6 +266,7 @@ class Sessions:
         options: Mapping[str, Any] | None = None,
         aliases: Sequence[tuple[str, str]] = (),
         succeeds: SessionRow | None = None,
+        replaces: SessionRow | None = None,
         submission: Submission | None = None,
     ) -> tuple[Session, list[str]]:
         """Make a session on a route's backend and submit its first commands, `by` a key through the
@@ -273,8 +274,9 @@ class Sessions:
         refused there is no session either.
 
         `succeeds` is an expired session whose names it takes over. It begins with a gap, and an
-        Engine goes on with the same task: that has a memory of its own. A repeat of the request
-        `submission` is found by `made_by` from then on.
+        Engine goes on with the same task: that has a memory of its own. `replaces` is one that
+        goes on without the names in `aliases`. A repeat of the request `submission` is found by
+        `made_by` from then on.
 
         Raises:
             DragomanError: there is no such route, its backend cannot be driven, or a command is
@@ -293,6 +295,7 @@ class Sessions:
             options=options,
             aliases=aliases,
             succeeds=succeeds,
+            replaces=replaces,
             submission=submission,
         )
         return await self._making.make(wanted)

@@ -29,7 +29,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return what the face reads in a request."""
     body = json.loads(path.read_bytes())["request"]["body"]
     said = dataclasses.asdict(parse_run(json.dumps(body).encode()))
-    del said["earlier"]
+    del said["earlier"], said["before"]
     value: dict[str, Any] = json.loads(json.dumps(said, default=lambda block: block.model_dump()))
     return value
 

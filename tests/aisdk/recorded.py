@@ -61,7 +61,7 @@ def read(path: Path) -> dict[str, Any]:
     """Return what the face reads in a request."""
     body = json.loads(path.read_bytes())["request"]["body"]
     said = dataclasses.asdict(parse_chat(json.dumps(body).encode()))
-    del said["earlier"]
+    del said["earlier"], said["before"]
     value: dict[str, Any] = json.loads(json.dumps(said, default=_plain))
     return value
 

@@ -36,8 +36,9 @@ class AguiPage:
 
     dialect = "agui"
     chat = "t"
+    route = ""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Alone) -> None:
         self.face = face
         self.messages: list[dict[str, Any]] = []
         self.posts = 0
@@ -59,7 +60,7 @@ class AguiPage:
         self.messages.append({"id": name, "role": "assistant", "content": words})
 
     async def post(self) -> tuple[int, str]:
-        url = self.face.face(self.dialect, self.face.dialect)
+        url = self.face.face(self.dialect, self.route or self.face.dialect)
         async with (
             asyncio.timeout(SOON_S),
             self.face.http.post(url, data=io.BytesIO(json.dumps(self.body).encode())) as response,

@@ -89,7 +89,8 @@ class Say(Generic[SaidT, EncoderT]):
     2. The body is read, and `needs` says what it asks for, where that is not the route's action.
     3. From here on it is done to its end also when the client leaves, and an equal request waits.
     4. `where` says which session it is about. Where that is to be made, `opens` says how, and the
-       commands of the opening are the request's.
+       commands of the opening are the request's. So it is where `afresh` says that the session with
+       the name that the frontend chose is about another conversation: the name is the new one's.
     5. `admit` refuses what the session does not take now, a repeat as well; what it returns is kept
        with the commands, as `details`.
     6. A repeat of an earlier request is answered with what that gave, unless `repeats` is false:
@@ -111,6 +112,7 @@ class Say(Generic[SaidT, EncoderT]):
     before: Callable[[Incoming, Place], None] | None = None
     needs: Callable[[Incoming, SaidT], Action] | None = None
     opens: Callable[[Incoming, SaidT, Place], Opening] | None = None
+    afresh: Callable[[Incoming, Seen[EncoderT], SaidT], bool] | None = None
     admit: Callable[[Incoming, Seen[EncoderT], SaidT], Mapping[str, Any] | None] | None = None
     blobs: Callable[[SaidT], Mapping[str, bytes]] | None = None
     names: Callable[[Incoming, SaidT], Sequence[str]] | None = None

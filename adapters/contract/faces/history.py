@@ -14,12 +14,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from adapters.model.commands import SendMessage
-from adapters.model.events import Content, InputSettled
+from adapters.model.events import (
+    MAIN,
+    Content,
+    Event,
+    InputSettled,
+    MessageReceived,
+    TextCompleted,
+    ToolCalled,
+    ToolReturned,
+)
 from adapters.wire.errors import DragomanError, ErrorCode
 
-__all__ = ["Heard", "LeftOut", "Words", "choose", "fresh", "read"]
+__all__ = [
+    "Heard",
+    "LeftOut",
+    "Words",
+    "asked_by_person",
+    "choose",
+    "fresh",
+    "read",
+    "said_by_agent",
+    "used_tool",
+]
 
 HEARD_KEPT = 512
 """Messages of the frontend whose ids are remembered."""
@@ -128,3 +148,25 @@ def choose(
         else:
             left_out.append(LeftOut(one.id, wrong.message))
     return [*said, last], left_out[-LEFT_OUT_MOST:]
+
+
+# What a frontend tells of what was said elsewhere, as events.
+
+
+def asked_by_person(name: str, content: Sequence[Content]) -> Event:
+    """Return what says that the person has said something."""
+    return MessageReceived(thread_id=MAIN, message_id=name, content=tuple(content))
+
+
+def said_by_agent(name: str, text: str) -> Event:
+    """Return what says that the agent has said something."""
+    return TextCompleted(thread_id=MAIN, block_id=name, message_id=name, text=text)
+
+
+def used_tool(
+    call_id: str, tool: str, given: Any, result: Any, *, failed: bool
+) -> tuple[Event, Event]:
+    """Return what says that the agent has called a tool, and what came of it."""
+    called = ToolCalled(thread_id=MAIN, call_id=call_id, name=tool, input=given)
+    returned = ToolReturned(thread_id=MAIN, call_id=call_id, output=result, is_error=failed)
+    return called, returned

@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from adapters.contract.faces.given import EncoderT, Seen, Told
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, CreateSession
-from adapters.model.events import Entry, InputAccepted
+from adapters.model.events import Entry, Event, InputAccepted
 
 # Which session a request is about.
 
@@ -80,7 +80,8 @@ class Opening:
     """What a new session begins with.
 
     `checked` is what else every backend of the route must be able to carry. Two creates with the
-    same `once` make one session. `blobs` has the bytes of files by hash.
+    same `once` make one session. `blobs` has the bytes of files by hash. `before` is what was said
+    elsewhere before, as events: the agent is told it with the first message.
     """
 
     commands: Sequence[AnyCommand] = ()
@@ -90,6 +91,7 @@ class Opening:
     options: Mapping[str, Any] | None = None
     once: str | None = None
     checked: CreateSession | None = None
+    before: Sequence[Event] = ()
 
 
 class Done(NamedTuple):
