@@ -47,8 +47,8 @@ def input_accepted(w: Writer, event: ev.InputAccepted) -> None:
     if len(s.batch.commands) < notes.parts:
         return
     batch, s.batch = s.batch, None
-    if s.stream is not None and notes.parts == 1 and event.policy == "queue":
-        # The turn is being stopped: what is open is the stream of that.
+    if s.stream is not None and notes.parts == 1 and queued:
+        # The turn is being stopped, or what it asks is declined: what is open is its stream.
         s.awaited[event.command_id].behind = True
         s.later.append(batch)
         return

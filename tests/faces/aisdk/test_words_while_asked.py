@@ -129,3 +129,25 @@ async def test_what_is_asked_is_asked_again_where_the_answer_is_wanted_again(
     assert open_
     assert asked[-len(open_) :] == open_
     assert len(asked) == 2 * len(open_)
+
+
+async def test_words_beside_a_stream_that_waits_for_a_sign_in_have_one_of_their_own(
+    serve: Any,
+) -> None:
+    face = await serve("memory:", dialect="eve")
+    person = Person(face)
+    async with asyncio.timeout(SOON_S):
+        body = person.client.post(person.page, person.page.say("script: signin"))
+        async with aclosing(body) as chunks:
+            async for chunk in chunks:
+                if chunk["type"] == "data-dragoman-request":
+                    break
+            chunks_of_words = asyncio.create_task(person.say("never mind"))
+            async for chunk in chunks:
+                last = chunk
+        first = person.page.messages[1]["id"]
+        begun, *_ = await chunks_of_words
+    assert last["type"] in ("finish", "error")
+    assert begun["messageId"] != first
+    assert "You said: “never mind”." in person.text
+    assert [one["role"] for one in person.page.messages] == ["user", "assistant"] * 2
