@@ -29,6 +29,14 @@ class UpstreamUnavailable(UpstreamError):
         self.sent = sent
 
 
+class UpstreamDenied(UpstreamUnavailable):
+    """The backend answers, and says that it does not know, or does not take, what it is asked
+    for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=True)
+
+
 class UpstreamTimeout(UpstreamError):
     """The backend did not answer in time."""
 

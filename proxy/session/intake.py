@@ -166,7 +166,15 @@ class Intake:
             self._sending.start_step(leaving)
         self._sending.start(at_once)
         self._sending.go_on()
+        if self._record.state.interactions and self._is_said_instead(batch):
+            # Whoever speaks in place of an answer may see a request that nobody waits for.
+            self._sending.doubt("words came while something is asked")
         return ids
+
+    def _is_said_instead(self, batch: Sequence[cmd.AnyCommand | None]) -> bool:
+        """Say whether a batch is words without an answer, which wait for one."""
+        said = any(isinstance(one, cmd.SendMessage) and not one.beside for one in batch)
+        return said and bool(self._outbox.queue)
 
     async def _drop(self, put: _Put) -> None:
         """Let nothing stay of the files of a batch that is refused: no session names them, so none

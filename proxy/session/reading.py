@@ -14,13 +14,20 @@ from adapters.model.body import Body
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.framing import TORN, FrameTooLarge
 from proxy.base.clock import Clock
-from proxy.base.errors import JournalError, UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.base.errors import (
+    JournalError,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from proxy.base.rows import LegRow
 from proxy.base.sealed import REDACTED
 from proxy.journal.base import Journal
 from proxy.session.frames import source_of, too_full
 from proxy.session.record import Record
-from proxy.session.telling import given_up, judge, judge_head, no_stream, nothing_new
+from proxy.session.settlements import interrupted
+from proxy.session.telling import away, denies, given_up, judge, judge_head, no_stream, nothing_new
 from proxy.session.watch import UNREAD_MOST, Watch, is_unread
 from proxy.session.watcher import Watcher
 from proxy.session.work import Upward, Work
@@ -40,6 +47,13 @@ between."""
 LEASE_MS = 30_000
 """A stream that lived this long and then ended in good order was on a lease, which eve gives for
 60 s (eve page, section 7.4)."""
+
+DENIED_MS = 10_000
+"""How long a backend may answer that there is no such stream until nothing more is expected of it:
+one that starts, or is behind another copy of itself, says so for a moment."""
+
+TOLD_MS = 30_000
+"""How long a stream may be away until whoever waits for it is told."""
 
 
 def may_have_arrived(error: UpstreamError) -> bool:
@@ -176,6 +190,8 @@ class Reading:
         heard = self._codec.respond(call, response, record.time())
         judge(self._upstream, self._codec, call, response, heard)
         record.hear(heard, answer=True)
+        if call.command_ids and denies(response) and self.watcher.is_working:
+            self.watcher.doubt(f"it answers `{call.name}` with {response.status}")
 
     def failed(self, call: Call, error: UpstreamError) -> None:
         """Record that a call got no answer."""
@@ -190,9 +206,12 @@ class Reading:
         given_up(self._work.name, self._leg, error)
         self._record.hear(self._codec.give_up(error, self._record.time(), thread_id=thread_id))
 
-    def settle(self, error: DragomanError) -> None:
-        """End what runs, and read no further what is said of it."""
-        self.give_up(error)
+    def settle(self, error: DragomanError, *, stopped: bool = False) -> None:
+        """End what runs, and read no further what is said of it. What a person has `stopped` has
+        not failed."""
+        given_up(self._work.name, self._leg, error)
+        heard = self._codec.give_up(error, self._record.time())
+        self._record.hear([interrupted(event) for event in heard] if stopped else heard)
         self.watcher.stop_streams()
 
     @property
@@ -269,6 +288,7 @@ class Reading:
         codec, record = self._codec, self._record
         doubt_since, self._doubt_since = self._doubt_since, None
         await record.named()
+        told = False
         while True:
             if self._work.closed or (call := self._wanted(thread_id)) is None:
                 return
@@ -288,13 +308,20 @@ class Reading:
             news = (codec.frames, record.seq) != heard
             if leased or (news and codec.position != before):
                 because = doubt_since = None
+                told = False
                 backoff.reset()
             else:
                 if error is None and doubt_since is not None:
                     backoff.since = doubt_since
-                if backoff.exhausted(now, self._patience or codec.patience):
+                patience = self._patience or codec.patience
+                if isinstance(error, UpstreamDenied):
+                    patience = min(patience, DENIED_MS)
+                if backoff.exhausted(now, patience):
                     self.give_up(error or nothing_new(because), thread_id)
                     return
+                if error is not None and not told and backoff.exhausted(now, TOLD_MS):
+                    told = True
+                    record.hear([away(error)])
             await self._clock.sleep(backoff.next_wait(now) / 1000)
 
     async def run(self, call: Call) -> UpstreamError | None:

@@ -13,16 +13,17 @@ from typing import Any, NamedTuple
 
 from adapters.model import commands as cmd
 from adapters.model import events as ev
+from adapters.model import raw
 from adapters.model.backend_names import for_backend
 from adapters.model.base import Call, ClientCodec
-from adapters.wire.errors import NotSupported
+from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupported
 from proxy.base.clock import Clock
 from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
 from proxy.base.rows import CommandRow
 from proxy.session.outbox import Fate, Input, Outbox
 from proxy.session.reading import Reading, may_have_arrived
 from proxy.session.record import Record
-from proxy.session.settlements import refused, unknown, withdrawn
+from proxy.session.settlements import ended, interrupted, refused, unknown, withdrawn
 from proxy.session.work import Work
 
 __all__ = ["Sending", "Step"]
@@ -40,6 +41,13 @@ CUT_OFF = "The proxy stopped while the command was on its way; the backend has n
 
 IN_VAIN = "Nothing is left of what it was to stop."
 """Why an interrupt is withdrawn for which no turn began, or whose turn another one stopped."""
+
+STOP_UNCONFIRMED = "stop_unconfirmed"
+"""The error code that tells of a turn which was ended here after a stop."""
+
+NOT_STOPPED = "The backend did not end the turn after it was told to stop, so it was ended here."
+
+NEVER_BEGUN = "The backend took the message, and no turn of it began."
 
 
 class Step(NamedTuple):
@@ -91,7 +99,12 @@ class Sending:
         if not self._work.draining and (first := self._outbox.next_message(state)) is not None:
             self._outbox.leave(first.command_id)
             self._start(first)
-        self._reading.watcher.go_on(working=self._is_expecting())
+        owed = bool(self._outbox.owed) and not state.busy
+        if self._reading.watcher.go_on(
+            working=self._is_expecting(), owed=owed, stopped=self._is_stopped()
+        ):
+            self._end_here()
+            return
         for call in self._codec.take_calls():
             self._work.start(self._run_step(call), call.name)
         self._reading.open_streams()
@@ -105,6 +118,37 @@ class Sending:
             # Of a person where something is asked; of a task else.
             return not state.waiting_on(ev.MAIN) or state.is_answered(ev.MAIN)
         return turn is not None or bool(self._outbox.owed)
+
+    def doubt(self, why: str) -> None:
+        """Ask the backend how things stand."""
+        self._reading.watcher.doubt(why)
+        self.go_on()
+
+    def _is_stopped(self) -> bool:
+        """Say whether a person stops what is open."""
+        state = self._record.state
+        return state.stopped or (state.stopping and (state.busy or self._outbox.working))
+
+    def _end_here(self) -> None:
+        """End what the backend has not ended in the time that it has."""
+        stopped = self._reading.watcher.watch.is_stopped
+        code, why = (STOP_UNCONFIRMED, NOT_STOPPED) if stopped else (SESSION_LOST, NEVER_BEGUN)
+        error = DragomanError(why, code=ErrorCode.BACKEND_TIMEOUT)
+        self.end(error, ev.ErrorInfo(code=code, message=why), stopped=stopped)
+        self.go_on()
+
+    def end(self, error: DragomanError, info: ev.ErrorInfo, *, stopped: bool = False) -> None:
+        """Bring what is open to an end whatever the backend says, as failed or as what a person has
+        `stopped`: what it has asked is withdrawn, and what was sent and not settled counts as
+        unknown. What waits in the queue stays there."""
+        record = self._record
+        queued = {one.command_id for one in self._outbox.queue}
+        ends = ended(record.state, info)
+        record.emit([interrupted(event) for event in ends] if stopped else ends)
+        self._reading.settle(error, stopped=stopped)
+        left = [name for name in record.state.inputs if name not in queued]
+        record.emit([unknown(name, error.message) for name in left])
+        self._reading.watcher.watch.rest()
 
     def _start(self, one: Input) -> None:
         work = self._send(one.command_id, one.command)
@@ -286,6 +330,8 @@ class Sending:
                         command = for_backend(commands[name], self._record.state)
                         look = self._codec.recover(name, command)
                 if look is not None:
+                    text = f"{error.message} It is looked for whether the input arrived."
+                    self._record.hear([raw.in_doubt(text)])
                     # The last one asked for tells of all.
                     await self._look_up(look)
                     return
@@ -293,8 +339,6 @@ class Sending:
         else:
             # Many may be here at once, and each changes a state that may be large.
             self._reading.respond(call, response)
-            if any(isinstance(one, cmd.Interrupt) for one in commands.values()):
-                self._reading.watcher.hurry()
         # The answer may be a step only, which says nothing yet and asks for the next one.
         self.go_on()
 

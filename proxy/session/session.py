@@ -43,7 +43,6 @@ from proxy.session.reading import Reading
 from proxy.session.record import Record
 from proxy.session.replies import Replies
 from proxy.session.sending import Sending
-from proxy.session.settlements import ended, unknown
 from proxy.session.snapshots import may_have_one
 from proxy.session.work import Upward, Work
 from proxy.upstream.client import Upstream
@@ -399,13 +398,8 @@ class Session:
         who = f"`{by}`" if by == self.row.owner else "An administrator"
         error = DragomanError(f"{who} brought the session to rest.", code=ErrorCode.NOT_ACTIVE)
         info = ev.ErrorInfo(code=SETTLED, message=error.message)
-        stored = record.emit(ended(self.state, info))
-        self._reading.settle(error)
-        left = [name for name in self.state.inputs if name not in queued]
-        stored = record.emit([unknown(name, error.message) for name in left]) or stored
+        self._sending.end(error, info)
         reached = record.seq
-        await record.until_stored(stored)
-        # What the codec said of it is a write of its own.
         while self.last_seq < reached and not self.closed:
             await record.news().wait()
         self._work.check_usable()

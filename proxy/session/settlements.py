@@ -9,7 +9,16 @@ from adapters.model import events as ev
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError
 
-__all__ = ["ended", "refused", "settled", "settled_in", "taken", "unknown", "withdrawn"]
+__all__ = [
+    "ended",
+    "interrupted",
+    "refused",
+    "settled",
+    "settled_in",
+    "taken",
+    "unknown",
+    "withdrawn",
+]
 
 
 def taken(command_id: str) -> ev.InputSettled:
@@ -67,6 +76,13 @@ def ended(state: LogState, error: ev.ErrorInfo) -> list[ev.Event]:
         if thread.turn is not None
     ]
     return [said, *ends]
+
+
+def interrupted(event: ev.Event) -> ev.Event:
+    """Return an event of the end of a turn that a person has stopped: it has not failed."""
+    if isinstance(event, ev.TurnEnded) and event.outcome == "failed":
+        return event.model_copy(update={"outcome": "interrupted", "error": None})
+    return event
 
 
 def settled_in(events: Iterable[ev.Event]) -> set[str]:

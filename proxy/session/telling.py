@@ -11,13 +11,30 @@ from adapters.model.base import Call, ClientCodec, Response
 from adapters.model.raw import refusal_of
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.base.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable
+from proxy.base.errors import (
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamRejected,
+    UpstreamUnavailable,
+)
 from proxy.base.metrics import Queued, TurnCounts
 from proxy.base.rows import LegRow
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
 
-__all__ = ["Observer", "given_up", "judge", "judge_head", "no_stream", "nothing_new"]
+__all__ = [
+    "Observer",
+    "away",
+    "denies",
+    "given_up",
+    "judge",
+    "judge_head",
+    "no_stream",
+    "nothing_new",
+]
+
+_FOR_NOW = (401, 402, 403, 408, 425, 429)
+"""Refusals that speak of whoever asks, or of the moment, and not of what was asked for."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +97,15 @@ def no_stream(codec: ClientCodec, answer: Response) -> UpstreamError:
     if codec.refuses_credential(answer):
         return UpstreamRejected(refusal_of(answer), status=answer.status)
     text = f"The backend answered {answer.status} where a stream was asked for."
+    if 400 <= answer.status < 500 and answer.status not in _FOR_NOW:
+        return UpstreamDenied(text)
     return UpstreamUnavailable(text, sent=True)
+
+
+def denies(answer: Response) -> bool:
+    """Say whether an answer may mean that the backend does not know what it is asked for: that is
+    evidence, as silence is."""
+    return answer.status in (404, 409, 410)
 
 
 def nothing_new(because: UpstreamError | None) -> UpstreamError:
@@ -90,6 +115,17 @@ def nothing_new(because: UpstreamError | None) -> UpstreamError:
     if because is not None:
         text = f"The backend answers again, but tells nothing new. Before that: {because.message}"
     return UpstreamUnavailable(text, sent=True)
+
+
+def away(error: DragomanError) -> ev.Event:
+    """Return what is told of a stream that is wanted and cannot be had for some time."""
+    return ev.ErrorReported(
+        thread_id=ev.MAIN,
+        code=str(error.code),
+        message=error.message,
+        retry="retrying",
+        synthetic=True,
+    )
 
 
 def given_up(name: str, leg: LegRow, error: DragomanError) -> None:

@@ -30,6 +30,18 @@ SKIPPED_MS = 1_000
 STOPPED_MS = 5_000
 """How long an interrupt may show nothing until the backend is asked."""
 
+STOPPED_MOST = 10_000
+"""How long after a person's stop what the backend does not end is ended here."""
+
+OWED_MS = 30_000
+"""How long a message that was taken may show nothing until the backend is asked."""
+
+OWED_MOST = 100_000
+"""How long a message that was taken may show nothing until nothing is expected of it any more."""
+
+ASKED_MS = 2_000
+"""How soon the backend is asked again after a question."""
+
 
 def is_unread(event: ev.Event) -> TypeGuard[ev.ErrorReported]:
     """Say whether an event reports a frame that could not be read."""
@@ -57,16 +69,39 @@ class Watch:
     _wait: int = 0
     # When it was asked because of a frame that could not be read.
     _asked: int | None = None
+    # When it was asked last, whatever for.
+    _looked: int | None = None
+    # When a person has stopped what runs, and since when a message owes its turn.
+    _stopped: int | None = None
+    _owed: int | None = None
 
-    def begin(self, now: int) -> None:
-        """Begin to watch a turn."""
+    def begin(self, now: int, *, owed: bool = False) -> None:
+        """Begin to watch a turn, or a message that was taken and whose turn is `owed`."""
         if not self.watching:
             self.watching = True
-            self._since, self._wait = now, self.quiet
+            self._since, self._wait = now, min(self.quiet, OWED_MS) if owed else self.quiet
+            self._owed = now if owed else None
+        elif not owed:
+            self._owed = None
+
+    def rest(self) -> None:
+        """Take note that nothing runs and nothing is owed."""
+        self.watching, self._stopped, self._owed = False, None, None
 
     def heard(self, now: int) -> None:
         """Take note that something came which can be read."""
         self._since, self._wait, self.unread, self.doubts = now, self.quiet, 0, False
+        if self._owed is not None:
+            self._owed = now
+
+    def stop(self, now: int) -> bool:
+        """Take note that a person stops what runs: it has to show something soon, and to end. Say
+        whether that is new."""
+        if self._stopped is not None:
+            return False
+        self._stopped = now
+        self.hurry(now)
+        return True
 
     def hurry(self, now: int) -> None:
         """Take note of an interrupt: it has to show something soon."""
@@ -87,9 +122,26 @@ class Watch:
     def asked(self, now: int) -> None:
         """Take note that the backend is being asked."""
         self.doubts = False
+        self._looked = now
         self._since, self._wait = now, min(2 * max(self._wait, self.quiet), QUIET_MOST)
+
+    def may_ask(self, now: int) -> bool:
+        """Say whether the last question is some time ago."""
+        return self._looked is None or now - self._looked >= ASKED_MS
+
+    @property
+    def is_stopped(self) -> bool:
+        """Say whether a person has stopped what runs."""
+        return self._stopped is not None
 
     @property
     def due(self) -> int:
         """When to ask next, if nothing comes."""
         return self._since + self._wait
+
+    @property
+    def ends(self) -> int | None:
+        """When what is open ends here, if the backend does not end it: None for never."""
+        if self._stopped is not None:
+            return self._stopped + STOPPED_MOST
+        return None if self._owed is None else self._owed + OWED_MOST

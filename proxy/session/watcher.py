@@ -85,24 +85,31 @@ class Watcher:
         self._broken.discard(thread_id)
         return True
 
-    def go_on(self, *, working: bool) -> None:
-        """Ask when it is time. `working` says whether the backend has something to tell."""
+    def go_on(self, *, working: bool, owed: bool, stopped: bool) -> bool:
+        """Ask when it is time. `working` says whether the backend has something to tell, `owed`
+        whether that is the turn of a message which it has taken, `stopped` whether a person stops
+        what is open. Return whether that is to be ended here."""
         watch, now = self.watch, self._record.time()
-        if not working and not (watch.doubts and self._record.state.busy):
-            watch.watching = False
-            return
-        if working:
-            watch.begin(now)
+        busy = self._record.state.busy
+        if not (working or stopped or (busy and (watch.doubts or watch.is_stopped))):
+            watch.rest()
+            return False
+        if working or stopped:
+            watch.begin(now, owed=owed)
+        if stopped and watch.stop(now):
+            self.close()
+        if watch.ends is not None and now >= watch.ends:
+            return True
         if now >= watch.due:
             self.look("a frame could not be read" if watch.doubts else "nothing came")
         if self._timer is None:
             self._set_timer()
+        return False
 
-    def hurry(self) -> None:
-        """Ask soon, if nothing comes: the turn is to be interrupted."""
-        if self.watch.watching:
-            self.watch.hurry(self._record.time())
-            self.rearm()
+    def doubt(self, why: str) -> None:
+        """Ask the backend at once, unless it was asked just now."""
+        if self.watch.may_ask(self._record.time()):
+            self.look(why)
 
     def rearm(self) -> None:
         """Wake earlier than was planned."""
@@ -124,7 +131,9 @@ class Watcher:
             stream.stop()
 
     def _set_timer(self) -> None:
-        self._timer = self._work.start_timer(self._until(self.watch.due), "watch")
+        due, ends = self.watch.due, self.watch.ends
+        due = due if ends is None else min(due, ends)
+        self._timer = self._work.start_timer(self._until(due), "watch")
 
     async def _until(self, due: int) -> None:
         await self._clock.sleep(max(due - self._record.time(), 0) / 1000)

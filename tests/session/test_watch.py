@@ -6,7 +6,18 @@ import pytest
 
 from adapters.model import events as ev
 from adapters.model import raw
-from proxy.session.watch import QUIET_MOST, SKIPPED_MS, STOPPED_MS, UNREAD_MOST, Watch, is_unread
+from proxy.session.watch import (
+    ASKED_MS,
+    OWED_MOST,
+    OWED_MS,
+    QUIET_MOST,
+    SKIPPED_MS,
+    STOPPED_MOST,
+    STOPPED_MS,
+    UNREAD_MOST,
+    Watch,
+    is_unread,
+)
 
 
 @pytest.fixture
@@ -41,6 +52,32 @@ def test_what_is_watched_already_does_not_begin_anew(watch: Watch) -> None:
 def test_an_interrupt_is_to_show_something_soon(watch: Watch) -> None:
     watch.hurry(2_000)
     assert watch.due == 2_000 + STOPPED_MS
+
+
+def test_what_a_person_stops_ends_ten_seconds_later_whatever_comes(watch: Watch) -> None:
+    assert watch.stop(2_000)
+    assert not watch.stop(3_000)
+    watch.heard(4_000)
+    assert watch.ends == 2_000 + STOPPED_MOST
+    watch.rest()
+    assert (watch.ends, watch.is_stopped) == (None, False)
+
+
+def test_a_message_that_was_taken_is_asked_about_sooner_and_owes_its_turn_for_a_time() -> None:
+    watch = Watch(60_000)
+    watch.begin(1_000, owed=True)
+    assert (watch.due, watch.ends) == (1_000 + OWED_MS, 1_000 + OWED_MOST)
+    watch.heard(5_000)
+    assert watch.ends == 5_000 + OWED_MOST
+    watch.begin(6_000)
+    assert watch.ends is None
+
+
+def test_nobody_is_asked_twice_at_once(watch: Watch) -> None:
+    assert watch.may_ask(2_000)
+    watch.asked(2_000)
+    assert not watch.may_ask(2_000 + ASKED_MS - 1)
+    assert watch.may_ask(2_000 + ASKED_MS)
 
 
 def test_a_frame_that_cannot_be_read_is_asked_about_soon_unless_the_turn_goes_on(
