@@ -274,6 +274,8 @@ FACE = Face(
                 blobs=_blobs,
                 answer=_resumed,
                 looks_before=True,
+                # It says `resumed`, and so the backend has to have taken it.
+                waits=True,
                 # A repeat need not name the request that the first one answered.
                 recalls=True,
             ),

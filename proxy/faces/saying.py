@@ -129,13 +129,13 @@ async def _take(
     if not commands:
         return found, Done()
     by, face = visit.owner, visit.at.dialect
+    blobs = None if act.blobs is None else act.blobs(visit.said)
     if act.waits:
         (command,) = commands
         await visit.sessions.carry_out(
-            session, command, by=by, face=face, details=details, submission=submission
+            session, command, by=by, face=face, details=details, blobs=blobs, submission=submission
         )
         return found, Done(commands=commands)
-    blobs = None if act.blobs is None else act.blobs(visit.said)
     ids = await session.submit(
         commands, by=by, face=face, details=details, blobs=blobs, submission=submission
     )

@@ -60,11 +60,11 @@ class Followed:
         """Let an answer in.
 
         Raises:
-            Refusal: 409, the script wants it refused.
+            Refusal: 422, the script wants it refused.
         """
         if self.refusals:
             self.refusals -= 1
-            raise Refusal(409, "answer_refused", "This answer is refused on purpose.")
+            raise Refusal(422, "answer_refused", "This answer is refused on purpose.")
 
 
 T = TypeVar("T", bound=Followed)

@@ -1,5 +1,8 @@
 """What comes from the backend: streams that are kept open, their frames, whole answers, and the
-time that the codec waits for."""
+time that the codec waits for.
+
+Why one room: what a stream, an answer and the time tell is heard in one order.
+"""
 
 from __future__ import annotations
 

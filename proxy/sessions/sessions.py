@@ -369,6 +369,7 @@ class Sessions:
         by: str,
         face: str,
         details: Mapping[str, Any] | None = None,
+        blobs: Mapping[str, bytes] | None = None,
         submission: Submission | None = None,
     ) -> None:
         """Submit a command and wait for what comes of it; of a reset, until the session has ended.
@@ -378,7 +379,7 @@ class Sessions:
         """
         after = session.last_seq
         (command_id,) = await session.submit(
-            [command], by=by, face=face, details=details, submission=submission
+            [command], by=by, face=face, details=details, blobs=blobs, submission=submission
         )
         patience = RESET_SECONDS if isinstance(command, cmd.Reset) else SETTLE_SECONDS
         due = self.clock.monotonic() + patience
@@ -407,14 +408,13 @@ class Sessions:
         async for chunk in self.journal.scan(session.row.key, after=after):
             async for entry in entries_by_steps(chunk.body, session.id):
                 event = entry.event
-                if (
-                    isinstance(event, ev.InputSettled)
-                    and event.command_id == command_id
-                    and event.outcome != "taken"
-                ):
-                    raise DragomanError(
-                        event.reason or "The backend refused.", code=ErrorCode.BACKEND_REFUSED
-                    )
+                ours = isinstance(event, ev.InputSettled) and event.command_id == command_id
+                if ours and event.outcome != "taken":
+                    is_open = getattr(command, "request_id", None) in session.state.interactions
+                    answers = isinstance(command, cmd.AnswerInteraction)
+                    unasked = answers and not is_open
+                    code = ErrorCode.UNKNOWN_INTERACTION if unasked else ErrorCode.BACKEND_REFUSED
+                    raise DragomanError(event.reason or "The backend refused.", code=code)
 
     # Keeping.
 

@@ -133,4 +133,11 @@ FAULTS = Faulty(
     ],
     sent=SENT,
     at_once=True,
+    # By 404 and 410 it says that nothing waits for the answer. Its 409 here is of a deployment that
+    # is not ready.
+    unanswered=[
+        *(Status(status) for status in REFUSALS if status not in (404, 410)),
+        Redirect(),
+        Silence(done=False),
+    ],
 )

@@ -14,6 +14,8 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Support
 from adapters.wire.errors import DragomanError
+from proxy.session.sending import STOP_UNCONFIRMED
+from proxy.session.watch import STOPPED_MOST
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.inward import Inward, said
 
@@ -48,7 +50,7 @@ async def bring(inward: Inward, state: str) -> None:
             assert await inward.until(lambda: not session.sending, 5)
             assert session.working
         case "running" | "stopping":
-            await inward.submit(said("script: slow 400"))
+            await inward.submit(said("script: slow 40"))
             assert await inward.until(lambda: _says(inward), 30)
             wire.mute = True
         case "paused":
@@ -158,3 +160,78 @@ async def test_what_a_backend_does_not_know_ends_or_is_told(kind: Kind) -> None:
         if not is_right(kind, state, answer, what, outcome):
             wrong.append(f"{state}, {answer}, {what}: {outcome.words}")
     assert not wrong, "\n".join([f"{kind}: {len(wrong)} cells are wrong", *wrong])
+
+
+HERM, ENGINE = Kind("herm"), Kind("engine")
+
+
+async def refuse_answers(inward: Inward, status: int) -> None:
+    """Bring the session into a pause whose answer is refused by a backend that answers else."""
+    await bring(inward, "paused")
+    inward.wire.mute = False
+    inward.wire.says, inward.wire.only = status, frozenset({"events", "respond"})
+    await act(inward, "answer")
+
+
+def resolved(inward: Inward) -> list[str]:
+    return [e.outcome for e in inward.events if isinstance(e, ev.InteractionResolved)]
+
+
+@pytest.mark.parametrize("status", [404, 409, 410])
+async def test_a_request_that_a_herm_has_forgotten_is_resolved_and_its_turn_ends(
+    status: int,
+) -> None:
+    async with Inward(HERM) as inward:
+        await refuse_answers(inward, status)
+        assert await inward.until(lambda: rests(inward), STOP_SECONDS)
+        assert resolved(inward) == ["unknown"]
+        ended = [event for event in inward.events if isinstance(event, ev.TurnEnded)]
+        assert ended[-1].outcome == "failed"
+
+
+async def test_a_request_that_an_engine_lists_can_be_answered_again() -> None:
+    async with Inward(ENGINE) as inward:
+        await refuse_answers(inward, 404)
+        assert await inward.until(lambda: not inward.session.state.inputs, STOP_SECONDS)
+        assert (inward.session.state.status, resolved(inward)) == ("paused", [])
+        inward.wire.says = None
+        await act(inward, "answer")
+        assert await inward.until(lambda: rests(inward), STOP_SECONDS)
+        assert resolved(inward) == ["approved"]
+
+
+@pytest.mark.parametrize("kind", BACKENDS, ids=str)
+async def test_an_answer_that_is_refused_for_what_it_is_can_be_given_again(kind: Kind) -> None:
+    async with Inward(kind) as inward:
+        await bring(inward, "paused")
+        inward.wire.mute, inward.wire.says = False, 422
+        inward.wire.only = frozenset({"events", "respond", "answer", "message"})
+        await act(inward, "answer")
+        assert await inward.until(lambda: not inward.session.state.inputs, STOP_SECONDS)
+        inward.wire.says = None
+        await act(inward, "answer")
+        assert await inward.until(lambda: rests(inward), STOP_SECONDS)
+        assert resolved(inward) == ["approved"]
+
+
+@pytest.mark.parametrize("kind", [k for k in BACKENDS if k != ENGINE], ids=str)
+async def test_a_turn_that_was_ended_here_is_over_though_its_backend_goes_on(kind: Kind) -> None:
+    async with Inward(kind) as inward:
+        await bring(inward, "running")
+        inward.wire.says = "silence"
+        begun = inward.clock.now()
+        await inward.submit(cmd.Interrupt())
+        assert await inward.until(lambda: rests(inward), STOP_SECONDS)
+        assert inward.clock.now() - begun == STOPPED_MOST
+        ended = [event for event in inward.events if isinstance(event, ev.TurnEnded)]
+        assert (ended[-1].outcome, ended[-1].synthetic) == ("interrupted", True)
+        errors = [e.code for e in inward.events if isinstance(e, ev.ErrorReported)]
+        assert STOP_UNCONFIRMED in errors
+        # It comes back, and has never heard of the stop.
+        inward.wire.says, inward.wire.mute = None, False
+        await inward.submit(said("hello again"))
+        assert await inward.until(lambda: rests(inward), 600)
+        ended = [event for event in inward.events if isinstance(event, ev.TurnEnded)]
+        assert len({event.turn_id for event in ended}) == len(ended)
+        texts = [event.text for event in inward.events if isinstance(event, ev.TextCompleted)]
+        assert "hello again" in texts[-1]

@@ -567,12 +567,29 @@ def test_a_call_that_was_denied_comes_back_rejected(driver: Driver) -> None:
 def test_a_refused_answer_is_released(driver: Driver) -> None:
     ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
     call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_1", decision="allow"))
-    driver.answer(call, 409, {"code": "already_answered", "message": "Late."})
+    driver.answer(call, 422, {"code": "invalid_answer", "message": "No."})
     settled, released = driver.log[-3:-1]
     assert isinstance(settled, ev.InputSettled)
     assert settled.outcome == "refused"
     assert isinstance(released, ev.InteractionAnswered)
     assert released.state == "released"
+
+
+@pytest.mark.parametrize("status", [404, 409, 410])
+def test_an_answer_that_nothing_waits_for_resolves_the_request(driver: Driver, status: int) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_1", decision="allow"))
+    driver.answer(call, status, {"code": "already_answered", "message": "Late."})
+    assert [event.outcome for event in driver.of(ev.InputSettled)[-1:]] == ["refused"]
+    assert [event.outcome for event in driver.of(ev.InteractionResolved)] == ["unknown"]
+    assert driver.log[-1].TYPE == "turn.resumed"
+
+
+def test_a_herm_that_takes_nothing_for_now_has_not_resolved_the_request(driver: Driver) -> None:
+    ask(driver, "agent.tool_use", APPROVAL, "toolu_1")
+    call = driver.submit("k2", cmd.AnswerInteraction(request_id="toolu_1", decision="allow"))
+    driver.answer(call, 409, {"code": "deployment_not_ready", "message": "Later."})
+    assert driver.of(ev.InteractionResolved) == []
 
 
 @pytest.mark.parametrize(

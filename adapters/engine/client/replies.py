@@ -21,6 +21,9 @@ from adapters.model.base import Call, Response
 from adapters.wire.errors import DragomanError
 from adapters.wire.jsonvalue import name_of
 
+NOTHING_PENDING = "NOTHING_PENDING"
+"""The error code of an answer for which nothing waits; the page names none."""
+
 
 def refusal(response: Response) -> ev.ErrorInfo:
     """Return what an error body says; one without `error`, or that is not JSON, is quoted (4.1)."""
@@ -88,7 +91,7 @@ def reply(s: State, task: str, call: Call, response: Response, now: int) -> Out:
                 return Out()
             return Out(s.ledger.settle(_command_of(call), "refused", refusal(response)))
         case "answered":
-            return _answered_elsewhere(s, task, _listed(response))
+            return _not_pending(s, task, _command_of(call), _listed(response))
         case _ if call.command_id not in s.ledger.open:
             # The stream was faster than the reply, and has told.
             return Out()
@@ -108,7 +111,7 @@ def no_reply(s: State, task: str, call: Call, error: DragomanError, *, sent: boo
             # It may run: replay will show, or `give_up` says that nothing is known.
             return Out() if sent else Out(s.ledger.settle(_command_of(call), "refused", info))
         case "answered":
-            return _answered_elsewhere(s, task, None)
+            return _not_pending(s, task, _command_of(call), None)
         case "look":
             return Out()
         case _ if call.command_id not in s.ledger.open:
@@ -136,12 +139,11 @@ def _answered(s: State, command_id: str, response: Response) -> Out:
     error = refusal(response)
     if _is_doubtful(response):
         return _doubt(s, command_id, error)
-    out = _not_taken(s, command_id, error)
-    if response.status == 404:
-        # Section 10.1: nothing is pending for this task, so somebody else has answered; but so
-        # says a gateway that has lost its way to the Engine.
-        return Out(out.events, [pending("answered", command_id)])
-    return out
+    if response.status in (404, 410):
+        # Section 10.1: nothing is pending for this task, so somebody else has answered, or it is
+        # forgotten; but so says a gateway that has lost its way to the Engine.
+        return Out((), [pending("answered", command_id)])
+    return _not_taken(s, command_id, error)
 
 
 def _not_taken(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
@@ -207,6 +209,16 @@ def _is_open(s: State, task: str, found: list[Any]) -> bool:
             if request_id == s.asked if request_id is not None else item.get("task_id") == task:
                 return True
     return False
+
+
+def _not_pending(s: State, task: str, command_id: str, found: list[Any] | None) -> Out:
+    """Hear what is pending after an answer that the Engine has no request for."""
+    if command_id not in s.ledger.open:
+        # The stream was faster, and has told.
+        return Out()
+    message = "The Engine says that nothing waits for this answer."
+    told = _not_taken(s, command_id, ev.ErrorInfo(code=NOTHING_PENDING, message=message))
+    return Out([*told.events, *_answered_elsewhere(s, task, found).events])
 
 
 def _answered_elsewhere(s: State, task: str, found: list[Any] | None) -> Out:

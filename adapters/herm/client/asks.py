@@ -190,8 +190,7 @@ class Asks:
 
     def answered_elsewhere(self, payload: dict[str, Any]) -> None:
         """Remember the answer of somebody else."""
-        name = text_in(payload, "tool_use_id") or text_in(payload, "request_id") or ""
-        request = self._s.requests.get(self.named(name) or "")
+        request = self._s.requests.get(self.asked_by(payload))
         if request is None or request.answer is not None:
             return
         outcome: ev.InteractionOutcome = "answered"
@@ -201,6 +200,11 @@ class Asks:
         if text_in(payload, "answer"):
             answer["text"] = cut(payload["answer"], wire.MAX_BLOCK_TEXT)
         request.answer = Given(None, outcome, None, answer)
+
+    def asked_by(self, payload: dict[str, Any]) -> str:
+        """Return the request that an answer names, or nothing."""
+        native = text_in(payload, "tool_use_id") or text_in(payload, "request_id") or ""
+        return self.named(native) or ""
 
     def release(self, command_id: str) -> list[ev.Event]:
         """Let what a command answered be answered again."""

@@ -238,6 +238,8 @@ class HermClient(ClientCodec):
                     out = self._unsure(call)
                 else:
                     out = self._inputs.posted(call, response, now)
+                    if out and self._s.paused and not self._s.requests:
+                        out.append(self._turns.resumed(None, synthetic=True))
                 # It may tell the number that a frame waits for.
                 return out + self._reading.go_on(now)
             case "session":
@@ -322,6 +324,12 @@ class HermClient(ClientCodec):
             out += self._inputs.settle(message.command_id, "refused", info)
         s.pending, s.later = None, []
         return out
+
+    def look(self, now: int) -> bool:
+        if self._s.session is not None:
+            # The session object tells whether anything runs, and the stream what that is.
+            self._calls.append(posts.look(self._s.session))
+        return True
 
     @property
     def patience(self) -> int:  # type: ignore[override]

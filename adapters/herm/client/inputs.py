@@ -47,6 +47,13 @@ ten minutes."""
 _NOT_READY = Patience(RETRY_MS, RETRY_MS, for_ms=RETRY_FOR_MS)
 _BUSY = Patience(BUSY_RETRY_MS, BUSY_RETRY_MS, for_ms=RETRY_FOR_MS)
 
+_DEPLOYS = "deployment_not_ready"
+"""The code of a Herm that takes nothing for now (section 6)."""
+
+_NOT_ASKED = frozenset({404, 409, 410})
+"""What an answer may be refused with for which nothing waits; the page names no status (section
+3.1)."""
+
 _TURN_OVER = frozenset({400, 409, 422, 429})
 """What steering may be refused with when no turn runs; the page names no status (section 3.1)."""
 
@@ -246,7 +253,11 @@ class Inputs:
             # This one it did not take.
             self.post_otherwise(call, "other")
             return []
-        return self.refused(call, error)
+        out = self.refused(call, error)
+        if response.status in _NOT_ASKED and error.code != _DEPLOYS and len(payloads) == 1:
+            # Nothing waits for it any more, and nobody knows why. Of several it may be one only.
+            out += self._asks.resolve(self._asks.asked_by(payload), None)
+        return out
 
     def refused(self, call: Call, error: ev.ErrorInfo) -> list[ev.Event]:
         """Record that the backend did not take what a call carried."""
@@ -288,7 +299,7 @@ class Inputs:
         if pending is None or pending.command_id != command_id:
             return []
         status = response.status
-        not_ready = status == 429 or error.code == "deployment_not_ready"
+        not_ready = status == 429 or error.code == _DEPLOYS
         waits = not_ready or (status == 409 and pending.policy != "reject")
         patience = _NOT_READY if not_ready else _BUSY
         if waits and pending.again.refused(now, patience, posts.retry_after(response)):

@@ -141,7 +141,7 @@ class Turns:
 
     def resumed(
         self,
-        native: ev.NativeRef,
+        native: ev.NativeRef | None,
         *,
         synthetic: bool = False,
         extra: dict[str, Any] | None = None,
