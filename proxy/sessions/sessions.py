@@ -408,12 +408,12 @@ class Sessions:
         async for chunk in self.journal.scan(session.row.key, after=after):
             async for entry in entries_by_steps(chunk.body, session.id):
                 event = entry.event
-                ours = isinstance(event, ev.InputSettled) and event.command_id == command_id
-                if ours and event.outcome != "taken":
-                    is_open = getattr(command, "request_id", None) in session.state.interactions
-                    answers = isinstance(command, cmd.AnswerInteraction)
-                    unasked = answers and not is_open
-                    code = ErrorCode.UNKNOWN_INTERACTION if unasked else ErrorCode.BACKEND_REFUSED
+                if not isinstance(event, ev.InputSettled) or event.command_id != command_id:
+                    continue
+                if event.outcome != "taken":
+                    code = ErrorCode.BACKEND_REFUSED
+                    if getattr(command, "request_id", None) in session.state.resolved:
+                        code = ErrorCode.UNKNOWN_INTERACTION
                     raise DragomanError(event.reason or "The backend refused.", code=code)
 
     # Keeping.

@@ -276,17 +276,20 @@ class Upstream:
                 self._health.failed(failed.kind, failed.why)
             # The text of a bad header quotes it.
             raise failed.error from (error if failed.kind else None)
-        if self._health is not None:
-            self._health.answered(response.status)
         if taken is not None:
             taken.responded(response.status, response.headers.items())
         coding = response.headers.get("Content-Encoding", "identity")
         if coding.strip().lower() != "identity":
             response.close()
             named = quoted(coding, 40)
+            if self._health is not None:
+                why = f"it packs an answer as `{named}`, which was not asked for"
+                self._health.failed(Trouble.DIALECT, why)
             raise UpstreamUnavailable(
                 f"The backend's answer is packed as `{named}`, which was not asked for.", sent=True
             )
+        if self._health is not None:
+            self._health.answered(response.status)
         return response
 
     def _write(

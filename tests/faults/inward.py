@@ -27,7 +27,7 @@ from adapters.registry import DIALECTS
 from adapters.wire.framing.ndjson import NdjsonParser
 from adapters.wire.framing.sse import SseParser
 from proxy.base.clock import ManualClock, SeededIds
-from proxy.base.errors import UpstreamTimeout
+from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.base.rows import LegRow, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import entries_in
@@ -137,7 +137,8 @@ async def _first_of(*works: Any) -> None:
 
 class Wire:
     """The way to a scripted backend. `says` is None while it is heard, then the status of every
-    answer, or `silence`: then nothing is answered, and a stream opens and says nothing.
+    answer, or `silence`: then nothing is answered, and a stream opens and says nothing; or
+    `packed`: then no answer can be read.
 
     `mute` lets the streams that are open say nothing more; `beats` says that they are alive all the
     same. `only` are the calls, by name, that are refused; all are without it.
@@ -172,6 +173,8 @@ class Wire:
         if says == "silence":
             await self.clock.sleep(ANSWER_SECONDS)
             raise UpstreamTimeout("The backend did not answer in time.")
+        if says == "packed":
+            raise UpstreamUnavailable("The backend's answer is packed.", sent=True)
         if isinstance(says, int):
             await asyncio.sleep(0)
             return self._refusal(says)
@@ -194,6 +197,8 @@ class Wire:
     ) -> AsyncIterator[_Stream | Response]:
         self.asked.append(call.name)
         says = self._refused(call)
+        if says == "packed":
+            raise UpstreamUnavailable("The backend's answer is packed.", sent=True)
         if isinstance(says, int):
             await asyncio.sleep(0)
             yield self._refusal(says)

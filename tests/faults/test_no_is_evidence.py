@@ -20,7 +20,7 @@ from tests.faults.backends import BACKENDS, Kind
 from tests.faults.inward import Inward, said
 
 STATES = ("taken", "running", "paused", "stopping")
-ANSWERS = (404, 409, 410, 422, 503, "silence")
+ANSWERS = (404, 409, 410, 422, 503, "silence", "packed")
 ACTS = ("wait", "stop", "answer", "new words")
 
 KNOWS_NOTHING = (404, 409, 410)

@@ -27,6 +27,7 @@ from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailabl
 from proxy.base.sealed import SecretScrubber
 from proxy.upstream.client import MOST_CARRYING, Frames, Stream, Upstream
 from proxy.upstream.failures import WHY_LIMIT
+from proxy.upstream.health import Health
 from tests.support.origin import Origin, head, serve_origin
 from tests.support.waiting import SOON_S, until
 
@@ -257,6 +258,17 @@ async def test_a_packed_answer_is_refused_before_a_byte_of_it_is_unpacked(
     assert error.sent
     assert f"packed as `{coding}`" in error.message
     assert origin.asked[0].headers["accept-encoding"] == "identity"
+
+
+async def test_a_packed_answer_is_told_to_the_operator_and_counts_as_a_failure(
+    http: aiohttp.ClientSession, origin: Origin, caplog: pytest.LogCaptureFixture
+) -> None:
+    origin.answers = [head("200 OK", "Content-Encoding: gzip", "Content-Length: 0")]
+    health = Health("quarry", origin.url)
+    with pytest.raises(UpstreamUnavailable):
+        await Upstream(http, origin.url, {}, health=health).call(post())
+    assert "packs an answer as `gzip`" in caplog.text
+    assert health.counts.up is False
 
 
 async def test_an_answer_that_says_it_is_not_packed_is_taken(

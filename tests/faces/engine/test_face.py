@@ -19,6 +19,7 @@ from adapters.contract.mapping import parse_mapping
 from adapters.model.commands import Delete
 from proxy.scripted.faults import Faults, Status
 from tests.faces.engine.conftest import Face, Serve, without_heartbeats
+from tests.faults.faulty import Plan
 from tests.support.dragoman import BACKEND_KEY
 from tests.support.engine_client import (
     Disconnected,
@@ -440,6 +441,34 @@ async def test_what_is_neither_yes_nor_no_is_refused_and_the_request_stays_open(
         assert face.requests("respond") == []
         await client.respond("task", "yes")
         assert [e async for e in live][-1].payload["phase"] == "completed"
+
+
+UNKNOWN = {(name, number): Status(404) for name in ("respond", "pending") for number in (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("refusals", "status", "word", "open_"),
+    [
+        # The Engine does not know the request any more.
+        (UNKNOWN, 404, "NOTHING_PENDING", 0),
+        # It lists it, and so it was something in between that did not find its way.
+        ({("respond", 1): Status(404)}, 502, "LLM_PROVIDER_ERROR", 1),
+        ({("respond", 1): Status(422)}, 502, "LLM_PROVIDER_ERROR", 1),
+    ],
+)
+async def test_nobody_says_resumed_of_an_answer_that_the_backend_did_not_take(
+    serve: Serve, refusals: Plan, status: int, word: str, open_: int
+) -> None:
+    face = await serve(engine={"faults": Faults(refusals)})
+    client = face.client()
+    async with aclosing(client.execute("script: approve", "task")) as live:
+        async for seen in live:
+            if seen.event == "hitl_request":
+                break
+        with pytest.raises(Refused) as refused:
+            await client.respond("task", "yes")
+        assert (refused.value.status, refused.value.code) == (status, word)
+        assert len(await client.pending()) == open_
 
 
 async def test_an_answer_may_name_the_request_and_counts_once(serve: Serve) -> None:
