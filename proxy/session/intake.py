@@ -173,7 +173,10 @@ class Intake:
 
     def _is_said_instead(self, batch: Sequence[cmd.AnyCommand | None]) -> bool:
         """Say whether a batch is words without an answer, which wait for one."""
-        said = any(isinstance(one, cmd.SendMessage) and not one.beside for one in batch)
+        said = any(
+            isinstance(one, cmd.SendMessage) and not one.beside and one.policy != "decline"
+            for one in batch
+        )
         return said and bool(self._outbox.queue)
 
     async def _drop(self, put: _Put) -> None:
