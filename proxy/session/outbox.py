@@ -308,6 +308,18 @@ class Outbox:
             return None
         return first
 
+    def undeclined(self, state: LogState) -> Input | None:
+        """Return the next message, if something is still asked that was declined for it and nothing
+        stops it."""
+        first = self._first(state)
+        if first is None or first.policy != "decline" or state.stopped:
+            return None
+        if any(_stops(one.command) for one in self._inputs.values()):
+            return None
+        asked = [state.interactions.get(name) for name in _beside(first.command)]
+        free = any(one is not None and one.claimed_by is None for one in asked)
+        return first if free else None
+
     def said_beside(
         self, answered: Collection[str], state: LogState
     ) -> tuple[str, cmd.SendMessage] | None:
@@ -420,7 +432,8 @@ class Outbox:
         self, raw: Sequence[ev.Event], state: LogState, told: Collection[str] = ()
     ) -> list[ev.Event]:
         """Refuse what was said beside answers none of which was taken: both are one step, and
-        anybody who answers anew says it anew. What is `told` of is settled otherwise."""
+        anybody who answers anew says it anew. Not so what was declined for, see `undeclined`. What
+        is `told` of is settled otherwise."""
         released = {
             event.request_id
             for event in raw
@@ -434,7 +447,8 @@ class Outbox:
         failed = [
             one.command_id
             for one in self.queue
-            if open_.issuperset(_beside(one.command))
+            if one.policy != "decline"
+            and open_.issuperset(_beside(one.command))
             and not released.isdisjoint(_beside(one.command))
         ]
         errors = [event.error for event in raw if isinstance(event, ev.InputSettled)]

@@ -17,7 +17,7 @@ from adapters.model import raw
 from adapters.model.backend_names import for_backend
 from adapters.model.base import Call, ClientCodec
 from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupported
-from proxy.base.clock import Clock
+from proxy.base.clock import Clock, Ids
 from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
 from proxy.base.rows import CommandRow
 from proxy.session.outbox import Fate, Input, Outbox
@@ -50,6 +50,13 @@ NOT_STOPPED = "The backend did not end the turn after it was told to stop, so it
 NEVER_BEGUN = "The backend took the message, and no turn of it began."
 
 
+STAYS_ASKED = "The agent still waits for an answer: it could not be declined."
+"""Why a message is refused for which a backend that cannot be stopped was to decline something."""
+
+OURS = "dragoman"
+"""Whose input is a stop that nobody gave."""
+
+
 class Step(NamedTuple):
     """Commands that go to the backend as one, by their ids, and the call that carries them."""
 
@@ -60,13 +67,23 @@ class Step(NamedTuple):
 class Sending:
     """Carries the inputs of one session to its backend."""
 
-    __slots__ = ("_clock", "_codec", "_outbox", "_reading", "_record", "_work")
+    __slots__ = (
+        "_clock",
+        "_codec",
+        "_ids",
+        "_outbox",
+        "_reading",
+        "_record",
+        "_stopped_for",
+        "_work",
+    )
 
     def __init__(
         self,
         *,
         codec: ClientCodec,
         clock: Clock,
+        ids: Ids,
         outbox: Outbox,
         record: Record,
         reading: Reading,
@@ -74,6 +91,9 @@ class Sending:
     ) -> None:
         self._codec = codec
         self._clock = clock
+        self._ids = ids
+        # The messages for which a turn was stopped that could not be declined.
+        self._stopped_for: set[str] = set()
         self._outbox = outbox
         self._record = record
         self._reading = reading
@@ -96,6 +116,7 @@ class Sending:
             self._start(one)
         if vain:
             self._record.emit([withdrawn(one.command_id, IN_VAIN) for one in vain])
+        self._stop_what_stays_asked()
         if not self._work.draining and (first := self._outbox.next_message(state)) is not None:
             self._outbox.leave(first.command_id)
             self._start(first)
@@ -109,6 +130,30 @@ class Sending:
             self._work.start(self._run_step(call), call.name)
         self._reading.open_streams()
         self._reading.wake()
+
+    def _stop_what_stays_asked(self) -> None:
+        """Stop the turn that asks what was to be declined for a message, and the backend has not
+        let it be declined: once, since what it does not stop ends here in time."""
+        one = self._outbox.undeclined(self._record.state)
+        if one is None or one.command_id in self._stopped_for:
+            return
+        self._stopped_for.add(one.command_id)
+        stop, stop_id = cmd.Interrupt(), self._ids.uuid()
+        try:
+            self._codec.check(stop)
+        except NotSupported:
+            error = DragomanError(STAYS_ASKED, code=ErrorCode.PAUSED)
+            self._record.emit([refused(one.command_id, error)])
+            return
+        now = self._record.now()
+        accepted = self._outbox.accept(stop_id, stop, cmd.encode_command(stop), now)
+        self._outbox.line_up([accepted], self._record.state)
+        told = ev.InputAccepted(
+            thread_id=ev.MAIN, command_id=stop_id, kind=stop.KIND, name=stop.TYPE, by=OURS
+        )
+        self._record.emit([told], commands=self._outbox.rows([accepted]))
+        for due in self._outbox.due_stops(self._record.state)[0]:
+            self._start(due)
 
     def _is_expecting(self) -> bool:
         """Say whether the backend has something to tell: a turn runs, or one is owed."""

@@ -145,6 +145,7 @@ class Session:
         self._sending = Sending(
             codec=codec,
             clock=clock,
+            ids=ids,
             outbox=self._outbox,
             record=self._record,
             reading=self._reading,

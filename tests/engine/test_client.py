@@ -824,7 +824,7 @@ def test_a_refused_message_says_why_and_is_over(
     respond(session, session.send(), status, body)
     settled = only(session, ev.InputSettled)
     assert settled.outcome == "refused"
-    assert settled.error == ev.ErrorInfo(code=code, message=message, details=details)
+    assert settled.error == ev.ErrorInfo(code=code, message=message, details=details, status=status)
     assert settled.reason == message
     assert session.codec.streams() == ()
     # Nothing is left of it: the next message is a message of its own.

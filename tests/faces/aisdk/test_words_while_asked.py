@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.model import events as ev
+from proxy.scripted.faults import Faults, Status
 from tests.support.aisdk_client import AisdkClient, Body, Page, tools_of
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED
@@ -32,8 +33,8 @@ ECHO = {"ask": "Holding a seat on the never mind."}
 
 
 class Face(Alone):
-    def __init__(self, journal: Any, *, dialect: str, settings: Any = None) -> None:
-        super().__init__(journal, dialect=dialect, settings=settings, speed=SPEED)
+    def __init__(self, journal: Any, *, dialect: str, options: Any = None) -> None:
+        super().__init__(journal, dialect=dialect, options=options, speed=SPEED)
 
     @property
     def url(self) -> str:
@@ -151,3 +152,31 @@ async def test_words_beside_a_stream_that_waits_for_a_sign_in_have_one_of_their_
     assert begun["messageId"] != first
     assert "You said: “never mind”." in person.text
     assert [one["role"] for one in person.page.messages] == ["user", "assistant"] * 2
+
+
+async def test_a_turn_is_stopped_whose_request_the_backend_does_not_let_be_declined(
+    serve: Any,
+) -> None:
+    faults = Faults({("post", 2): Status(422, body=b'{"error":{"code":"no","message":"No."}}')})
+    face = await serve("memory:", dialect="herm", options={"faults": faults})
+    person = Person(face)
+    await person.say("script: approve")
+    await person.say("never mind")
+    assert "You said: “never mind”." in person.text
+    (resolved,) = await person.log(ev.InteractionResolved)
+    assert resolved.outcome == "cancelled"
+    first, second = await person.log(ev.TurnEnded)
+    assert (first.outcome, second.outcome) == ("interrupted", "completed")
+    assert not (await face.live(person.session)).working
+
+
+async def test_words_are_refused_where_nothing_can_be_declined_or_stopped(serve: Any) -> None:
+    faults = Faults({("respond", number): Status(422) for number in (1, 2)})
+    face = await serve("memory:", dialect="engine", options={"faults": faults})
+    person = Person(face)
+    await person.say("script: approve")
+    for _ in range(2):
+        last = (await person.say("never mind"))[-1]
+        assert (last["type"], "could not be declined" in last["errorText"]) == ("error", True)
+    await person.say("and now?")
+    assert "You said: “never mind\nnever mind\nand now?”." in person.text
