@@ -51,9 +51,9 @@ LEASE_MS = 30_000
 """A stream that lived this long and then ended in good order was on a lease, which eve gives for
 60 s (eve page, section 7.4)."""
 
-DENIED_MS = 10_000
+DENIED_MS = 20_000
 """How long a backend may answer that there is no such stream until nothing more is expected of it:
-one that starts, or is behind another copy of itself, says so for a moment."""
+one that starts, or is behind another copy of itself, says so for a while."""
 
 TOLD_MS = 30_000
 """How long a stream may be away until whoever waits for it is told."""
