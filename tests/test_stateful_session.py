@@ -1028,7 +1028,9 @@ class SessionMachine(RuleBasedStateMachine):
                     assert (model.gone, model.talk.turn) == ("expired", None)
                     self.settled(model)
             if done:
-                assert {one.row.id for one in doomed} == {m.id for m in there if m.gone}
+                # A crash may have left a session of which nobody was told.
+                known = {one.row.id for one in doomed} & {model.id for model in there}
+                assert known == {model.id for model in there if model.gone}
 
         self.run(work())
 
