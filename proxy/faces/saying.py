@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -129,7 +129,7 @@ async def _take(
     if not commands:
         return found, Done()
     by, face = visit.owner, visit.at.dialect
-    blobs = None if act.blobs is None else act.blobs(visit.said)
+    blobs = None if act.blobs is None else _named(act, commands, act.blobs(visit.said))
     if act.waits:
         (command,) = commands
         await visit.sessions.carry_out(
@@ -146,6 +146,17 @@ def _check_new(visit: Visit, act: Say[Any, Any], commands: Sequence[AnyCommand])
     """Check that what is taken of a whole conversation is not too long."""
     if act.body is not None and act.body.takes == "conversation":
         visit.sessions.bodies.check_new(commands)
+
+
+def _named(
+    act: Say[Any, Any], commands: Sequence[AnyCommand], blobs: Mapping[str, bytes]
+) -> Mapping[str, bytes]:
+    """Return the files that commands name: of a whole conversation not all is said."""
+    if act.body is None or act.body.takes != "conversation":
+        return blobs
+    content = [block for one in commands for block in getattr(one, "content", None) or ()]
+    refs = [block.ref for block in content if isinstance(block, ev.File)]
+    return {ref.sha256: blobs[ref.sha256] for ref in refs if isinstance(ref, ev.Blob)}
 
 
 # Making.
@@ -231,6 +242,7 @@ def _opening(visit: Visit, act: Say[Any, Any]) -> Opening:
     opening = _handed_over(act.opens(visit.incoming, visit.said, RoutePlace(visit)))
     if opening.checked is not None:
         visit.sessions.check(visit.name, opening.checked)
+    opening = dataclasses.replace(opening, blobs=_named(act, opening.commands, opening.blobs))
     for command in opening.commands:
         visit.sessions.check(visit.name, command)
     _check_new(visit, act, opening.commands)

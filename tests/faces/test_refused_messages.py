@@ -132,6 +132,8 @@ async def test_a_file_that_the_backend_cannot_take_is_refused_and_later_words_go
     assert "a file is impossible" in told
     assert "refused" not in await client.go_on("and now?")
     assert said(face)[-2:] == ["never mind the file", "and now?"]
+    (row,) = await face.sessions.journal.sessions(limit=10)
+    assert await face.sessions.journal.blobs(row.key) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)
