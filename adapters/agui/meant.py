@@ -16,6 +16,7 @@ from adapters.contract.faces import Place, Seen
 from adapters.contract.faces.history import LeftOut, Words, choose, fresh
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import InteractionRequested, Text
+from adapters.model.interactions import fits
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
@@ -120,9 +121,20 @@ def _answers(
         if event is None or event.request_id in found:
             # The result of a call that the agent has, or a repeat of what `resume` says.
             continue
+        if given.words and _is_vain(told, event, encoder):
+            # It would be refused with the words, for ever.
+            continue
         by_tool[event.request_id] = (told.id, told.call_id)
         found[event.request_id] = _told(told, event)
     return list(found.values()), passed[:PASSED_MOST], by_tool
+
+
+def _is_vain(told: Told, event: InteractionRequested, encoder: AguiEncoder) -> bool:
+    """Say whether an old answer is under way, came to nothing before, or does not fit."""
+    shown = encoder.state.requests.get(event.request_id)
+    if shown is not None and (shown.claimed or shown.in_vain):
+        return True
+    return not fits(lambda: _told(told, event), event)
 
 
 def _told(told: Told, event: InteractionRequested) -> AnswerInteraction:

@@ -196,6 +196,7 @@ def _interaction_answered(w: Writer, event: ev.InteractionAnswered) -> None:
         return
     asked.claimed = event.state == "claimed"
     if not asked.claimed:
+        asked.in_vain = True
         w.s.shown = [name for name in w.s.shown if name != event.request_id]
         runs.waits(w)
 

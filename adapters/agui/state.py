@@ -133,10 +133,12 @@ class Child:
 @dataclasses.dataclass(slots=True)
 class Asked:
     """An open request. `call` is the call whose result it wants, `ask` whether it is shown as a
-    call of the tool `dragoman_ask`."""
+    call of the tool `dragoman_ask`. `in_vain` says that it was answered and the answer came to
+    nothing."""
 
     event: InteractionRequested
     claimed: bool = False
+    in_vain: bool = False
     call: str | None = None
     ask: bool = False
 

@@ -9,11 +9,12 @@ from typing import Any, NoReturn
 from adapters.aisdk.asked import Given, to_answer
 from adapters.aisdk.requests import ChatRequest
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import NOTES, Kept, Notes
+from adapters.aisdk.state import NOTES, Asked, Kept, Notes
 from adapters.contract.faces import Place, Seen
 from adapters.contract.faces.history import LeftOut, Words, choose, fresh
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import InteractionRequested, Text
+from adapters.model.interactions import fits
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
 __all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
@@ -92,9 +93,9 @@ def _answers(
     found: Sequence[Given], seen: Seen[AisdkEncoder], *, beside_words: bool
 ) -> tuple[list[AnswerInteraction], bool]:
     """Return the answers to what is open; the rest of what was ever answered stays in the history.
-    Beside words nothing is answered once more that is answered already, or was in vain: the words
-    would be refused with it. Say, too, whether the page has ended something itself beside them,
-    which declines it.
+    Beside words nothing is answered that is answered already, was in vain or does not fit: the
+    words would be refused with it. Say, too, whether the page has ended something itself beside
+    them, which declines it.
 
     Raises:
         ClientProtocolError: an answer does not fit its request.
@@ -111,12 +112,18 @@ def _answers(
         event, shown = asked.get(name), requests.get(name)
         if event is None:
             continue
-        over = shown is not None and (shown.claimed or shown.in_vain)
         if beside_words and one.failed and event.kind != "tool_result":
             ended = True
-        elif not (beside_words and over):
+        elif not (beside_words and _is_vain(one, event, shown)):
             answers[name] = to_answer(one, event)
     return list(answers.values()), ended
+
+
+def _is_vain(given: Given, event: InteractionRequested, shown: Asked | None) -> bool:
+    """Say whether an old answer is under way, came to nothing before, or does not fit."""
+    if shown is not None and (shown.claimed or shown.in_vain):
+        return True
+    return not fits(lambda: to_answer(given, event), event)
 
 
 def _all_decline(answers: Sequence[AnswerInteraction]) -> bool:

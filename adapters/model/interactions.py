@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from adapters.model.commands import AnswerInteraction
@@ -272,6 +272,15 @@ def _decide_question(
         named = _offered(answer.text, OptionNames(request.options), request)
         return answer.model_copy(update={"option_ids": (named.id,), "text": None})
     return answer
+
+
+def fits(answer: Callable[[], AnswerInteraction], request: InteractionRequested) -> bool:
+    """Say whether a request takes an answer, which may not even be one."""
+    try:
+        decide(answer(), request)
+    except DragomanError:
+        return False
+    return True
 
 
 def declined(request: InteractionRequested, reason: str) -> AnswerInteraction:

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
-from tests.support.aisdk_client import AisdkClient, Body, Page, tools_of
+from tests.support.aisdk_client import AisdkClient, Body, Page, Refused, tools_of
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED
 from tests.support.dragoman import starts
@@ -180,3 +180,16 @@ async def test_words_are_refused_where_nothing_can_be_declined_or_stopped(serve:
         assert (last["type"], "could not be declined" in last["errorText"]) == ("error", True)
     await person.say("and now?")
     assert "You said: “never mind\nnever mind\nand now?”." in person.text
+
+
+async def test_an_old_answer_that_does_not_fit_takes_no_words_down_with_it(serve: Any) -> None:
+    face = await serve("memory:", dialect="herm")
+    person = Person(face, "/v5/api/chat")
+    await person.say("script: approve")
+    asks = [part for part in tools_of(person.page.messages[-1]["parts"]) if "output" not in part]
+    with pytest.raises(Refused):
+        await person.post(person.page.go_on(person.page.output(asks[-1]["toolCallId"], 7)))
+    await person.say("never mind")
+    assert "You said: “never mind”." in person.text
+    (resolved,) = await person.log(ev.InteractionResolved)
+    assert resolved.outcome == "denied"
