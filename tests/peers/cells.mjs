@@ -15,15 +15,22 @@ const ROUTES = ["herm", "eve-s", "engine"];
  * project, then `[--only NAME[,NAME]] [--client NAME[,NAME]] [--route NAME[,NAME]] [--list]`.
  *
  * - `folder`: of the drivers, `clients`: name -> its driver and what that is called with,
- * - `scenes`: name -> its scenario (`signal` says how the server is ended in it),
- * - `expected(scene, client, route)`: `{page, shows}`, `plain(line)`: without what always differs,
- * - `env`: for the drivers, `beside(server, routes)`: starts what the clients need beside Dragoman, as
- *   `{name, server, env}`.
+ * - `scenes`: name -> its scenario: `signal` says how the server is ended in it, `routes` which can play
+ *   it, `values` what the plan takes for its name; where it has an `oracle`, each client plays it there too,
+ * - `oracle`: the route of the server that shows what is right,
+ * - `expected(scene, client, route, oracle)`: `{page, shows}`, `oracle` being what it showed to that client,
+ * - `plain(line)`: a line without what always differs,
+ * - `notYet(scene, client, route)`: why a cell is known to be wrong,
+ * - `env`: for the drivers, `beside`: functions of Dragoman's server and the routes that start what the
+ *   clients need beside it, as `{name, server, env}`.
  */
-export async function runCells({ folder, clients, scenes, expected, plain, env = {}, beside }) {
+export async function runCells({ folder, clients, ...how }) {
+  const { scenes, oracle, expected, plain, notYet = () => undefined, env = {}, beside } = how;
   const root = process.argv[2];
   const started = Date.now();
   const counts = { passed: 0, failed: 0 };
+  const truths = new Map(); // client and scene -> what the oracle has shown
+  const waiting = new Map(); // client and scene -> cells that wait for it
   const { values: options } = parseArgs({
     args: process.argv.slice(3),
     options: {
@@ -46,11 +53,26 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     return all.filter((name) => wanted?.includes(name) ?? true);
   }
 
-  /** Compares what a cell showed with the table. */
-  function judge(client, { name, route, ms, shown, error }) {
-    const { page, shows } = expected(name, client, route);
+  /** Judges a cell once the oracle has played it too, where there is one. */
+  function settle(client, result) {
+    const key = `${client} ${result.name}`;
+    if (!scenes[result.name].oracle) return judge(client, result);
+    if (result.route === oracle) {
+      truths.set(key, result.shown.map(plain));
+      judge(client, result, truths.get(key));
+      for (const one of waiting.get(key) ?? []) judge(client, one, truths.get(key));
+    } else if (truths.has(key)) judge(client, result, truths.get(key));
+    else waiting.set(key, [...(waiting.get(key) ?? []), result]);
+  }
+
+  /** Compares what a cell showed with the table, or with the oracle. */
+  function judge(client, { name, route, ms, shown, error }, truth) {
+    const { page, shows } = expected(name, client, route, truth);
     const is = shown.map(plain);
     const good = !error && shows.join("\n") === is.join("\n");
+    const known = notYet(name, client, route);
+    if (known && good) return fail(`${client} ${route} ${name} is right now: ${known}`);
+    if (known) return console.log(`KNOWN ${client} ${route} ${name}: ${known}`);
     counts[good ? "passed" : "failed"] += 1;
     console.log(`${good ? "PASS" : "FAIL"} ${client} ${route} ${name} (${ms} ms)`);
     if (good) return;
@@ -82,7 +104,7 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
       if (message.type !== "result") return;
       left.delete(cell);
       onSettled(`${client} ${cell}`);
-      judge(client, message);
+      settle(client, message);
     });
     return new Promise((resolve) => {
       child.on("exit", () => {
@@ -100,15 +122,17 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
   /** The cells that are played: all that the options choose, and without options those of the plan. */
   function cells() {
     const all = chosenClients.flatMap((client, turn) =>
-      chosenScenes.flatMap((name, at) =>
+      chosenScenes.flatMap((name, at) => {
+        const routes = chosenRoutes.filter((one) => scenes[name].routes?.includes(one) ?? true);
         // The plan takes the first of equals: so each backend is the first as often.
-        chosenRoutes.map((_, step) => {
-          const route = chosenRoutes[(turn + at + step) % chosenRoutes.length];
-          return [client, name, route];
-        }),
-      ),
+        return routes.map((_, step) => [client, name, routes[(turn + at + step) % routes.length]]);
+      }),
     );
-    return options.only || options.client || options.route ? all : planned(root, all);
+    const values = ([client, name, route]) => [client, route, ...(scenes[name].values ?? [name])];
+    const some = options.only || options.client || options.route ? all : planned(root, all, values);
+    const compared = some.filter(([, name]) => scenes[name].oracle);
+    const truth = new Map(compared.map(([client, name]) => [`${client} ${name}`, [client, name, oracle]]));
+    return [...truth.values(), ...some];
   }
 
   /** Plays all scenarios with this signal, or those without one. */
@@ -120,20 +144,20 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
     if (plan.size === 0) return;
     const house = await openHouse(root, chosenRoutes);
     let server = await house.start();
-    const other = await beside?.(root, server, chosenRoutes);
+    const others = await Promise.all(beside.map((start) => start(root, server, chosenRoutes)));
 
     const awaited = new Set([...plan.values()].flat().map((cell) => cell.join(" ")));
-    const waiting = new Set();
+    const paused = new Set();
     const endAndStart = async () => {
       const status = await server.stop(signal);
       if (signal === "SIGTERM" && status !== 0) fail(`restart: exit with status ${status}`);
       server = await house.start();
-      for (const driver of waiting) driver.send({ type: "back" });
+      for (const driver of paused) driver.send({ type: "back" });
     };
     const onSettled = (cell, driver) => {
       if (!awaited.delete(cell)) return;
-      if (driver) waiting.add(driver);
-      if (awaited.size > 0 || waiting.size === 0) return;
+      if (driver) paused.add(driver);
+      if (awaited.size > 0 || paused.size === 0) return;
       endAndStart().catch((error) => fail(`restart: ${error.message}`));
     };
     const loading = new Set(plan.keys());
@@ -144,19 +168,20 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
       if (loading.size === 0) for (const one of ready) if (one.connected) one.send({ type: "begin" });
     };
     const before = counts.failed;
-    const more = { ...env, ...other?.env, PEERS_BASE: server.url };
+    const more = Object.assign({ ...env, PEERS_BASE: server.url }, ...others.map((one) => one.env));
     await Promise.all(
       [...plan].map(([client, all]) => {
         const own = all.map(([, ...cell]) => cell);
         return play(client, own, more, onReady, onSettled);
       }),
     );
-    if (other && !other.server.lives()) fail(`${other.name} has ended`);
-    if (counts.failed > before) {
-      console.log(server.tail.join("\n").replace(/^/gm, "serve: "));
-      if (other) console.log(other.server.tail.join("\n").replace(/^/gm, `${other.name}: `));
-    }
-    await other?.server.stop();
+    for (const [key, cells] of waiting)
+      if (!truths.has(key)) for (const { route } of cells) fail(`${key} ${route}: the oracle showed nothing`);
+    for (const one of others) if (!one.server.lives()) fail(`${one.name} has ended`);
+    if (counts.failed > before)
+      for (const one of [{ name: "serve", server }, ...others])
+        console.log(one.server.tail.join("\n").replace(/^/gm, `${one.name}: `));
+    await Promise.all(others.map((one) => one.server.stop()));
     await house.stop(server);
   }
 
@@ -181,7 +206,10 @@ export async function runCells({ folder, clients, scenes, expected, plain, env =
       finish();
     });
   const everyCell = cells();
-  for (const signal of [undefined, "SIGTERM", "SIGKILL"])
-    await converse(signal).catch((error) => fail(error.stack));
+  // Those with SIGTERM mostly wait.
+  for (const signals of [[undefined, "SIGTERM"], ["SIGKILL"]])
+    await Promise.all(
+      signals.map((signal) => converse(signal).catch((error) => fail(error.stack))),
+    );
   finish();
 }

@@ -35,5 +35,5 @@ await runCells({
   expected,
   plain,
   env: QUIET,
-  beside: startRuntime,
+  beside: [startRuntime],
 });

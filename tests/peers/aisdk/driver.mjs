@@ -4,12 +4,12 @@ import { SCENES, Stage } from "./scenes.mjs";
 import { Talk } from "./talk.mjs";
 
 /**
- * Plays the scenarios. `open({api, id, messages, resume, line, auto})` makes a page: `api` is the
- * URL of the chat, `id` of the conversation, `messages` what the application had stored, `resume`
- * whether it asks at once for what goes on, `line.fetch` its way to the server, and `auto` what it
- * asks whether to send by itself. See `Talk` for what it gives.
+ * Plays the scenarios. `open({transport, id, messages, resume, may})` makes a page: `transport` has the
+ * options of its way to the server, `id` is that of the conversation, `messages` what the application had
+ * stored, `resume` whether it asks at once for what goes on, and `may` what it asks whether to send by
+ * itself. See `Talk` for what it gives.
  */
 export const drive = (version, open) => {
-  const begin = (api, id) => new Talk({ version, api, id, open });
+  const begin = (id) => new Talk({ version, id, open });
   return driveCells(SCENES, Stage, begin);
 };

@@ -8,6 +8,7 @@ import process from "node:process";
 
 import { runCells } from "../cells.mjs";
 import { startServer } from "../house.mjs";
+import { likeOracle, notYet, plainPicture } from "./picture.mjs";
 import { SCENES } from "./scenes.mjs";
 import { expected, plain } from "./table.mjs";
 
@@ -32,11 +33,23 @@ async function startCompressing(root, { url }) {
   return { name: "the compressing proxy", server, env: { PEERS_COMPRESSING: server.url } };
 }
 
+async function startNative(root) {
+  const server = await startServer(root, process.execPath, [path.join(here, "clients/native.mjs")]);
+  return { name: "the vendor's server", server, env: { PEERS_NATIVE: server.url } };
+}
+
+const cellOf = (name, client, route) => ({ name, client, route, ...SCENES[name].asks });
+
 await runCells({
   folder: here,
   clients: CLIENTS,
   scenes: SCENES,
-  expected,
-  plain,
-  beside: startCompressing,
+  oracle: "native",
+  expected: (name, client, route, oracle) =>
+    oracle
+      ? { page: "the vendor's server", shows: likeOracle(oracle, cellOf(name, client, route)) }
+      : expected(name, client, route),
+  notYet: (...cell) => notYet(cellOf(...cell)),
+  plain: (line) => plainPicture(plain(line)),
+  beside: [startCompressing, startNative],
 });

@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import process from "node:process";
 
 import { json, until, World } from "../driving.mjs";
+import { BESIDES } from "./besides.mjs";
 
 const APPROVE = "script: approve";
 /** How many tenths of a second an answer lasts: until it is stopped, and until a page is back. */
@@ -72,7 +73,7 @@ const PLAYS = {
   stop: {
     async play(stage) {
       const ticks = ticksToStop(stage);
-      const talk = await stage.begin({ stops: true });
+      const talk = await stage.begin({ query: "?on_leave=stop" });
       await midway(talk, ticks);
       await talk.stop();
       await talk.run;
@@ -121,9 +122,11 @@ const PLAYS = {
       await stage.howFar(talk, TO_RELOAD);
     },
   },
+  /** The application stores what is asked only when it is answered. */
   "reload-asked": {
     async play(stage) {
-      const talk = await says(stage, APPROVE);
+      const talk = await stage.begin({ query: "?on_return=replay" });
+      await talk.say(APPROVE);
       await talk.reload(talk.stored);
       await talk.decide(true);
     },
@@ -185,9 +188,10 @@ const counted = ({ signal, play }) => ({
     stage.talk.note(`POSTS ${stage.talk.posts}`);
   },
 });
-export const SCENES = Object.fromEntries(
-  Object.entries(PLAYS).map(([name, scene]) => [name, counted(scene)]),
-);
+export const SCENES = {
+  ...Object.fromEntries(Object.entries(PLAYS).map(([name, scene]) => [name, counted(scene)])),
+  ...BESIDES,
+};
 
 async function says(stage, words) {
   const talk = await stage.begin();
@@ -206,15 +210,19 @@ async function midway(talk, ticks) {
 /** What a scenario needs of the world. */
 export class Stage extends World {
   /**
-   * Opens a page on a new conversation; `stops`: closing its connection stops the turn, `through`:
-   * the address of the server where that is not its own.
+   * Opens a page on a new conversation; `query` belongs to its URL, `through` is the address of the
+   * server where that is not its own, `messages` what its application has stored.
    */
-  async begin({ stops = false, through = this.base } = {}) {
-    const id = randomUUID();
-    const form = this.client.startsWith("ai 5") || this.client.startsWith("useChat 2") ? "/v5" : "";
-    this.chat = `${through}/as/aisdk/to/${this.route}${form}/api/chat`;
-    this.talk = this.open(`${this.chat}${stops ? "?on_leave=stop" : ""}`, id);
-    await this.talk.open();
+  async begin({ query = "", through = this.base, messages = [] } = {}) {
+    this.talk = this.open(randomUUID());
+    const { version, major } = this.talk;
+    const form = major === 5 ? "/v5" : "";
+    this.chat =
+      this.route === "native"
+        ? `${process.env.PEERS_NATIVE}/${version}/api/chat`
+        : `${through}/as/aisdk/to/${this.route}${form}/api/chat`;
+    this.talk.at(this.chat, query);
+    await this.talk.open(messages);
     return this.talk;
   }
   /** What the application's own button asks for. */
@@ -227,6 +235,10 @@ export class Stage extends World {
   }
   /** Waits until the agent is at rest. */
   async rests(talk) {
+    if (this.route === "native") {
+      const stream = `${this.chat}/${talk.id}/stream`;
+      return until("the rest of the agent", async () => (await fetch(stream)).status === 204);
+    }
     await until("the rest of the agent", async () => (await this.state(talk)) === "idle");
   }
   /** Notes whether the agent said all that it had to say. */

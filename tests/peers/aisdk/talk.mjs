@@ -2,11 +2,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { until } from "../driving.mjs";
+import { ENDED, pictureOf } from "./picture.mjs";
 
 /** More requests than any scenario has: the page sends for ever. */
 const ENDLESS = 12;
 /** The tool by which Dragoman asks a page what has no form of its own. */
 export const ASK = "dragoman_ask";
+/** The tools that run in the page. */
+const PAGE_TOOLS = [ASK, "lookup_stock"];
 
 /** A page's way to the server: it counts, knows what is not over, and ends as that of a closed tab. */
 class Line {
@@ -61,32 +64,44 @@ class Line {
 
 /**
  * A conversation of one client. What it shows is in `shown`, line by line: after each action what is
- * new in its messages, and what the page's status is then. A page has:
+ * new in its messages, and what the page's status is then. `pictures` are of the whole page, each where
+ * the scenario takes it. A page has:
  *
  * - `messages()`, `status()`, `error()`: what its application draws,
- * - `send(words)`, `approve(id, approved)`, `output(tool, toolCallId, output)`, `stop()`.
+ * - `send({text, files, messageId})`, `approve(id, approved)`, `output(tool, toolCallId, output)`,
+ *   `regenerate()`, `stop()`, `replace(messages)`.
  */
 export class Talk {
   shown = [];
+  pictures = [];
   #page;
   #line;
   #known;
   #posts = 0;
 
-  constructor({ version, api, id, open }) {
-    Object.assign(this, { api, id });
+  constructor({ version, id, open }) {
+    Object.assign(this, { version, id });
     this.major = Number(version.split(".")[0]);
     this.opens = open;
+  }
+  /** Sets the URL of the chat; what is in `query` counts for each request. */
+  at(chat, query) {
+    this.api = `${chat}${query}`;
+    // Releases before 5.0.277, 6.0.326 and 7.0.107 write the path of this behind the query.
+    this.back = query && `${chat}/${this.id}/stream${query}`;
   }
   /** Opens a page, with what its application has stored. */
   async open(messages = [], resume = false) {
     const line = new Line();
     this.#line = line;
     this.#known = new Map(messages.flatMap(linesByPart));
-    const { api, id } = this;
+    const { api, back, id } = this;
+    const transport = { api, fetch: line.fetch };
+    if (back) transport.prepareReconnectToStreamRequest = () => ({ api: back });
     const may = (predicates, state) =>
       line.posts <= ENDLESS && predicates.some((predicate) => predicate(state));
-    this.#page = await this.opens({ api, id, messages: structuredClone(messages), resume, line, may });
+    const stored = structuredClone(messages);
+    this.#page = await this.opens({ transport, id, messages: stored, resume, may });
   }
   /** Closes the page, as a tab is closed, and opens another one that resumes. */
   async reload(messages) {
@@ -122,9 +137,28 @@ export class Talk {
     return this.messages.findLast(({ metadata }) => metadata)?.metadata.dragoman.session;
   }
 
-  async say(words) {
+  async say(words, files = []) {
     this.note(`USER ${words}`);
-    await this.#acts(() => this.#page.send(words));
+    await this.#acts(() => this.#page.send({ text: words, ...(files.length > 0 && { files }) }));
+  }
+  /** Says something else instead of the first words. */
+  async edit(words) {
+    const [{ id }] = this.messages;
+    await this.#acts(() => this.#page.send({ text: words, messageId: id }));
+  }
+  async regenerate() {
+    await this.#acts(() => this.#page.regenerate());
+  }
+  /** Ends the calls that wait, as a library does by itself, and says something. */
+  async closeAndSay(words) {
+    const closed = (part) =>
+      ["approval-requested", "input-available"].includes(part.state)
+        ? { ...part, state: "output-error", errorText: ENDED, approval: undefined }
+        : part;
+    const all = structuredClone(this.messages);
+    all.at(-1).parts = all.at(-1).parts.map(closed);
+    this.#page.replace(all);
+    await this.say(words);
   }
   /** Begins what lasts; `run` is how it comes to its end. */
   begin(words) {
@@ -135,26 +169,29 @@ export class Talk {
     const asks = this.asks();
     await this.#acts(async () => {
       for (const [at, one] of approved.entries()) {
-        if (asks[at].input) await this.#page.output(ASK, asks[at].call, { approved: one });
+        if (asks[at].tool) await this.#page.output(ASK, asks[at].call, { approved: one });
         else await this.#page.approve(asks[at].approval, one);
       }
     });
   }
-  /** Answers a question. */
+  /** Answers a question, or gives the result of a tool of the page. */
   async answer(output) {
-    const [{ call }] = this.asks();
-    await this.#acts(() => this.#page.output(ASK, call, output));
+    const [{ tool, call }] = this.asks();
+    await this.#acts(() => this.#page.output(tool, call, output));
   }
   stop() {
     return this.#page.stop();
   }
-  /** What the page asks the person: as approvals of calls, or as calls of the tool that asks. */
+  /** What the newest message asks the person: as approvals of calls, or as calls of tools of the page. */
   asks() {
-    const { parts } = this.messages.at(-1);
-    return parts.flatMap(({ type, state, toolCallId: call, approval, input }) => {
-      if (state === "approval-requested") return [{ call, approval: approval.id }];
-      return type === `tool-${ASK}` && state === "input-available" ? [{ call, input }] : [];
-    });
+    return asksOf(this.messages.at(-1));
+  }
+  /** Takes a picture of the whole page. */
+  picture(heading) {
+    const page = this.#page;
+    const buttons = this.messages.flatMap(asksOf).length;
+    const seen = { messages: this.messages, status: page.status(), error: page.error(), buttons };
+    this.pictures.push(...pictureOf(heading, seen));
   }
   note(line) {
     this.shown.push(line.replaceAll("\n", " / "));
@@ -200,6 +237,14 @@ export class Talk {
     }
     this.#known = now;
   }
+}
+
+function asksOf({ parts }) {
+  return parts.flatMap(({ type, state, toolCallId: call, approval, input }) => {
+    if (state === "approval-requested") return [{ call, approval: approval.id }];
+    const tool = PAGE_TOOLS.find((name) => type === `tool-${name}`);
+    return tool && state === "input-available" ? [{ tool, call, input }] : [];
+  });
 }
 
 /** Parts that an application draws nothing for. */

@@ -32,11 +32,11 @@ class State {
   snapshot = (value) => structuredClone(value);
 }
 
-await drive(version, ({ api, id, messages, resume, line, may }) => {
+await drive(version, ({ transport, id, messages, resume, may }) => {
   const chat = new Chat({
     id,
     state: new State(messages),
-    transport: new DefaultChatTransport({ api, fetch: line.fetch }),
+    transport: new DefaultChatTransport(transport),
     sendAutomaticallyWhen: (state) => may(predicates, state),
   });
   if (resume) chat.resumeStream();
@@ -45,7 +45,9 @@ await drive(version, ({ api, id, messages, resume, line, may }) => {
     messages: () => chat.messages,
     status: () => chat.status,
     error: () => chat.error,
-    send: (text) => chat.sendMessage({ text }),
+    send: (message) => chat.sendMessage(message),
+    regenerate: () => chat.regenerate(),
+    replace: (all) => (chat.messages = all),
     approve: (approval, approved) => chat.addToolApprovalResponse({ id: approval, approved }),
     output: (tool, toolCallId, output) => give({ tool, toolCallId, output }),
     stop: () => chat.stop(),

@@ -33,8 +33,8 @@ function Page({ has, options }) {
   return React.createElement("b", null, has.chat.status);
 }
 
-await drive(major, async ({ api, id, messages, resume, line, may }) => {
-  const transport = new ai.DefaultChatTransport({ api, fetch: line.fetch });
+await drive(major, async ({ transport: way, id, messages, resume, may }) => {
+  const transport = new ai.DefaultChatTransport(way);
   const sendAutomaticallyWhen = (state) => may(predicates, state);
   const options = { id, messages, resume, transport, sendAutomaticallyWhen };
   const has = {};
@@ -47,7 +47,9 @@ await drive(major, async ({ api, id, messages, resume, line, may }) => {
     messages: () => has.chat.messages,
     status: () => has.chat.status,
     error: () => has.chat.error,
-    send: (text) => has.chat.sendMessage({ text }),
+    send: (message) => has.chat.sendMessage(message),
+    regenerate: () => has.chat.regenerate(),
+    replace: (all) => has.chat.setMessages(all),
     approve: (approval, approved) => has.chat.addToolApprovalResponse({ id: approval, approved }),
     output: (tool, toolCallId, output) => has.chat.addToolOutput({ tool, toolCallId, output }),
     stop: () => has.chat.stop(),
