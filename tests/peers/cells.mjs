@@ -15,8 +15,9 @@ const ROUTES = ["herm", "eve-s", "engine"];
  * project, then `[--only NAME[,NAME]] [--client NAME[,NAME]] [--route NAME[,NAME]] [--list]`.
  *
  * - `folder`: of the drivers, `clients`: name -> its driver and what that is called with,
- * - `scenes`: name -> its scenario: `signal` says how the server is ended in it, `routes` which can play
- *   it, `values` what the plan takes for its name; where it has an `oracle`, each client plays it there too,
+ * - `scenes`: name -> its scenario: `signal` says how the server is ended in it, `routes` and `plays` (a
+ *   function of the client) who can play it, `values` what the plan takes for its name; where it has an
+ *   `oracle`, each client plays it there too,
  * - `oracle`: the route of the server that shows what is right,
  * - `expected(scene, client, route, oracle)`: `{page, shows}`, `oracle` being what it showed to that client,
  * - `plain(line)`: a line without what always differs,
@@ -123,6 +124,7 @@ export async function runCells({ folder, clients, ...how }) {
   function cells() {
     const all = chosenClients.flatMap((client, turn) =>
       chosenScenes.flatMap((name, at) => {
+        if (scenes[name].plays?.(client) === false) return [];
         const routes = chosenRoutes.filter((one) => scenes[name].routes?.includes(one) ?? true);
         // The plan takes the first of equals: so each backend is the first as often.
         return routes.map((_, step) => [client, name, routes[(turn + at + step) % routes.length]]);

@@ -133,6 +133,8 @@ install_part() {
         aisdk)
             copy "$cache/aisdk" "$peers/aisdk/"*.mjs
             install_locked aisdk/clients npm24
+            install_locked aisdk/assistant-ui npm24
+            copy "$cache/aisdk/assistant-ui" "$peers/aisdk/assistant-ui/"*.mjs
             install_locked compressing npm24
             copy "$cache/compressing" "$peers/compressing/"*.mjs
             copy "$cache/aisdk/clients" "$peers/aisdk/clients/"*.mjs

@@ -23,6 +23,7 @@ const CLIENTS = {
   "useChat 2.0.280": ["clients/page.mjs", "2.0.280"],
   "useChat 3.0.328": ["clients/page.mjs", "3.0.328"],
   "useChat 4.0.177": ["clients/page.mjs", "4.0.177"],
+  "assistant-ui 1.4.12": ["assistant-ui/driver.mjs"],
 };
 
 const here = import.meta.dirname;
@@ -38,7 +39,12 @@ async function startNative(root) {
   return { name: "the vendor's server", server, env: { PEERS_NATIVE: server.url } };
 }
 
-const cellOf = (name, client, route) => ({ name, client, route, ...SCENES[name].asks });
+function cellOf(name, client, route) {
+  const { script, act } = SCENES[name].asks ?? {};
+  // It ends what is open before it sends.
+  const ends = client.startsWith("assistant-ui") && act === "words";
+  return { name, client, route, script, act: ends ? "closed" : act };
+}
 
 await runCells({
   folder: here,

@@ -53,6 +53,8 @@ const PLAYS = {
     },
   },
   "question-by-words": {
+    // assistant-ui ends the question before it sends words: see `ask-words`.
+    plays: (client) => !client.startsWith("assistant-ui"),
     async play(stage) {
       const talk = await says(stage, "script: askopen");
       await talk.say("Ada");
@@ -181,8 +183,8 @@ const PLAYS = {
 };
 
 /** In the end of each stands how often its page has posted. */
-const counted = ({ signal, play }) => ({
-  signal,
+const counted = ({ play, ...scene }) => ({
+  ...scene,
   async play(stage) {
     await play(stage);
     stage.talk.note(`POSTS ${stage.talk.posts}`);

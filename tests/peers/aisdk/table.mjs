@@ -10,6 +10,7 @@ const CLIENTS = [
   "useChat 2.0.280",
   "useChat 3.0.328",
   "useChat 4.0.177",
+  "assistant-ui 1.4.12",
 ];
 const FIVE = ["ai 5.0.0", "ai 5.0.277", "useChat 2.0.280"];
 /** Releases that take up the last message of an assistant when they resume (generation A). */

@@ -68,8 +68,10 @@ class Line {
  * the scenario takes it. A page has:
  *
  * - `messages()`, `status()`, `error()`: what its application draws,
- * - `send({text, files, messageId})`, `approve(id, approved)`, `output(tool, toolCallId, output)`,
- *   `regenerate()`, `stop()`, `replace(messages)`.
+ * - `send({text, files, messageId})`, `approve(id, approved, toolCallId)`, `output(tool, toolCallId, output)`,
+ *   `regenerate()`, `stop()`,
+ * - `replace(messages)`, where its library does not end open calls by itself,
+ * - `thread()`: the roles of what is drawn, where its library has messages of its own.
  */
 export class Talk {
   shown = [];
@@ -134,7 +136,7 @@ export class Talk {
   }
   /** The id of the session that the conversation is one of: it stands in the metadata. */
   get session() {
-    return this.messages.findLast(({ metadata }) => metadata)?.metadata.dragoman.session;
+    return this.messages.findLast(({ metadata }) => metadata?.dragoman)?.metadata.dragoman.session;
   }
 
   async say(words, files = []) {
@@ -151,6 +153,7 @@ export class Talk {
   }
   /** Ends the calls that wait, as a library does by itself, and says something. */
   async closeAndSay(words) {
+    if (!this.#page.replace) return this.say(words);
     const closed = (part) =>
       ["approval-requested", "input-available"].includes(part.state)
         ? { ...part, state: "output-error", errorText: ENDED, approval: undefined }
@@ -170,7 +173,7 @@ export class Talk {
     await this.#acts(async () => {
       for (const [at, one] of approved.entries()) {
         if (asks[at].tool) await this.#page.output(ASK, asks[at].call, { approved: one });
-        else await this.#page.approve(asks[at].approval, one);
+        else await this.#page.approve(asks[at].approval, one, asks[at].call);
       }
     });
   }
@@ -190,7 +193,13 @@ export class Talk {
   picture(heading) {
     const page = this.#page;
     const buttons = this.messages.flatMap(asksOf).length;
-    const seen = { messages: this.messages, status: page.status(), error: page.error(), buttons };
+    const seen = {
+      messages: this.messages,
+      thread: page.thread?.(),
+      status: page.status(),
+      error: page.error(),
+      buttons,
+    };
     this.pictures.push(...pictureOf(heading, seen));
   }
   note(line) {
@@ -248,7 +257,12 @@ function asksOf({ parts }) {
 }
 
 /** Parts that an application draws nothing for. */
-const PASSED_OVER = ["step-start", "data-dragoman-call", "data-dragoman-session"];
+const PASSED_OVER = [
+  "step-start",
+  "data-dragoman-call",
+  "data-dragoman-ignored", // assistant-ui has metadata in each message
+  "data-dragoman-session",
+];
 
 /** Pairs of the place of a part and the lines that it is shown as. */
 function linesByPart({ id, role, parts }) {
