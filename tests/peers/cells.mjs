@@ -22,11 +22,13 @@ const ROUTES = ["herm", "eve-s", "engine"];
  * - `expected(scene, client, route, oracle)`: `{page, shows}`, `oracle` being what it showed to that client,
  * - `plain(line)`: a line without what always differs,
  * - `notYet(scene, client, route)`: why a cell is known to be wrong,
+ * - `tables(route)`: more of Dragoman's configuration,
  * - `env`: for the drivers, `beside`: functions of Dragoman's server and the routes that start what the
  *   clients need beside it, as `{name, server, env}`.
  */
 export async function runCells({ folder, clients, ...how }) {
-  const { scenes, oracle, expected, plain, notYet = () => undefined, env = {}, beside } = how;
+  const { scenes, oracle, expected, plain, env = {}, beside } = how;
+  const { notYet = () => undefined, tables = () => "" } = how;
   const root = process.argv[2];
   const started = Date.now();
   const counts = { passed: 0, failed: 0 };
@@ -144,7 +146,7 @@ export async function runCells({ folder, clients, ...how }) {
       ([client]) => client,
     );
     if (plan.size === 0) return;
-    const house = await openHouse(root, chosenRoutes);
+    const house = await openHouse(root, chosenRoutes, chosenRoutes.map(tables).join(""));
     let server = await house.start();
     const others = await Promise.all(beside.map((start) => start(root, server, chosenRoutes)));
 

@@ -140,6 +140,19 @@ const PLAYS = {
       await elsewhere(stage, talk.messages);
     },
   },
+  /** A page whose messages count, and which begins anew with the same id. */
+  cleared: {
+    async play(stage) {
+      const talk = await stage.begin({ kind: "-page" });
+      await talk.say("script: text");
+      await talk.say("hello");
+      talk.clear();
+      await talk.say("and now?");
+      talk.picture(`cleared, turn ${talk.turn}`);
+      await talk.say("and then?");
+      talk.picture(`said more, turn ${talk.turn}`);
+    },
+  },
   fork: {
     async play(stage) {
       const talk = await stage.begin();

@@ -57,5 +57,7 @@ await runCells({
       : expected(name, client, route),
   notYet: (...cell) => notYet(cellOf(...cell)),
   plain: (line) => plainPicture(plain(line)),
+  tables: (route) =>
+    `[[routes]]\nname = "${route}-page"\nbackends = ["${route}"]\naisdk = { memory = "page" }\n`,
   beside: [startCompressing, startNative],
 });

@@ -213,16 +213,17 @@ async function midway(talk, ticks) {
 export class Stage extends World {
   /**
    * Opens a page on a new conversation; `query` belongs to its URL, `through` is the address of the
-   * server where that is not its own, `messages` what its application has stored.
+   * server where that is not its own, `messages` what its application has stored, and `kind` is added to
+   * the name of its route.
    */
-  async begin({ query = "", through = this.base, messages = [] } = {}) {
+  async begin({ query = "", through = this.base, messages = [], kind = "" } = {}) {
     this.talk = this.open(randomUUID());
     const { version, major } = this.talk;
     const form = major === 5 ? "/v5" : "";
     this.chat =
       this.route === "native"
         ? `${process.env.PEERS_NATIVE}/${version}/api/chat`
-        : `${through}/as/aisdk/to/${this.route}${form}/api/chat`;
+        : `${through}/as/aisdk/to/${this.route}${kind}${form}/api/chat`;
     this.talk.at(this.chat, query);
     await this.talk.open(messages);
     return this.talk;

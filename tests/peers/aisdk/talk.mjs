@@ -70,8 +70,8 @@ class Line {
  * - `messages()`, `status()`, `error()`: what its application draws,
  * - `send({text, files, messageId})`, `approve(id, approved, toolCallId)`, `output(tool, toolCallId, output)`,
  *   `regenerate()`, `stop()`,
- * - `replace(messages)`, where its library does not end open calls by itself,
- * - `thread()`: the roles of what is drawn, where its library has messages of its own.
+ * - `replace(messages)`,
+ * - `thread()`: the roles of what is drawn, where that is assistant-ui, which ends open calls by itself.
  */
 export class Talk {
   shown = [];
@@ -139,6 +139,14 @@ export class Talk {
     return this.messages.findLast(({ metadata }) => metadata?.dragoman)?.metadata.dragoman.session;
   }
 
+  /** Takes all messages off the page. */
+  clear() {
+    this.#page.replace([]);
+  }
+  /** The number of the turn that the agent says at the end of what it says. */
+  get turn() {
+    return Number(/\(turn (\d+)\)$/.exec(this.coming)?.[1]);
+  }
   async say(words, files = []) {
     this.note(`USER ${words}`);
     await this.#acts(() => this.#page.send({ text: words, ...(files.length > 0 && { files }) }));
@@ -153,7 +161,7 @@ export class Talk {
   }
   /** Ends the calls that wait, as a library does by itself, and says something. */
   async closeAndSay(words) {
-    if (!this.#page.replace) return this.say(words);
+    if (this.#page.thread) return this.say(words); // it does
     const closed = (part) =>
       ["approval-requested", "input-available"].includes(part.state)
         ? { ...part, state: "output-error", errorText: ENDED, approval: undefined }

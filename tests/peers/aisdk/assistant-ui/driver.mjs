@@ -91,6 +91,7 @@ await drive("7.0.173", async ({ transport: way, id, messages, resume, may }) => 
     output: (_, call, output) => answered(call, (part) => part.addToolResult(output)),
     regenerate: () =>
       posted((thread) => thread.getMessageById(thread.getState().messages.at(-1).id).reload()),
+    replace: (all) => has.chat.setMessages(all),
     stop: () => has.runtime.thread.cancelRun(),
     leave: () => root.unmount(),
   };

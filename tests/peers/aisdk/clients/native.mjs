@@ -65,6 +65,7 @@ const denies = ({ output }) =>
  */
 function next(prompt, major) {
   const { words, results } = newest(prompt);
+  const turn = ` (turn ${prompt.filter(({ role }) => role === "user").length})`;
   const [name, argument] = /script: (\S+) ?(\S*)$/.exec(words)?.slice(1) ?? [];
   const approval = (one) =>
     major > 5 ? one : { tool: ASK, input: { kind: "approval", tool: one.tool } };
@@ -73,7 +74,7 @@ function next(prompt, major) {
   const given = ({ output }) => (output.type === "json" ? JSON.stringify(output.value) : output.value);
   switch (name) {
     case "text":
-      return ["Basil likes six hours of sun — a south-facing sill at the café works."];
+      return [`Basil likes six hours of sun — a south-facing sill at the café works.${turn}`];
     case "slow":
       return [{ pieces: Array.from({ length: Number(argument) }, (_, at) => `tick ${at} `) }];
     case "approve":
@@ -102,7 +103,7 @@ function next(prompt, major) {
         ? ["The application knows the stock. ", { tool: "lookup_stock", input: { sku: "basil-7" } }]
         : [`The application says: ${given(results[0])}`];
     default:
-      return [`You said: “${words}”.`];
+      return [`You said: “${words}”.${turn}`];
   }
 }
 
