@@ -100,6 +100,21 @@ copy() {
     done
 }
 
+# install_python FOLDER: a virtual environment with what the folder's requirements.txt says.
+install_python() {
+    from=$peers/$1/requirements.txt
+    to=$cache/$1
+    mkdir -p "$to"
+    if ! cmp -s "$from" "$to/.installed"; then
+        echo "installing $1"
+        rm -rf "$to/.installed" "$to/venv"
+        "$root/.venv/bin/python" -m venv "$to/venv"
+        PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_QUIET=1 "$to/venv/bin/python" -m \
+            pip install --require-hashes --no-deps --only-binary :all: -r "$from"
+        cp "$from" "$to/.installed"
+    fi
+}
+
 eve_clients() {
     for generation in eve-0.30.8 eve-0.80.1; do
         install_locked "$generation" npm24
@@ -129,6 +144,8 @@ install_part() {
                 install_locked "agui/$client" npm24
                 copy "$cache/agui/$client" "$peers/agui/$client/"*.mjs
             done
+            install_python agui/python
+            copy "$cache/agui/python" "$peers/agui/python/"*.py "$peers/agui/python/"*.mjs
             ;;
         aisdk)
             copy "$cache/aisdk" "$peers/aisdk/"*.mjs
@@ -164,6 +181,10 @@ play_part() {
             ;;
         agui | aisdk)
             "$node" "$cache/$part/clients/verify.mjs" "$root/fixtures/golden" || failed=1
+            if [ "$part" = agui ]; then
+                "$cache/agui/python/venv/bin/python" "$cache/agui/python/validate.py" \
+                    "$root/fixtures/golden" || failed=1
+            fi
             "$node" "$cache/$part/run.mjs" "$root" "$@" || failed=1
             ;;
         page)

@@ -10,12 +10,15 @@ const TO_RESTART = 400;
 /** The Engine has no way to stop a turn: there it is waited for. */
 const UNSTOPPABLE = 40;
 
+/** The client that has no thread, but the history in each request. */
+const BY_HISTORY = "agent-framework 1.7.0";
+
 /**
  * Name -> what is played: `stage` begins conversations and reaches the server by other ways.
  * `signal` says that the server is ended by it in the middle and started again; the scenario calls
  * `stage.restart()` when it has come to that point.
  */
-export const SCENES = {
+const PLAYS = {
   text: { play: (stage) => says(stage, "script: text") },
   reasoning: { play: (stage) => says(stage, "script: reason") },
   tool: { play: (stage) => says(stage, "script: tool") },
@@ -82,6 +85,16 @@ export const SCENES = {
       await talk.say("script: text");
     },
   },
+  "own-history": {
+    plays: (client) => client === BY_HISTORY,
+    // A scripted eve does not repeat what it is told beside the words.
+    routes: ["herm", "engine"],
+    async play(stage) {
+      const talk = await says(stage, "script: tool");
+      await talk.say("hello");
+      talk.leave();
+    },
+  },
   restart: {
     signal: "SIGTERM",
     async play(stage) {
@@ -104,6 +117,11 @@ export const SCENES = {
     },
   },
 };
+
+const others = (client) => client !== BY_HISTORY;
+export const SCENES = Object.fromEntries(
+  Object.entries(PLAYS).map(([name, scene]) => [name, { plays: others, ...scene }]),
+);
 
 async function says(stage, words) {
   const talk = await stage.begin();

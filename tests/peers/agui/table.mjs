@@ -6,6 +6,7 @@ const EVERY = {
   "client 1.0.0": true,
   copilotkit: true,
   "copilotkit react": true,
+  "agent-framework 1.7.0": true,
 };
 
 /** Ability -> the sections of the page of AG-UI that tell of it, and client -> how it has it. */
@@ -51,6 +52,8 @@ export const TABLE = {
     copilotkit: ["FAILS CODE: WORDS", "ERROR agent_run_error_event: WORDS"],
     "copilotkit react": ["FAILS CODE: WORDS", "ERROR agent_run_error_event: WORDS"],
   },
+  /** A request with a thread of its own and all that was said. */
+  histories: { page: "5.4", ...EVERY },
   /** A stop by the person: the partial text stays, and the client itself makes the error. */
   stops: { page: "10", ...EVERY },
 };
@@ -244,6 +247,17 @@ const SHOWN = {
     ["asks"],
     (can, route) => [...approval(can, route), ...APPROVED, ...basil(2)],
   ],
+  "own-history": [
+    ["histories"],
+    () => [
+      "USER script: tool",
+      `SAYS Checking the rounding helper.${ROUNDING.slice("SAYS ".length)}`,
+      "ends",
+      "USER hello",
+      "SAYS You said what was said before, and: hello (turn 1)",
+      "ends",
+    ],
+  ],
   restart: [
     ["errors"],
     (can) => [
@@ -274,5 +288,9 @@ export function plain(line) {
   return line
     .replace(/\b(toolu|aitxt|hitl)[-_][\w-]+/g, "ID")
     .replace(/^(USER script: slow) \d+$/, "$1")
-    .replace(/^SAYS (tick \d+ )+$/, "SAYS tick…");
+    .replace(/^SAYS (tick \d+ )+$/, "SAYS tick…")
+    .replace(
+      /^SAYS You said: “.* User: script: tool .* Assistant: `to_cents` .* hello”\. /,
+      "SAYS You said what was said before, and: hello ",
+    );
 }
