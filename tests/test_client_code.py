@@ -26,6 +26,10 @@ BY_ITS_OWN_CLIENT = "eve/client"
 BY_AN_AGENT = "@ag-ui/client"
 """What imports these asks for nothing by itself."""
 
+HANDS_ON = ("vite.config.js", "next.config.js")
+ON_AN_AGENT = "agent.runAgent("
+"""Nor do the servers of pages, and what goes on with an agent."""
+
 
 def blocks(dialect: str, language: str) -> list[str]:
     page = (PAGES / f"{dialect}.md").read_text(encoding="utf-8")
@@ -36,6 +40,15 @@ class Ran(NamedTuple):
     status: int | None
     said: str
     complained: str
+
+
+def programs(dialect: str) -> list[str]:
+    """Return the JavaScript that connects by itself."""
+    return [
+        code
+        for code in blocks(dialect, "js")
+        if not code.startswith(tuple(f"// {name}" for name in HANDS_ON)) and ON_AN_AGENT not in code
+    ]
 
 
 async def run(code: str, dragoman: Proxied, key: str) -> Ran:
@@ -95,27 +108,38 @@ def test_javascript_asks_for_routes_that_there_are(dialect: str) -> None:
     named = {
         (route.method, re.sub(r"\{\w+\}", "{}", route.path)) for route in faces()[dialect].routes
     }
-    for code in blocks(dialect, "js"):
+    for code in programs(dialect):
         if BY_ITS_OWN_CLIENT in code:
             assert f'host: "{BASE}{prefix}"' in code
             continue
         if BY_AN_AGENT in code:
-            assert f'url: "{BASE}{prefix}"' in code
+            assert re.search(rf'url: "{BASE}{prefix}(\?on_leave=stop)?"', code)
             continue
         requests = asked(code)
         assert requests
         for method, path in requests:
-            assert path.startswith(prefix)
-            path = path.removeprefix(prefix).replace("/agents/engine/", "/agents/{}/")
+            # An Engine has no stop, which is shown with a Herm.
+            route = "herm" if path.endswith("/stop") else "engine"
+            assert path.startswith(f"/as/{dialect}/to/{route}")
+            path = path.removeprefix(f"/as/{dialect}/to/{route}")
+            path = path.replace("/agents/engine/", "/agents/{}/")
             assert (method, path) in named
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_javascript_sends_its_key_where_it_is_looked_for(dialect: str) -> None:
     keys = [Key("web", hashlib.sha256(b"KEY").digest())]
-    for code in blocks(dialect, "js"):
+    for code in programs(dialect):
         if BY_ITS_OWN_CLIENT in code:
             assert 'auth: { bearer: "KEY" }' in code
             continue
         ((name, value),) = re.findall(r'[{ ]"?([\w-]+)"?: "([^"]*KEY)"', code)
         assert authenticate(CIMultiDict({name: value}), keys).name == "web"
+
+
+@pytest.mark.parametrize("name", HANDS_ON)
+def test_the_server_of_a_page_hands_on_what_it_asks(name: str) -> None:
+    (code,) = [code for code in blocks("aisdk", "js") if code.startswith(f"// {name}")]
+    assert re.findall(r"http://[^/\"]+", code) == [BASE]
+    # Not `/as`, with which `/assets` begins.
+    assert re.search(r'"/as/(:path\*)?"', code)

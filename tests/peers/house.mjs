@@ -82,7 +82,8 @@ export async function startServer(root, command, args, env = {}) {
   };
 }
 
-async function freePort() {
+/** A port of this machine that was free just now. */
+export async function freePort() {
   const server = net.createServer();
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address();

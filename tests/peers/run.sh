@@ -2,7 +2,7 @@
 # Installs Node 24 and both generations of eve from npm, then lets the unmodified clients hold a
 # conversation through Dragoman (part `clients`), and Dragoman one with real servers (part `servers`).
 # In `agui` clients of AG-UI and CopilotKit, of several releases, hold it; in `aisdk` pages of the AI SDK.
-# In `page` the page of docs/examples/usechat is used in Chromium, which apt-get installs.
+# In `page` the pages of docs/examples are used in Chromium, which apt-get installs.
 # Everything lands in .cache/peers; see README.md.
 #
 # Usage: run.sh [clients|terminal|servers|agui|aisdk|page] [OPTIONS OF THE PART]; without a name all run.
@@ -158,8 +158,10 @@ install_part() {
             ;;
         page)
             need chromium chromium fonts-dejavu-core
-            install_from "$root/docs/examples/usechat" "$cache/aisdk/usechat" npm24
-            copy "$cache/aisdk/page" "$peers/aisdk/page/"*.mjs
+            for example in usechat copilotkit; do
+                install_from "$root/docs/examples/$example" "$cache/page/$example" npm24
+            done
+            copy "$cache/page" "$peers/page/"*.mjs
             ;;
     esac
 }
@@ -188,13 +190,8 @@ play_part() {
             "$node" "$cache/$part/run.mjs" "$root" "$@" || failed=1
             ;;
         page)
-            usechat=$cache/aisdk/usechat
-            rm -rf "$usechat/src"
-            for name in index.html vite.config.js src; do
-                cp -R "$root/docs/examples/usechat/$name" "$usechat/"
-            done
             chromium=$(command -v chromium)
-            "$node" "$cache/aisdk/page/run.mjs" "$root" "$chromium" "$@" || failed=1
+            "$node" "$cache/page/run.mjs" "$root" "$chromium" "$@" || failed=1
             ;;
     esac
 }

@@ -216,13 +216,29 @@ export const ONLY = {
   sealed: ["herm"],
   limit: ["eve"],
   result: ["herm"],
-  minimal: ["engine"],
+  own: ["engine"],
+  quoted: ["engine"],
 };
 
-/** The component that the documentation quotes, which knows no roles. */
-export async function minimal(page) {
+/** The component that the documentation quotes, in a page whose origin Dragoman is told of. */
+export async function ownPage(page) {
+  const lines = `[...document.querySelectorAll("p")].map((line) => line.innerText.trim())`;
+  const shows = (words) =>
+    until(async () => (await page.evaluate(lines)).join("\n").includes(words), words);
   await page.type("Message", "script: text");
-  const look = `[...document.querySelectorAll("p")].map((line) => line.innerText.trim())`;
   const right = ["script: text", `${TEXT} (turn 1)`].join("\n");
-  await until(async () => (await page.evaluate(look)).join("\n") === right, TEXT);
+  await until(async () => (await page.evaluate(lines)).join("\n") === right, TEXT);
+  await page.type("Message", "script: approve");
+  await page.press("Approve");
+  await shows("Done, 4.1 GB freed.");
+  await page.type("Message", "script: approve");
+  await page.press("Deny");
+  await shows("Understood, I left /srv/exports/2024 alone.");
+  await page.type("Message", "script: ask");
+  await page.press("09:10");
+  await shows("Holding a seat on the 09:10.");
+  await page.type("Message", "script: ask");
+  await shows("Which departure do you prefer?");
+  await page.type("Message", "the earliest one");
+  await shows("Holding a seat on the the earliest one.");
 }

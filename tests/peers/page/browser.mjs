@@ -191,14 +191,19 @@ class Page {
     await this.send("Runtime.callFunctionOn", call);
   }
 
-  /** Types words into the field of that name, and presses Enter. */
-  async type(name, text) {
+  /** Types words into the field of that name. */
+  async write(name, text) {
     const [{ backendDOMNodeId: backendNodeId }] = await until(async () => {
       const found = await this.#query("textbox", name);
       return found.length > 0 && found;
     }, `a field ${name}`);
     await this.send("DOM.focus", { backendNodeId });
     await this.send("Input.insertText", { text });
+  }
+
+  /** Types words into the field of that name, and presses Enter. */
+  async type(name, text) {
+    await this.write(name, text);
     const enter = { key: "Enter", code: "Enter", windowsVirtualKeyCode: 13, text: "\r" };
     await this.send("Input.dispatchKeyEvent", { type: "keyDown", ...enter });
     await this.send("Input.dispatchKeyEvent", { type: "keyUp", ...enter });
