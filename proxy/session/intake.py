@@ -167,7 +167,7 @@ class Intake:
         self._sending.start(at_once)
         self._sending.go_on()
         if self._record.state.interactions and self._is_said_instead(batch):
-            # Whoever speaks in place of an answer may see a request that nobody waits for.
+            # Who speaks in place of an answer may see a request that nobody waits for.
             self._sending.doubt("words came while something is asked")
         return ids
 

@@ -56,7 +56,7 @@ DENIED_MS = 20_000
 one that starts, or is behind another copy of itself, says so for a while."""
 
 TOLD_MS = 30_000
-"""How long a stream may be away until whoever waits for it is told."""
+"""How long a stream may be away until those who wait for it are told."""
 
 
 def may_have_arrived(error: UpstreamError) -> bool:

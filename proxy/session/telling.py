@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _FOR_NOW = (401, 402, 403, 408, 425, 429)
-"""Refusals that speak of whoever asks, or of the moment, and not of what was asked for."""
+"""Refusals that speak of who asks, or of the moment, and not of what was asked for."""
 
 _log = logging.getLogger(__name__)
 

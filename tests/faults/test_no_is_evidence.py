@@ -137,7 +137,7 @@ def is_right(kind: Kind, state: str, answer: int | str, what: str, outcome: Outc
         # Nobody has asked the backend, and a person may take hours.
         return True
     if waits and state == "running" and answer == "silence":
-        # A stream that is open and says nothing is no fault: a tool may take an hour.
+        # A stream that is open and says nothing has not failed: a tool may take an hour.
         return True
     if what == "stop":
         return False
