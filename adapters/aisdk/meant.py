@@ -68,7 +68,7 @@ def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) ->
     commands: list[AnyCommand] = list(answers)
     if words:
         left = _unanswered(seen, answers)
-        answer = None if again or ended else _answered_by(words, left)
+        answer = None if again or ended else _answered_by(words, left, given, seen)
         if answer is not None:
             commands.append(answer)
         elif left and not declines:
@@ -143,15 +143,21 @@ def _unanswered(
 
 
 def _answered_by(
-    words: Sequence[Words], open_: Sequence[InteractionRequested]
+    words: Sequence[Words],
+    open_: Sequence[InteractionRequested],
+    given: ChatRequest,
+    seen: Seen[AisdkEncoder],
 ) -> AnswerInteraction | None:
-    """Return the answer that words are to the one open question which takes any words."""
+    """Return the answer that words are to the one open question which takes any words, and which
+    stands in the page: where the person has edited what led to it, nobody sees it."""
     content = [block for one in words for block in one.content]
     text = "\n".join(block.text for block in content if isinstance(block, Text))
     if len(open_) != 1 or not text or not all(isinstance(block, Text) for block in content):
         return None
     event = open_[0]
     if event.kind != "question" or not (event.freeform or not event.options):
+        return None
+    if not given.alone and seen.encoder.message_of(event.request_id) not in given.known:
         return None
     return AnswerInteraction(request_id=event.request_id, text=text)
 

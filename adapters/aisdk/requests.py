@@ -48,7 +48,8 @@ _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 class ChatRequest:
     """What the body of a POST says. `words` are the messages of the person behind all of the
     agent's, where they are the last ones, and `earlier` reads those of some ids before them.
-    `before` reads all that was said before, `known` are the ids of all messages.
+    `before` reads all that was said before, `known` are the ids of all messages, and `alone` says
+    that the last message came alone.
     `message` is the message of the agent that is to go on, which has `steps` steps; `given` is what
     may answer something in it, `older` that in the others.
     `context` is what the application says to the agent, `ignored` what reaches no agent, `history`
@@ -61,6 +62,7 @@ class ChatRequest:
     earlier: Callable[[Collection[str]], list[Words]]
     before: Callable[[], list[Event]]
     known: tuple[str, ...]
+    alone: bool
     message: str | None
     steps: int
     given: tuple[Given, ...]
@@ -107,6 +109,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         words=found,
         earlier=lambda ids: _earlier(messages, {*ids} - {one.id for one in found}, blobs),
         before=lambda: _before(messages, {one.id for one in found}),
+        alone=value.get("messages") is None,
         known=tuple(one["id"] for one in messages if isinstance(one.get("id"), str)),
         message=None if goes_on is None else _name(messages[goes_on], "id", _at(goes_on)),
         steps=0 if goes_on is None else _steps(messages[goes_on]),

@@ -42,10 +42,9 @@ def input_accepted(w: Writer, event: ev.InputAccepted) -> None:
     ids = notes.said if event.kind == "message" or len(s.batch.commands) + 1 >= notes.parts else []
     s.batch.commands.append(event.command_id)
     queued = event.policy in ("queue", "decline")
-    awaited = Awaited(event.kind == "message", queued, ids=ids)
-    if event.policy == "decline":
-        awaited.declines = list((event.details or {}).get("beside") or ())
-    s.awaited[event.command_id] = awaited
+    s.awaited[event.command_id] = Awaited(
+        event.kind == "message", queued, declines=event.policy == "decline", ids=ids
+    )
     s.heard.say(ids)
     if len(s.batch.commands) < notes.parts:
         return

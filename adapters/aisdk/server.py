@@ -125,6 +125,12 @@ class AisdkEncoder(Encoder):
         tails = [one.tail for one in streams_[:-1] if one.tail is not None]
         return frozenset((*starts, *tails, *s.gone))
 
+    def message_of(self, request_id: str) -> str | None:
+        """Return the message in which a request was told."""
+        one = self.state.requests.get(request_id)
+        streams_ = [kept for kept in self.state.kept if one is not None and kept.key == one.stream]
+        return streams_[0].message if streams_ else None
+
     def approvals(self) -> dict[str, str]:
         """Return the calls that wait for an approval, with the requests: a page may end such a call
         by itself."""

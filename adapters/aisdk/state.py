@@ -73,13 +73,13 @@ class Batch:
 @dataclasses.dataclass(slots=True)
 class Awaited:
     """An input whose fate is open. One that is `queued` comes behind the turn that is open, and one
-    that is `behind` has a stream of its own behind it. `declines` are the requests that are
+    that is `behind` has a stream of its own behind it. With `declines` whatever is asked is
     declined for it."""
 
     message: bool
     queued: bool = False
     behind: bool = False
-    declines: list[str] = dataclasses.field(default_factory=list)
+    declines: bool = False
     ids: list[str] = dataclasses.field(default_factory=list)
 
 

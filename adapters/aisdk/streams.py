@@ -207,8 +207,8 @@ def waits(w: Writer) -> None:
     """End the open stream where the agent waits for a person who reads here."""
     s = w.s
     under_way = any(not one.queued for one in s.awaited.values())
-    declined = {name for one in s.awaited.values() for name in one.declines}
-    asked = [name for name in unanswered(w) if name not in declined]
+    declined = any(one.declines for one in s.awaited.values())
+    asked = [] if declined else unanswered(w)
     if not s.paused or under_way or s.batch is not None or not asked:
         return
     if all(s.requests[name].stream for name in asked) and s.stream is None:

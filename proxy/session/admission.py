@@ -171,8 +171,8 @@ class Admission:
         """Return the message as it is carried: what is said while a stop is under way waits for the
         end of the turn."""
         asked = [open_.event for open_ in state.interactions.values()]
-        if command.policy == "decline" and self._unanswered(state):
-            if self._declines(state) is None:
+        if command.policy == "decline" and self.unanswered(state):
+            if self.declines(state) is None:
                 self.check(cmd.Interrupt(), state)
             return command
         sealed = next((one for one in asked if one.kind in ev.SEALED_KINDS), None)
@@ -199,7 +199,7 @@ class Admission:
             )
         return command
 
-    def _unanswered(self, state: LogState) -> list[ev.InteractionRequested]:
+    def unanswered(self, state: LogState) -> list[ev.InteractionRequested]:
         """Return what is asked and has no answer, nor one on its way."""
         return [
             open_.event
@@ -207,13 +207,13 @@ class Admission:
             if open_.claimed_by is None and request_id not in self._outbox.claims
         ]
 
-    def _declines(
+    def declines(
         self, state: LogState, answered: Collection[str] = ()
     ) -> list[cmd.AnswerInteraction] | None:
         """Return what declines all that is asked and not `answered`; None where the backend takes
         no such answer, and the turn is to be stopped instead."""
         found = []
-        for event in self._unanswered(state):
+        for event in self.unanswered(state):
             if event.request_id in answered:
                 continue
             answer = declined(event, WENT_ON)
@@ -301,7 +301,7 @@ class Admission:
         """Return what a message brings with it: what was promised of it, so that it is the next
         one. Its work stops for it, or what is asked is declined."""
         if command.policy == "decline":
-            declines = self._declines(state, command.beside)
+            declines = self.declines(state, command.beside)
             if declines is not None:
                 return [*declines]
         elif command.policy != "interrupt":

@@ -308,17 +308,13 @@ class Outbox:
             return None
         return first
 
-    def undeclined(self, state: LogState) -> Input | None:
-        """Return the next message, if something is still asked that was declined for it and nothing
-        stops it."""
+    def declining(self, state: LogState) -> Input | None:
+        """Return the next message, if whatever is asked is declined for it and nothing stops that."""
         first = self._first(state)
         if first is None or first.policy != "decline" or state.stopped:
             return None
-        if any(_stops(one.command) for one in self._inputs.values()):
-            return None
-        asked = [state.interactions.get(name) for name in _beside(first.command)]
-        free = any(one is not None and one.claimed_by is None for one in asked)
-        return first if free else None
+        stops = any(_stops(one.command) for one in self._inputs.values())
+        return None if stops else first
 
     def said_beside(
         self, answered: Collection[str], state: LogState
@@ -432,7 +428,7 @@ class Outbox:
         self, raw: Sequence[ev.Event], state: LogState, told: Collection[str] = ()
     ) -> list[ev.Event]:
         """Refuse what was said beside answers none of which was taken: both are one step, and
-        anybody who answers anew says it anew. Not so what was declined for, see `undeclined`. What
+        anybody who answers anew says it anew. Not so what was declined for, see `declining`. What
         is `told` of is settled otherwise."""
         released = {
             event.request_id

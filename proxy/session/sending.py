@@ -20,6 +20,7 @@ from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupp
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
 from proxy.base.rows import CommandRow
+from proxy.session.admission import Admission
 from proxy.session.outbox import Fate, Input, Outbox
 from proxy.session.reading import Reading, may_have_arrived
 from proxy.session.record import Record
@@ -54,7 +55,10 @@ STAYS_ASKED = "The agent still waits for an answer: it could not be declined."
 """Why a message is refused for which a backend that cannot be stopped was to decline something."""
 
 OURS = "dragoman"
-"""Whose input is a stop that nobody gave."""
+"""Whose inputs are those that nobody gave."""
+
+DECLINED_MOST = 16
+"""What is declined for one message at most: an agent that goes on asking is stopped."""
 
 
 class Step(NamedTuple):
@@ -68,6 +72,7 @@ class Sending:
     """Carries the inputs of one session to its backend."""
 
     __slots__ = (
+        "_admission",
         "_clock",
         "_codec",
         "_ids",
@@ -82,6 +87,7 @@ class Sending:
         self,
         *,
         codec: ClientCodec,
+        admission: Admission,
         clock: Clock,
         ids: Ids,
         outbox: Outbox,
@@ -90,6 +96,7 @@ class Sending:
         work: Work,
     ) -> None:
         self._codec = codec
+        self._admission = admission
         self._clock = clock
         self._ids = ids
         # The messages for which a turn was stopped that could not be declined.
@@ -116,7 +123,7 @@ class Sending:
             self._start(one)
         if vain:
             self._record.emit([withdrawn(one.command_id, IN_VAIN) for one in vain])
-        self._stop_what_stays_asked()
+        self._decline_for_words()
         if not self._work.draining and (first := self._outbox.next_message(state)) is not None:
             self._outbox.leave(first.command_id)
             self._start(first)
@@ -131,29 +138,72 @@ class Sending:
         self._reading.open_streams()
         self._reading.wake()
 
-    def _stop_what_stays_asked(self) -> None:
-        """Stop the turn that asks what was to be declined for a message, and the backend has not
-        let it be declined: once, since what it does not stop ends here in time."""
-        one = self._outbox.undeclined(self._record.state)
+    def _decline_for_words(self) -> None:
+        """Decline what is asked while a message waits that lets it be declined. Where the backend
+        does not let it be declined its turn is stopped: once, since what it does not stop ends here
+        in time."""
+        state = self._record.state
+        one = self._outbox.declining(state)
         if one is None or one.command_id in self._stopped_for:
             return
-        self._stopped_for.add(one.command_id)
-        stop, stop_id = cmd.Interrupt(), self._ids.uuid()
+        asked = self._admission.unanswered(state)
+        if not asked:
+            return
+        assert isinstance(one.command, cmd.SendMessage)
+        declined = one.command.beside
+        answers = None
+        if len(declined) < DECLINED_MOST and not {a.request_id for a in asked} & {*declined}:
+            answers = self._admission.declines(state)
+        if answers is None:
+            self._stopped_for.add(one.command_id)
+            self._stop_for(one)
+            return
+        names = (*declined, *(answer.request_id for answer in answers))
+        one.command = one.command.model_copy(update={"beside": names})
+        self.start(self._give(answers))
+
+    def _stop_for(self, one: Input) -> None:
+        """Stop what runs for a message, or refuse that where nothing stops it."""
         try:
-            self._codec.check(stop)
+            self._codec.check(cmd.Interrupt())
         except NotSupported:
             error = DragomanError(STAYS_ASKED, code=ErrorCode.PAUSED)
             self._record.emit([refused(one.command_id, error)])
             return
-        now = self._record.now()
-        accepted = self._outbox.accept(stop_id, stop, cmd.encode_command(stop), now)
-        self._outbox.line_up([accepted], self._record.state)
-        told = ev.InputAccepted(
-            thread_id=ev.MAIN, command_id=stop_id, kind=stop.KIND, name=stop.TYPE, by=OURS
-        )
-        self._record.emit([told], commands=self._outbox.rows([accepted]))
+        self._give([cmd.Interrupt()])
         for due in self._outbox.due_stops(self._record.state)[0]:
             self._start(due)
+
+    def _give(self, commands: Sequence[cmd.AnyCommand]) -> list[Input]:
+        """Accept commands that nobody gave; return those that go at once."""
+        events: list[ev.Event] = []
+        inputs: list[Input] = []
+        state, now = self._record.state, self._record.now()
+        for command in commands:
+            name = self._ids.uuid()
+            request = getattr(command, "request_id", None)
+            events.append(
+                ev.InputAccepted(
+                    thread_id=ev.MAIN,
+                    command_id=name,
+                    kind=command.KIND,
+                    request_id=request,
+                    name=command.TYPE,
+                    by=OURS,
+                )
+            )
+            if request is not None:
+                thread = state.interactions[request].event.thread_id
+                events.append(
+                    ev.InteractionAnswered(
+                        thread_id=thread, request_id=request, command_id=name, by=OURS
+                    )
+                )
+            written = cmd.encode_command(command)
+            inputs.append(self._outbox.accept(name, command, written, now))
+        at_once = self._outbox.line_up(inputs, state)
+        self._record.emit(events, commands=self._outbox.rows(inputs))
+        return at_once
 
     def _is_expecting(self) -> bool:
         """Say whether the backend has something to tell: a turn runs, or one is owed."""

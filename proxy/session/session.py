@@ -142,8 +142,10 @@ class Session:
             quiet=quiet,
             keep_frames=keep_frames,
         )
+        self._admission = Admission(codec, self._outbox)
         self._sending = Sending(
             codec=codec,
+            admission=self._admission,
             clock=clock,
             ids=ids,
             outbox=self._outbox,
@@ -151,7 +153,6 @@ class Session:
             reading=self._reading,
             work=work,
         )
-        self._admission = Admission(codec, self._outbox)
         self._intake = Intake(
             row.id,
             journal=journal,
