@@ -309,7 +309,7 @@ class Outbox:
         return first
 
     def declining(self, state: LogState) -> Input | None:
-        """Return the next message, if whatever is asked is declined for it and nothing stops that."""
+        """Return the next message, if what is asked is declined for it and nothing stops that."""
         first = self._first(state)
         if first is None or first.policy != "decline" or state.stopped:
             return None
