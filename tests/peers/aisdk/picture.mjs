@@ -35,8 +35,16 @@ export const ENDED = "User cancelled tool call by sending a new message.";
 const ADDED = ` You added: ${REASON}`;
 const SKIPPED = "Holding a seat on the (The user declined to answer.).";
 
-/** Script and backend -> what the agent says when what it asked is declined. */
+/** What is shown where what the agent asks then is declined too. */
+const twice = (added) => [
+  `  text ${NO_REMOVAL}${added}`,
+  "  tool write_file output-error",
+  `  text ${NO_HOSTS}${added}`,
+];
+
+/** Script and backend -> what the agent says when what it asked is declined, or the lines that show it. */
 const DECLINED = {
+  "approve-twice": { herm: twice(""), "eve-s": twice(ADDED), engine: twice(ADDED) },
   approve: { herm: NO_REMOVAL, "eve-s": NO_REMOVAL + ADDED, engine: NO_REMOVAL + ADDED },
   approve2: { herm: NO_REMOVAL + NO_HOSTS, "eve-s": NO_REMOVAL + ADDED + NO_HOSTS + ADDED },
   ask: { herm: "Holding a seat on the (skipped).", "eve-s": SKIPPED, engine: SKIPPED + ADDED },
@@ -65,7 +73,7 @@ const DIFFERENCES = [
     becomes(lines, { script, act, route }) {
       const said = script === "custom" && act === "closed" ? ENDED_CUSTOM : DECLINED[script][route];
       const place = act === "words" || act === "closed" ? 1 : 0;
-      return inLaterPictures(lines, place, [`  text ${said}`]);
+      return inLaterPictures(lines, place, Array.isArray(said) ? said : [`  text ${said}`]);
     },
   },
   {
@@ -81,17 +89,7 @@ const DIFFERENCES = [
 ];
 
 /** Cells that are known to be wrong: once they are right, they are to go. */
-const NOT_YET = [
-  {
-    why: "What an agent asks when it is told of a refusal stays open, and the words wait behind it.",
-    where: ({ script, act }) => script === "approve-twice" && act !== "reload",
-  },
-  {
-    why: "An edit that comes as a new message, without the one that asked, answers its question.",
-    where: ({ client, script, act }) =>
-      client.startsWith("assistant-ui") && script === "ask" && act === "edit",
-  },
-];
+const NOT_YET = [];
 
 /** A page of 5.0.0 that is told that nothing runs waits for ever. */
 const hangs = ({ client, act }) => client === "ai 5.0.0" && act === "reload";
