@@ -40,4 +40,6 @@ def test_a_short_refusal_is_whole() -> None:
     details = {"why": "x" * (DETAILS_LIMIT - 100)}
     body = {"error": "no", "message": "m" * MESSAGE_LIMIT, "details": details}
     error = engine(Response(400, CIMultiDict(), json.dumps(body).encode()))
-    assert error == ev.ErrorInfo(code="no", message="m" * MESSAGE_LIMIT, details=details)
+    assert error == ev.ErrorInfo(
+        code="no", message="m" * MESSAGE_LIMIT, details=details, status=400
+    )

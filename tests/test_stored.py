@@ -40,8 +40,8 @@ from adapters.registry import DIALECTS
 REPOSITORY = Path(__file__).parents[1]
 
 SHAPES = {
-    ("events", 1): 1643113995,
-    ("commands", 1): 3384407361,
+    ("events", 1): 3792391847,
+    ("commands", 1): 3041177715,
     ("engine", 1): 2149684318,
     ("eve", 1): 4141416729,
     ("herm", 1): 2023230281,

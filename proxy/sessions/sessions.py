@@ -237,20 +237,10 @@ class Sessions:
         submission: Submission | None = None,
     ) -> Session:
         """Make a session that nothing is said in yet; for the rest see `create_with`."""
-        wanted = Wanted(
-            owner=owner,
-            route=route,
-            dialect=dialect,
-            by=owner,
-            title=title,
-            metadata=metadata,
-            options=options,
-            aliases=aliases,
-            succeeds=succeeds,
-            submission=submission,
-        )
-        session, _ = await self._making.make(wanted)
-        return session
+        names: dict[str, Any] = {"owner": owner, "by": owner, "route": route, "dialect": dialect}
+        about: dict[str, Any] = {"title": title, "metadata": metadata, "options": options}
+        wanted = Wanted(**names, **about, aliases=aliases, succeeds=succeeds, submission=submission)
+        return (await self._making.make(wanted))[0]
 
     async def create_with(
         self,
@@ -407,14 +397,13 @@ class Sessions:
             return
         async for chunk in self.journal.scan(session.row.key, after=after):
             async for entry in entries_by_steps(chunk.body, session.id):
-                event = entry.event
-                if not isinstance(event, ev.InputSettled) or event.command_id != command_id:
-                    continue
-                if event.outcome != "taken":
-                    code = ErrorCode.BACKEND_REFUSED
-                    if getattr(command, "request_id", None) in session.state.resolved:
-                        code = ErrorCode.UNKNOWN_INTERACTION
-                    raise DragomanError(event.reason or "The backend refused.", code=code)
+                match entry.event:
+                    case ev.InputSettled(command_id=name, outcome=outcome, reason=why) if (
+                        name == command_id and outcome != "taken"
+                    ):
+                        over = getattr(command, "request_id", None) in session.state.resolved
+                        code = ErrorCode.UNKNOWN_INTERACTION if over else ErrorCode.BACKEND_REFUSED
+                        raise DragomanError(why or "The backend refused.", code=code)
 
     # Keeping.
 

@@ -22,9 +22,8 @@ from tests.pairs.expectations import (
     Refused,
     Says,
 )
-from tests.pairs.frontends import Frontend, Seen, Tool
+from tests.pairs.frontends import Frontend, Refusal, Seen, Tool
 from tests.people import Ask, Picture
-from tests.support import aisdk_client
 from tests.support.aisdk_client import AisdkClient, Body, Message, Page, Part, tool_name
 from tests.support.waiting import SOON_S
 
@@ -175,7 +174,7 @@ class AisdkFrontend(Frontend):
         more = {} if schema is None else {"outputSchema": schema}
         try:
             await self._post(lambda: {**self.page.say(text, files=parts), **more})
-        except aisdk_client.Refused:
+        except Refusal:
             # The person takes it back, or it would be said with the next words.
             del self.page.messages[-1]
             raise

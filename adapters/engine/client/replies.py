@@ -25,6 +25,10 @@ NOTHING_PENDING = "NOTHING_PENDING"
 """The error code of an answer for which nothing waits; the page names none."""
 
 
+_NOT_DELIVERED = ev.ErrorInfo(code="not_delivered", message="The answer did not reach the Engine.")
+"""Of an answer whose request is pending still."""
+
+
 def refusal(response: Response) -> ev.ErrorInfo:
     """Return what an error body says; one without `error`, or that is not JSON, is quoted (4.1)."""
     body = _error_body(response)
@@ -182,8 +186,7 @@ def _looked_up(s: State, task: str, command_id: str, found: list[Any] | None, no
         case Verdict.UNKNOWN:
             return Out(s.ledger.settle(command_id, "unknown"))
         case Verdict.LOST:
-            message = "The answer did not reach the Engine."
-            return _not_taken(s, command_id, ev.ErrorInfo(code="not_delivered", message=message))
+            return _not_taken(s, command_id, _NOT_DELIVERED)
         case Verdict.TELL:
             message = "What is pending still names the request; it will be asked once more."
             return Out([raw.in_doubt(message)])
@@ -216,8 +219,11 @@ def _not_pending(s: State, task: str, command_id: str, found: list[Any] | None) 
     if command_id not in s.ledger.open:
         # The stream was faster, and has told.
         return Out()
-    message = "The Engine says that nothing waits for this answer."
-    told = _not_taken(s, command_id, ev.ErrorInfo(code=NOTHING_PENDING, message=message))
+    error = _NOT_DELIVERED
+    if found is None or not _is_open(s, task, found):
+        message = "The Engine says that nothing waits for this answer."
+        error = ev.ErrorInfo(code=NOTHING_PENDING, message=message)
+    told = _not_taken(s, command_id, error)
     return Out([*told.events, *_answered_elsewhere(s, task, found).events])
 
 
