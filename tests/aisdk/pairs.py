@@ -76,7 +76,7 @@ class AisdkFrontend(Frontend):
         """Read what runs, in a copy that is shown when it has caught up with what is seen."""
         posts, message_id = self._posts, ""
         shown = Page(self.page.chat, messages=self.page.messages, prefix=f"{self.page.prefix}-")
-        async with aclosing(self.client.resume(shown)) as chunks:
+        async with aclosing(self.client.resume(shown, on_return="replay")) as chunks:
             async for chunk in chunks:
                 if self._posts != posts:
                     return
@@ -110,7 +110,8 @@ class AisdkFrontend(Frontend):
 
     async def reread(self, after: int) -> list[Any]:
         fresh = Page(self.page.chat)
-        async with asyncio.timeout(SOON_S), aclosing(self.client.resume(fresh)) as chunks:
+        resumed = self.client.resume(fresh, on_return="replay")
+        async with asyncio.timeout(SOON_S), aclosing(resumed) as chunks:
             return [chunk async for chunk in chunks][after + 1 :]
 
     async def history(self) -> list[str]:
