@@ -104,7 +104,7 @@ function cells() {
         .map((route) => [generation, scenario.name, route]),
     ),
   );
-  return only || options.gen || process.env.EVE_HOST ? all : planned(root, all);
+  return only || options.gen || process.env.EVE_HOST ? all : planned(root, all, (cell) => cell);
 }
 
 /** The names for each generation on a backend, of the scenarios with this signal or without one. */
