@@ -139,8 +139,12 @@ async def test_an_unrelated_message_never_answers(world: World) -> None:
     ask = await person.asked()
     done = await attempt(world.expect, lambda: person.say("what about the cat?"))
     if done and (world.backend != "engine" or world.frontend == "aisdk"):
+        # A page keeps the buttons of a message that it has read to its end.
+        keeps = world.frontend == "aisdk"
         seen = await person.until(
-            lambda seen: seen.state == "rests" and "You said: “what about the cat?”." in seen.text
+            lambda seen: (
+                (keeps or seen.state == "rests") and "You said: “what about the cat?”." in seen.text
+            )
         )
         assert "Done" not in seen.text
         (resolved,) = await world.log(ev.InteractionResolved)
