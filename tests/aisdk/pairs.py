@@ -296,6 +296,7 @@ class AisdkFrontend(Frontend):
                 told = part["data"].get("errorText", part["data"].get("output"))
                 tool = seen.tools[part["data"]["toolCallId"]]
                 tool.output = _words(told) if told is not None else tool.output
+                tool.failed |= part["data"]["state"] in ("output-denied", "output-error")
             case "data-dragoman-result-value":
                 seen.results.append(part["data"])
             case "data-dragoman-turn":
