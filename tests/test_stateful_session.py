@@ -611,10 +611,11 @@ class SessionMachine(RuleBasedStateMachine):
 
     async def rest(self) -> None:
         """Let everything run until nothing moves any more, through crashes that come meanwhile."""
-        still = 0
+        still = written = 0
         for _ in range(ROUNDS):
             for _ in range(20):
                 await asyncio.sleep(0)
+            before, written = written, self.written()
             if self.journal.crashed.is_set():
                 await self.restart()
                 still = 0
@@ -623,6 +624,9 @@ class SessionMachine(RuleBasedStateMachine):
                 still = 0
             elif self.moves():
                 await self.clock.advance(0.2)
+                still = 0
+            elif written != before:
+                # A reader is on its way through history.
                 still = 0
             elif (still := still + 1) > 2:
                 await self.look(still=True)
@@ -638,6 +642,11 @@ class SessionMachine(RuleBasedStateMachine):
             if live.sending or live._outbox.owed or behind or not live._record.stored:
                 return True
         return False
+
+    def written(self) -> int:
+        """Return how much the readers that are there have got."""
+        wires = [reader.wire for model in self.models for reader in model.readers]
+        return sum(wire.writes for wire in wires if wire is not None)
 
     async def attempt(self, work: Coroutine[Any, Any, Any]) -> tuple[bool, Any]:
         """Do what a request does; a crash may cut it off, and then nobody knows."""
@@ -907,6 +916,8 @@ class SessionMachine(RuleBasedStateMachine):
     def interrupt(self, which: int) -> None:
         model = self.any_of(which)
         assert model is not None
+        # What a backend does not stop ends here in time, which no model of a backend knows.
+        model.talk.fate = "done"
 
         async def work() -> None:
             live = await self.live(model)

@@ -31,6 +31,10 @@ __all__ = ["CELLS", "PERSON"]
 
 OURS = "data-dragoman-"
 
+BACK_S = 0.01
+BACK_MOST_S = 0.16
+"""How soon a page comes back to its chat, and how soon where nothing new came of that."""
+
 
 class AisdkFrontend(Frontend):
     """A page of 6 and 7: it posts its whole history, and comes back for what others do.
@@ -65,12 +69,18 @@ class AisdkFrontend(Frontend):
         self._pump(self._watch())
 
     async def _watch(self) -> AsyncGenerator[dict[str, Any], None]:
+        pause = BACK_S
         while True:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause)
             if not self._reading:
+                before = self._shown()
                 async with aclosing(self._come_back()) as chunks:
                     async for chunk in chunks:
                         yield chunk
+                pause = BACK_S if self._shown() != before else min(2 * pause, BACK_MOST_S)
+
+    def _shown(self) -> int:
+        return sum(_size(message) for message in self.page.messages)
 
     async def _come_back(self) -> AsyncGenerator[dict[str, Any], None]:
         """Read what runs, in a copy that is shown when it has caught up with what is seen."""
