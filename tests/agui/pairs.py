@@ -41,6 +41,8 @@ class AguiFrontend(Frontend):
         super().__init__(http, url, session)
         self.client = AguiClient(http, url)
         self.thread = session or f"thread-{next(self._numbers)}"
+        # Ids that no page had which has said something in that thread, in another process too.
+        self._late = "" if session is None else "late-"
         self.applied = Applied()
         self._roles: dict[str, str | None] = {}
         self._stamp = 0
@@ -57,7 +59,7 @@ class AguiFrontend(Frontend):
             async with aclosing(self.client.read(path)) as events:
                 async for event in events:
                     yield event
-            await asyncio.sleep(0.005)
+            await self._pause()
 
     async def reread(self, after: int) -> list[Any]:
         stamp = self.frames[after]["timestamp"]
@@ -80,7 +82,7 @@ class AguiFrontend(Frontend):
     # Doing.
 
     async def _run(self, messages: Sequence[dict[str, Any]] = (), **more: Any) -> None:
-        run = f"run-{next(self._numbers)}"
+        run = f"{self._late}run-{next(self._numbers)}"
         known = [m for m in self.applied.messages if m["role"] != "activity"]
         body = self.client.run(self.thread, run, [*known, *messages], **more)
         async with self.doing():
@@ -107,7 +109,7 @@ class AguiFrontend(Frontend):
                 source = {"type": "data", "value": file.base64, "mimeType": file.media_type}
                 content.append({"type": "image", "source": source})
         more = {} if schema is None else {"outputSchema": schema}
-        message = {"id": f"u-{next(self._numbers)}", "role": "user", "content": content}
+        message = {"id": f"{self._late}u-{next(self._numbers)}", "role": "user", "content": content}
         await self._run([message], **more)
 
     async def _resume(self, ask: Ask, status: str = "resolved", payload: Any = None) -> None:
@@ -143,7 +145,7 @@ class AguiFrontend(Frontend):
 
     async def give(self, ask: Ask, result: str, *, failed: bool = False) -> None:
         """A tool message answers the call of a frontend tool."""
-        message = {"id": f"t-{next(self._numbers)}", "role": "tool", "toolCallId": ask.id}
+        message = {"id": f"{self._late}t-{next(self._numbers)}", "role": "tool", "toolCallId": ask.id}
         more = {"error": result} if failed else {}
         await self._run([{**message, "content": "" if failed else result, **more}])
 

@@ -31,10 +31,6 @@ __all__ = ["CELLS", "PERSON"]
 
 OURS = "data-dragoman-"
 
-BACK_S = 0.01
-BACK_MOST_S = 0.16
-"""How soon a page comes back to its chat, and how soon where nothing new came of that."""
-
 
 class AisdkFrontend(Frontend):
     """A page of 6 and 7: it posts its whole history, and comes back for what others do.
@@ -52,7 +48,9 @@ class AisdkFrontend(Frontend):
         super().__init__(http, url, session)
         self.client = AisdkClient(http, url)
         number = next(self._numbers)
-        self.page = Page(session or f"chat-{number}", prefix=f"page{number}")
+        # Ids that no page had which has said something in that session, in another process too.
+        prefix = f"page{number}" if session is None else f"late{number}"
+        self.page = Page(session or f"chat-{number}", prefix=prefix)
         self.failed: set[str] = set()
         self._posts = 0
         self._reading = 0
@@ -69,18 +67,12 @@ class AisdkFrontend(Frontend):
         self._pump(self._watch())
 
     async def _watch(self) -> AsyncGenerator[dict[str, Any], None]:
-        pause = BACK_S
         while True:
-            await asyncio.sleep(pause)
+            await self._pause()
             if not self._reading:
-                before = self._shown()
                 async with aclosing(self._come_back()) as chunks:
                     async for chunk in chunks:
                         yield chunk
-                pause = BACK_S if self._shown() != before else min(2 * pause, BACK_MOST_S)
-
-    def _shown(self) -> int:
-        return sum(_size(message) for message in self.page.messages)
 
     async def _come_back(self) -> AsyncGenerator[dict[str, Any], None]:
         """Read what runs, in a copy that is shown when it has caught up with what is seen."""

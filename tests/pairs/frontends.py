@@ -97,6 +97,11 @@ class Seen:
         return next(tool for tool in reversed(self.tools.values()) if tool.name == name)
 
 
+BACK_S = 0.01
+SELDOM_S = 1.0
+"""How soon a client comes back where something is expected of it, and where nothing is."""
+
+
 class Frontend(Person):
     """A person who sees all that happens in their session.
 
@@ -119,6 +124,7 @@ class Frontend(Person):
         self.seen = Seen()
         self.frames: list[Any] = []
         self._changed = asyncio.Event()
+        self._expecting = asyncio.Event()
         self._fault: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -150,6 +156,7 @@ class Frontend(Person):
         Raises:
             AssertionError: it did not come to hold in time; the text says what was seen instead.
         """
+        self._expecting.set()
         try:
             async with asyncio.timeout(SOON_S):
                 while True:
@@ -161,6 +168,14 @@ class Frontend(Person):
                     await self._changed.wait()
         except TimeoutError:
             raise AssertionError(f"it does not come: {self.seen}") from None
+        finally:
+            self._expecting.clear()
+
+    async def _pause(self) -> None:
+        """Wait until a client comes back whose stream has ended."""
+        await asyncio.sleep(BACK_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._expecting.wait(), SELDOM_S)
 
     async def settled(self, turns: int | None = None) -> Seen:
         """Read until the agent rests or asks; with `turns`, so many have come to their end."""
@@ -510,7 +525,7 @@ class EngineFrontend(EnginePerson, Frontend):
             async with aclosing(self.client.replay(self._stamp, self.task)) as replayed:
                 async for seen in replayed:
                     yield seen
-            await asyncio.sleep(0.005)
+            await self._pause()
 
     async def say(self, text: str, *, policy: str | None = None, **extras: Any) -> None:
         """`POST /execute`; its first event says that it was accepted (section 6)."""
