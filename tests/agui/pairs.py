@@ -145,7 +145,8 @@ class AguiFrontend(Frontend):
 
     async def give(self, ask: Ask, result: str, *, failed: bool = False) -> None:
         """A tool message answers the call of a frontend tool."""
-        message = {"id": f"{self._late}t-{next(self._numbers)}", "role": "tool", "toolCallId": ask.id}
+        name = f"{self._late}t-{next(self._numbers)}"
+        message = {"id": name, "role": "tool", "toolCallId": ask.id}
         more = {"error": result} if failed else {}
         await self._run([{**message, "content": "" if failed else result, **more}])
 
