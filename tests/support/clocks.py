@@ -13,9 +13,10 @@ SPEED = 200.0
 """How much faster than real time it runs: a minute of patience is 0.3 s then."""
 
 
-TICK_SECONDS = 0.01
-MOST_SECONDS = 0.02
-"""How often the event loop is seen to come round, and how much time may pass in between."""
+TICK_SECONDS = 0.001
+MOST_SECONDS = 0.001
+"""How often the event loop is seen to come round, and how much time may pass in between: ten seconds
+of patience are fifty rounds at least, however little of the machine a test has."""
 
 
 class ShortWaits(Clock):
