@@ -289,14 +289,17 @@ def tool_returned(w: Writer, event: ev.ToolReturned) -> None:
     if not call.page and type_ != "tool-output-denied":
         # It says that no page is to give this result.
         members["providerExecuted"] = True
+    words_of_denial = {}
+    if type_ == "tool-output-denied" and event.error is not None and event.error.message:
+        # The chunk has no place for them.
+        words_of_denial = {"errorText": event.error.message}
     if here or (s.stream is None and call.message != "none"):
         put(w, type_, members, message=call.message)
         s.returned = s.step
-        if type_ == "tool-output-denied" and event.error is not None and event.error.message:
-            # The chunk has no place for words.
-            put_result(w, type_, {**members, "errorText": event.error.message})
+        if words_of_denial:
+            put_result(w, type_, {**members, **words_of_denial})
     else:
-        put_result(w, type_, members)
+        put_result(w, type_, {**members, **words_of_denial})
 
 
 def _result(w: Writer, event: ev.ToolReturned, call: Call) -> tuple[str, dict[str, Any]]:
