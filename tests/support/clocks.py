@@ -15,8 +15,8 @@ SPEED = 200.0
 
 TICK_SECONDS = 0.001
 MOST_SECONDS = 0.001
-"""How often the event loop is seen to come round, and how much time may pass in between: ten seconds
-of patience are fifty rounds at least, however little of the machine a test has."""
+"""How often the event loop is seen to come round, and how much time may pass in between: ten
+seconds of patience are fifty rounds at least, however little of the machine a test has."""
 
 
 class ShortWaits(Clock):
