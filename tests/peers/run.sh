@@ -140,7 +140,7 @@ install_part() {
             ;;
         agui)
             copy "$cache/agui" "$peers/agui/"*.mjs
-            for client in clients copilotkit react; do
+            for client in clients copilotkit react assistant-ui; do
                 install_locked "agui/$client" npm24
                 copy "$cache/agui/$client" "$peers/agui/$client/"*.mjs
             done

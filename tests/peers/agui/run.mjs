@@ -18,6 +18,7 @@ const CLIENTS = {
   "client 1.0.0": ["clients/driver.mjs", "1.0.0"],
   copilotkit: ["copilotkit/driver.mjs"],
   "copilotkit react": ["react/driver.mjs"],
+  "assistant-ui": ["assistant-ui/driver.mjs"],
   "agent-framework 1.7.0": ["python/driver.mjs"],
 };
 const QUIET = { COPILOTKIT_TELEMETRY_DISABLED: "true", DO_NOT_TRACK: "1" };

@@ -13,6 +13,9 @@ const UNSTOPPABLE = 40;
 /** The client that has no thread, but the history in each request. */
 const BY_HISTORY = "agent-framework 1.7.0";
 
+/** The client whose components reload an answer: what is below its message is the history. */
+const RELOADS = "assistant-ui";
+
 /**
  * Name -> what is played: `stage` begins conversations and reaches the server by other ways.
  * `signal` says that the server is ended by it in the middle and started again; the scenario calls
@@ -55,6 +58,15 @@ const PLAYS = {
   "follow-up": {
     async play(stage) {
       const talk = await says(stage, "script: tool");
+      await talk.say("script: text");
+    },
+  },
+  // The history of what is asked for again ends with the result of a tool.
+  reload: {
+    plays: (client) => client === RELOADS,
+    async play(stage) {
+      const talk = await says(stage, "script: tool");
+      await talk.reload();
       await talk.say("script: text");
     },
   },

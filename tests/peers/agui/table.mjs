@@ -6,8 +6,12 @@ const EVERY = {
   "client 1.0.0": true,
   copilotkit: true,
   "copilotkit react": true,
+  "assistant-ui": true,
   "agent-framework 1.7.0": true,
 };
+
+const ABORTED = "FAILS abort: This operation was aborted";
+const UNADDRESSED = "Thread has 1 pending interrupt(s) not addressed by resume: ID";
 
 /** Ability -> the sections of the page of AG-UI that tell of it, and client -> how it has it. */
 export const TABLE = {
@@ -16,7 +20,7 @@ export const TABLE = {
   tools: { page: "7", ...EVERY },
   /** A failed tool has no form of its own: it is text. */
   failedTools: { page: "7", ...EVERY },
-  /** Where a result stands: behind the message with its call, or where it came. */
+  /** Where a result stands: with its call, behind the message with its call, or where it came. */
   results: {
     page: "5.4",
     "client 0.0.47": "where it came",
@@ -24,6 +28,7 @@ export const TABLE = {
     "client 1.0.0": "behind its call",
     copilotkit: "behind its call",
     "copilotkit react": "behind its call",
+    "assistant-ui": "with its call",
   },
   /** What is asked: as calls of a tool, as interrupts, or as both where the release is unknown. */
   asks: {
@@ -33,15 +38,18 @@ export const TABLE = {
     "client 1.0.0": ["interrupts"],
     copilotkit: ["calls", "interrupts"],
     "copilotkit react": ["calls", "interrupts"],
+    "assistant-ui": ["calls", "interrupts"],
   },
-  /** An answer to one of two: sent, refused by the client, or kept until there is the other. */
+  /** An answer to one of two: sent, kept until there is the other, or refused by the client in its words. */
   partly: {
     page: "8.2, 8.4",
     "client 0.0.47": "sent",
-    "client 0.0.59": "REFUSED",
-    "client 1.0.0": "REFUSED",
-    copilotkit: "ERROR agent_run_failed:",
+    "client 0.0.59": `REFUSED ${UNADDRESSED}`,
+    "client 1.0.0": `REFUSED ${UNADDRESSED}`,
+    copilotkit: `ERROR agent_run_failed: ${UNADDRESSED}`,
     "copilotkit react": "kept",
+    "assistant-ui":
+      "REFUSED [agui] submitInterruptResponses: missing responses for open interrupts: ID",
   },
   /** How an application is told of `RUN_ERROR`. */
   errors: {
@@ -51,11 +59,23 @@ export const TABLE = {
     "client 1.0.0": ["FAILS CODE: WORDS"],
     copilotkit: ["FAILS CODE: WORDS", "ERROR agent_run_error_event: WORDS"],
     "copilotkit react": ["FAILS CODE: WORDS", "ERROR agent_run_error_event: WORDS"],
+    // To its application, and below the message.
+    "assistant-ui": ["FAILS CODE: WORDS", "ERROR WORDS"],
   },
   /** A request with a thread of its own and all that was said. */
   histories: { page: "5.4", ...EVERY },
   /** A stop by the person: the partial text stays, and the client itself makes the error. */
-  stops: { page: "10", ...EVERY },
+  stops: {
+    page: "10",
+    "client 0.0.47": ABORTED,
+    "client 0.0.59": ABORTED,
+    "client 1.0.0": ABORTED,
+    copilotkit: ABORTED,
+    "copilotkit react": ABORTED,
+    "assistant-ui": "ERROR This operation was aborted",
+  },
+  /** A button that asks for the newest answer once more. */
+  reloads: { page: "5.4", "assistant-ui": true },
 };
 
 const THINKS = "THINKS The failing test is about rounding. Look at the helper before guessing.";
@@ -65,15 +85,13 @@ const basil = (turn) => [
   `SAYS Basil likes six hours of sun — a south-facing sill at the café works. (turn ${turn})`,
   "ends",
 ];
-const TOOL = [
-  "USER script: tool",
+const LOOKS = [
   THINKS,
   "SAYS Checking the rounding helper.",
   'CALLS read_file {"path":"/workspace/src/money.py"}',
   "RESULT read_file: def to_cents(x): /     return int(x * 100) / ",
-  ROUNDING,
-  "ends",
 ];
+const TOOL = ["USER script: tool", ...LOOKS, ROUNDING, "ends"];
 
 /** What is asked, by the backend that asks: as the calls or interrupts that a client shows. */
 const BASH = 'bash {"command":"rm -rf /srv/exports/2024"}';
@@ -142,7 +160,7 @@ function partly(can, route) {
   // The client lets nothing go before both are answered; then both are denied.
   return [
     ...both,
-    `${can.partly} Thread has 1 pending interrupt(s) not addressed by resume: ID`,
+    can.partly,
     `ASKS ${removing(route)}`,
     `ASKS ${writing(route)}`,
     ...done(can, route, [removed(DENIED[route]), LEFT_ALONE], [kept, NOT_WRITTEN]),
@@ -165,20 +183,25 @@ const ASK_QUESTION =
   'ask_question {"question":"Which departure do you prefer?",' +
   '"options":[{"label":"07:40","description":"07:40"},{"label":"09:10","description":"09:10"}]}';
 
+const AUDITED = [
+  "RESULT read_file: DROP TABLE u; / ",
+  "RESULT read_file: CREATE TABLE t (id int); / ",
+];
+
 /** Scenario -> the abilities that it shows, and the lines that must stand there in the end. */
 const SHOWN = {
   text: [["text"], () => basil(1)],
   reasoning: [["reasoning"], () => ["USER script: reason", THINKS, ROUNDING, "ends"]],
   tool: [["reasoning", "tools"], () => TOOL],
   tools: [
-    ["tools"],
-    () => [
+    ["tools", "results"],
+    (can) => [
       "USER script: tools",
       "SAYS Starting the audit.",
       'CALLS read_file {"path":"/workspace/a.sql"}',
       'CALLS read_file {"path":"/workspace/b.sql"}',
-      "RESULT read_file: DROP TABLE u; / ",
-      "RESULT read_file: CREATE TABLE t (id int); / ",
+      // The second call is the first to have one.
+      ...(can.results === "with its call" ? AUDITED.toReversed() : AUDITED),
       "SAYS One risk found: b.sql drops table u without a guard. (turn 1)",
       "ends",
     ],
@@ -218,6 +241,19 @@ const SHOWN = {
     ],
   ],
   "follow-up": [["text", "tools"], () => [...TOOL, ...basil(2)]],
+  reload: [
+    ["tools", "reloads"],
+    () => [
+      ...TOOL,
+      // What is asked for again is the whole turn; the message before stays.
+      "RELOADS",
+      ...LOOKS,
+      ROUNDING.replace("turn 1", "turn 2"),
+      `gone: ${ROUNDING}`,
+      "ends",
+      ...basil(3),
+    ],
+  ],
   failing: [
     ["errors"],
     (can, route) => {
@@ -234,10 +270,10 @@ const SHOWN = {
   ],
   stop: [
     ["stops"],
-    (_, route) => [
+    (can, route) => [
       "USER script: slow",
       "SAYS tick…",
-      "FAILS abort: This operation was aborted",
+      can.stops,
       // The Engine has no way to stop a turn.
       route === "engine" ? "AGENT went on" : "AGENT stopped",
       ...basil(2),

@@ -7,6 +7,7 @@
  * - `messages()`: the list that its application shows,
  * - `asks()`: what the person is asked, as `{id, message, schema}`,
  * - `post(words)`, `give(answers)`: have a run; answers are `{id, payload}`,
+ * - `again()`: ask for the newest answer once more, where its application has a button for that,
  * - `leave()`: stop the run,
  * - `ended`: what the newest run came to, as its application is told: `["ends"]`, or an error.
  */
@@ -31,6 +32,10 @@ export class Talk {
     const asks = this.asks();
     const payload = (one) => ({ approved: one });
     await this.answer(...approved.map((one, at) => ({ id: asks[at].id, payload: payload(one) })));
+  }
+  async reload() {
+    this.note("RELOADS");
+    await this.#run(() => this.again());
   }
   note(line) {
     this.shown.push(line.replaceAll("\n", " / "));
@@ -71,8 +76,11 @@ export class Talk {
       for (const line of lines) this.note(line);
       this.#known.set(one.id, linesOf(one, names));
     }
-    for (const id of this.#known.keys())
-      if (!ids.includes(id)) this.note(`gone: ${this.#known.get(id).join(" / ")}`);
+    for (const [id, lines] of this.#known) {
+      if (ids.includes(id)) continue;
+      this.note(`gone: ${lines.join(" / ")}`);
+      this.#known.delete(id);
+    }
   }
 }
 

@@ -4,25 +4,24 @@ import { createRequire } from "node:module";
 import process from "node:process";
 
 import { until } from "../../driving.mjs";
+import { browse, mount } from "../../jsdom.mjs";
 import { drive } from "../driver.mjs";
 import { askedBy, Talk } from "../talk.mjs";
 
 const require = createRequire(import.meta.url);
-browse(require("jsdom").JSDOM);
+equip(browse(require("jsdom").JSDOM));
 require.extensions[".css"] = () => {};
 const React = require("react");
 const { createRoot } = require("react-dom/client");
 const CopilotKit = require("@copilotkit/react-core/v2");
 const { CopilotKitProvider, useAgent, useCopilotKit, useInterrupt } = CopilotKit;
 
-/** Makes this process the page of a browser. */
-function browse(JSDOM) {
-  const page = new JSDOM("<!doctype html>", { url: "http://localhost/", pretendToBeVisual: true });
-  const { window } = page;
+/** Gives this process all that CopilotKit asks of a browser. */
+function equip(window) {
   for (const name of Object.getOwnPropertyNames(window))
     if (/^[A-Z]/.test(name)) globalThis[name] ??= window[name];
-  const { document, getComputedStyle, customElements, localStorage } = window;
-  Object.assign(globalThis, { window, document, getComputedStyle, customElements, localStorage });
+  const { getComputedStyle, customElements, localStorage } = window;
+  Object.assign(globalThis, { getComputedStyle, customElements, localStorage });
   for (const name of ["CustomEvent", "Event", "EventTarget", "DOMException"])
     globalThis[name] = window[name];
   Object.defineProperty(globalThis, "navigator", { value: window.navigator, configurable: true });
@@ -110,10 +109,8 @@ await drive(async (route, thread, { stops }) => {
   const talk = new PageTalk();
   const agentId = stops ? `${route}-stops` : route;
   const runtimeUrl = `${process.env.AGUI_RUNTIME}/api/copilotkit`;
-  const element = document.createElement("div");
-  document.body.append(element);
   const inner = React.createElement(Inner, { talk, agentId });
-  createRoot(element).render(React.createElement(CopilotKitProvider, { runtimeUrl }, inner));
+  mount(createRoot, React.createElement(CopilotKitProvider, { runtimeUrl }, inner));
   await until("the runtime", () => talk.core?.runtimeConnectionStatus === "connected");
   // Before, the page has a provisional one.
   await until("the agent", () => talk.agent === talk.core.getAgent(agentId) && talk.watching);

@@ -3,13 +3,11 @@
 import { createRequire } from "node:module";
 
 import { until } from "../../driving.mjs";
+import { browse, mount } from "../../jsdom.mjs";
 import { drive } from "../driver.mjs";
 
 const require = createRequire(import.meta.url);
-const { JSDOM } = require("jsdom");
-const { window } = new JSDOM("<!doctype html>", { url: "http://localhost/", pretendToBeVisual: true });
-const { document, HTMLElement, Node } = window;
-Object.assign(globalThis, { window, document, HTMLElement, Node });
+browse(require("jsdom").JSDOM);
 const React = require("react");
 const { createRoot } = require("react-dom/client");
 const { useChat } = await import("@ai-sdk/react");
@@ -55,10 +53,7 @@ await drive("7.0.173", async ({ transport: way, id, messages, resume, may }) => 
   const sendAutomaticallyWhen = (state) => may(predicates, state);
   const options = { id, messages, resume, transport, sendAutomaticallyWhen };
   const has = {};
-  const element = document.createElement("div");
-  document.body.append(element);
-  const root = createRoot(element);
-  root.render(React.createElement(Page, { has, options }));
+  const root = mount(createRoot, React.createElement(Page, { has, options }));
   await until("the page", () => has.mounted);
   /** What the runtime begins it does not wait for. */
   const posted = async (act) => {

@@ -4,14 +4,12 @@ import process from "node:process";
 import { pathToFileURL } from "node:url";
 
 import { until } from "../../driving.mjs";
+import { browse, mount } from "../../jsdom.mjs";
 import { drive } from "../driver.mjs";
 
 const [, , version] = process.argv;
 const require = createRequire(import.meta.url);
-const { JSDOM } = require("jsdom");
-const { window } = new JSDOM("<!doctype html>", { url: "http://localhost/", pretendToBeVisual: true });
-const { document, HTMLElement, Node } = window;
-Object.assign(globalThis, { window, document, HTMLElement, Node });
+browse(require("jsdom").JSDOM);
 const React = require("react");
 const { createRoot } = require("react-dom/client");
 
@@ -38,10 +36,7 @@ await drive(major, async ({ transport: way, id, messages, resume, may }) => {
   const sendAutomaticallyWhen = (state) => may(predicates, state);
   const options = { id, messages, resume, transport, sendAutomaticallyWhen };
   const has = {};
-  const element = document.createElement("div");
-  document.body.append(element);
-  const root = createRoot(element);
-  root.render(React.createElement(Page, { has, options }));
+  const root = mount(createRoot, React.createElement(Page, { has, options }));
   await until("the page", () => has.mounted);
   return {
     messages: () => has.chat.messages,
