@@ -94,11 +94,14 @@ def _words(
 
 def _reloads(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
     """Say whether the last answer is wanted again, for which the agent had called a tool: then the
-    result of that is the last message."""
+    result of that is the last message, or what came of an ask that was shown as a call."""
     told = given.told
     if told is None or not given.asked or seen.working or given.resume:
         return False
-    return told.call_id not in seen.encoder.state.given and not late(given, seen)
+    if told.call_id in seen.encoder.state.given:
+        return False
+    # A late answer of a person is a message of its client's.
+    return seen.encoder.is_ours(told.id) or not late(given, seen)
 
 
 def _answers(

@@ -102,8 +102,11 @@ class AguiEncoder(Encoder):
         """Say whether some of these messages are of this session, or nothing was said in it."""
         s = self.state
         heard = {*s.heard.ids, *s.heard.again}
-        ours = any(name.startswith(self._w.ids) or name in heard for name in known)
-        return ours or not s.messages
+        return any(self.is_ours(name) or name in heard for name in known) or not s.messages
+
+    def is_ours(self, message_id: str) -> bool:
+        """Say whether a message has an id that this session gave."""
+        return message_id.startswith(self._w.ids)
 
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""

@@ -181,6 +181,24 @@ async def test_an_answer_behind_a_call_of_the_agent_is_given_again(face: Face) -
         assert said(face) == ["script: tool"] * (2 + number)
 
 
+async def test_an_answer_behind_an_ask_that_was_shown_as_a_call_is_given_again(face: Face) -> None:
+    talk = Talk(face, declared=False)
+    await talk.say("script: approve", "u1")
+    (asked,) = talk.applied.interrupts
+    await talk.run(resume=[entry(asked, {"approved": True})])
+    messages = talk.applied.messages
+    results = [at for at, one in enumerate(messages) if one["role"] == "tool"]
+    # A client has the results behind their calls: that of the ask is the last one.
+    (told,) = [at for at in results if messages[at]["toolCallId"].startswith("ask-")]
+    others = [one for one in messages[: results[-1] + 1] if one is not messages[told]]
+    again = Talk(face, declared=False)
+    again.runs = talk.runs
+    again.applied = Applied([*others, messages[told]])
+    await again.run()
+    assert said(face) == ["script: approve"] * 2
+    assert len(again.applied.interrupts) == 1
+
+
 async def test_nothing_new_is_refused(face: Face) -> None:
     talk = Talk(face)
     with pytest.raises(Refused, match="begins with a message") as caught:

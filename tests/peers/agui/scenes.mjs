@@ -70,6 +70,16 @@ const PLAYS = {
       await talk.say("script: text");
     },
   },
+  // It ends with what became of an ask that was shown as a call.
+  "reload-approved": {
+    plays: (client) => client === RELOADS,
+    async play(stage) {
+      const talk = await says(stage, APPROVE);
+      await talk.decide(true);
+      await talk.reload();
+      await talk.decide(false);
+    },
+  },
   failing: {
     async play(stage) {
       const talk = await says(stage, "script: failmid");

@@ -119,7 +119,8 @@ const approval = (can, route) => [
   `CALLS ${BASH}`,
   ...asks(can, removing(route)),
 ];
-const APPROVED = ["RESULT bash: ", "SAYS  Done, 4.1 GB freed. (turn 1)", "ends"];
+const DONE = "SAYS  Done, 4.1 GB freed. (turn 1)";
+const APPROVED = ["RESULT bash: ", DONE, "ends"];
 /** Backend -> the result of a call that a person has denied. */
 const DENIED = {
   herm: "permission denied",
@@ -252,6 +253,20 @@ const SHOWN = {
       `gone: ${ROUNDING}`,
       "ends",
       ...basil(3),
+    ],
+  ],
+  "reload-approved": [
+    ["asks", "reloads"],
+    (can, route) => [
+      ...approval(can, route),
+      ...APPROVED,
+      "RELOADS",
+      ...approval(can, route).slice(1, -1),
+      `gone: ${DONE}`,
+      `ASKS ${removing(route)}`,
+      `RESULT bash: ${DENIED[route]}`,
+      `SAYS ${LEFT_ALONE} (turn 2)`,
+      "ends",
     ],
   ],
   failing: [
