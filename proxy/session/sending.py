@@ -10,7 +10,7 @@ Why one room: what goes out, and what ends when nothing comes of it, is one orde
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from adapters.model import commands as cmd
@@ -248,6 +248,8 @@ class Sending:
         self._reading.watcher.watch.rest()
 
     def _start(self, one: Input) -> None:
+        if isinstance(one.command, cmd.Interrupt):
+            self._reading.watcher.watch.lift(lifted=False)
         work = self._send(one.command_id, one.command)
         self._work.start(work, f"send {one.command_id}")
 
@@ -259,6 +261,9 @@ class Sending:
             if isinstance(one.command, cmd.AnswerInteraction)
         }
         if answers:
+            watch = self._reading.watcher.watch
+            if (watch.is_stopped or self._is_stopped()) and self._is_newest(answers):
+                watch.lift()
             self._work.start(self._send_answers(answers), f"send {next(iter(answers))}")
         for one in inputs:
             if one.command_id not in answers:
@@ -288,6 +293,13 @@ class Sending:
     def start_step(self, step: Step) -> None:
         """Do what `leave` returned, once it is stored."""
         self._work.start(self._carry(step), f"send {next(iter(step.commands))}")
+
+    def _is_newest(self, answers: Collection[str]) -> bool:
+        """Say whether no interrupt came after these answers."""
+        for name, one in reversed(self._record.state.inputs.items()):
+            if name in answers or one.kind == "interrupt":
+                return name in answers
+        return True
 
     # How.
 

@@ -71,8 +71,10 @@ class Watch:
     _asked: int | None = None
     # When it was asked last, whatever for.
     _looked: int | None = None
-    # When a person has stopped what runs, and since when a message owes its turn.
+    # When a person has stopped what runs, whether that person went on since, and since when a
+    # message owes its turn.
     _stopped: int | None = None
+    _lifted: bool = False
     _owed: int | None = None
 
     def begin(self, now: int, *, owed: bool = False) -> None:
@@ -87,6 +89,7 @@ class Watch:
     def rest(self) -> None:
         """Take note that nothing runs and nothing is owed."""
         self.watching, self._stopped, self._owed = False, None, None
+        self._lifted = False
 
     def heard(self, now: int) -> None:
         """Take note that something came which can be read."""
@@ -97,11 +100,18 @@ class Watch:
     def stop(self, now: int) -> bool:
         """Take note that a person stops what runs: it has to show something soon, and to end. Say
         whether that is new."""
-        if self._stopped is not None:
+        if self._stopped is not None or self._lifted:
             return False
         self._stopped = now
         self.hurry(now)
         return True
+
+    def lift(self, *, lifted: bool = True) -> None:
+        """Take note that who has stopped what runs goes on with it, by an answer: it has not to
+        end. Another stop counts anew."""
+        self._lifted = lifted
+        if lifted:
+            self._stopped = None
 
     def hurry(self, now: int) -> None:
         """Take note of an interrupt: it has to show something soon."""

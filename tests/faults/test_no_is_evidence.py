@@ -235,3 +235,21 @@ async def test_a_turn_that_was_ended_here_is_over_though_its_backend_goes_on(kin
         assert len({event.turn_id for event in ended}) == len(ended)
         texts = [event.text for event in inward.events if isinstance(event, ev.TextCompleted)]
         assert "hello again" in texts[-1]
+
+
+async def test_an_answer_behind_a_stop_that_came_to_nothing_lets_the_turn_go_on() -> None:
+    async with Inward(Kind("eve", "S2")) as inward:
+        await bring(inward, "paused")
+        inward.wire.mute, inward.wire.says = False, 422
+        inward.wire.only = frozenset({"cancel"})
+        await inward.submit(cmd.Interrupt())
+        assert await inward.until(lambda: not inward.session.state.inputs, 5)
+        assert inward.session.state.status == "paused"
+        inward.wire.says, inward.wire.mute = None, True
+        await act(inward, "answer")
+        assert not await inward.until(lambda: rests(inward), 3 * STOPPED_MOST / 1000)
+        inward.wire.mute = False
+        assert await inward.until(lambda: rests(inward), 600)
+        assert resolved(inward) == ["approved"]
+        errors = [e.code for e in inward.events if isinstance(e, ev.ErrorReported)]
+        assert STOP_UNCONFIRMED not in errors

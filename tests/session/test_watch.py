@@ -63,6 +63,16 @@ def test_what_a_person_stops_ends_ten_seconds_later_whatever_comes(watch: Watch)
     assert watch.ends is None
 
 
+def test_an_answer_behind_a_stop_lets_the_turn_go_on_until_another_stop(watch: Watch) -> None:
+    assert watch.stop(2_000)
+    watch.lift()
+    assert watch.ends is None
+    assert not watch.stop(3_000)
+    watch.lift(lifted=False)
+    assert watch.stop(4_000)
+    assert watch.ends == 4_000 + STOPPED_MOST
+
+
 def test_a_message_that_was_taken_is_asked_about_sooner_and_owes_its_turn_for_a_time() -> None:
     watch = Watch(60_000)
     watch.begin(1_000, owed=True)
