@@ -13,10 +13,9 @@ SPEED = 200.0
 """How much faster than real time it runs: a minute of patience is 0.3 s then."""
 
 
-TICK_SECONDS = 0.001
-MOST_SECONDS = 0.001
-"""How often the event loop is seen to come round, and how much time may pass in between: ten
-seconds of patience are fifty rounds at least, however little of the machine a test has."""
+ROUND_SECONDS = 0.2
+"""How much time passes at most while the event loop comes round once, unless that takes less than a
+millisecond: ten seconds of patience are fifty rounds, however little of the machine a test has."""
 
 
 class ShortWaits(Clock):
@@ -42,6 +41,7 @@ class HurriedClock(Clock):
 
     def __init__(self, speed: float = SPEED) -> None:
         self._speed = speed
+        self._most = max(ROUND_SECONDS / speed, 0.001)
         self.ahead = 0
         self._start = super().now()
         self._passed = 0.0
@@ -52,11 +52,11 @@ class HurriedClock(Clock):
     def _tick(self) -> None:
         self._passed = self._real()
         self._ticked = time.monotonic()
-        self._loop.call_later(TICK_SECONDS, self._tick)
+        self._loop.call_later(self._most / 2, self._tick)
 
     def _real(self) -> float:
         """Return the seconds in which the loop came round."""
-        return self._passed + min(time.monotonic() - self._ticked, MOST_SECONDS)
+        return self._passed + min(time.monotonic() - self._ticked, self._most)
 
     def now(self) -> int:
         return self._start + self.ahead + int(self._real() * self._speed * 1000)
