@@ -18,7 +18,7 @@ def test_a_stream_may_be_silent_as_long_as_its_backend_says_or_else_its_dialect(
     monkeypatch: pytest.MonkeyPatch, told: dict[str, Any], silence: float
 ) -> None:
     patient = dataclasses.replace(DIALECTS["engine"], silence_seconds=7.0)
-    monkeypatch.setitem(DIALECTS, "engine", patient)  # type: ignore[arg-type]
+    monkeypatch.setitem(DIALECTS, "engine", patient)
     table = {"name": "e", "dialect": "engine", "url": "http://127.0.0.1:1", "settings": told}
     settings = Settings.model_validate({"backends": [table]})
     # Nothing is asked: it makes no connection.
