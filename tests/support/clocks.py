@@ -13,9 +13,10 @@ SPEED = 200.0
 """How much faster than real time it runs: a minute of patience is 0.3 s then."""
 
 
-ROUND_SECONDS = 0.2
-"""How much time passes at most while the event loop comes round once, unless that takes less than a
-millisecond: ten seconds of patience are fifty rounds, however little of the machine a test has."""
+MOST_SECONDS = 0.02
+FAST_MOST_SECONDS = 0.001
+"""How much real time counts at most while the event loop comes round once, and how much of it for a
+fast clock, where ten seconds of patience would else be three rounds on a busy machine."""
 
 
 class ShortWaits(Clock):
@@ -41,7 +42,7 @@ class HurriedClock(Clock):
 
     def __init__(self, speed: float = SPEED) -> None:
         self._speed = speed
-        self._most = max(ROUND_SECONDS / speed, 0.001)
+        self._most = MOST_SECONDS if speed < SPEED else FAST_MOST_SECONDS
         self.ahead = 0
         self._start = super().now()
         self._passed = 0.0
