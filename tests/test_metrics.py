@@ -31,6 +31,7 @@ from proxy.journal.base import Journal, Snapshot, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots
+from proxy.upstream import readiness
 from tests.journal.conftest import create, journal, line, path, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
 from tests.support.dragoman import starts
@@ -259,8 +260,9 @@ def of_backend(counted: Callable[..., float], backend: str) -> list[float]:
 
 
 async def test_a_backend_that_is_down_and_comes_back_is_shown(
-    run: Run, counted: Callable[..., float]
+    run: Run, counted: Callable[..., float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(readiness, "KEPT_SECONDS", 0.0)
     ready = (200, {"status": "ready"})
     running = await run()
     of_backend(counted, "engine")
@@ -276,7 +278,8 @@ async def test_a_backend_that_is_down_and_comes_back_is_shown(
     await running.eve().create("is anybody there")
     await until(lambda: number("dragoman_backend_up", backend="engine") == 0)
     assert of_backend(counted, "engine")[3] > 0
-    down = (503, {"status": "backends_down", "backends": ["engine"]})
+    why = {"engine": "connection_refused"}
+    down = (503, {"status": "backends_down", "backends": ["engine"], "why": why})
     assert await answers(running, "/readyz?backends=1") == down
     assert await answers(running, "/readyz") == ready
     assert await answers(running, "/readyz?backends=0") == ready
@@ -305,7 +308,8 @@ async def test_a_backend_that_refuses_is_up_and_its_refusals_are_counted(
         of_backend(counted, "strict")
         await dragoman.request("POST", "/as/eve/to/strict/eve/v1/session", json={"message": "m"})
         await until(lambda: of_backend(counted, "strict")[1] > 0)
-        assert dragoman.sessions.backends.down() == []
+        status, body = await dragoman.request("GET", "/readyz?backends=1")
+        assert (status, body["why"]) == (503, {"strict": "credential_refused"})
     assert number("dragoman_backend_up", backend="strict") == 1
 
 

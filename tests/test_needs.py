@@ -256,7 +256,7 @@ def test_every_use_in_any_recording_is_judged(dialect: str) -> None:
     for source in (*driven(), CANONICAL):
         for use in fixture_uses(source):
             verdict, consequence = judged(dialect, *use)
-            assert bool(consequence) == (verdict is not Verdict.FINE)
+            assert bool(consequence) == (verdict is not Verdict.WORKS)
             assert consequence == "" or consequence.endswith(".")
             assert not consequence.endswith("..")
 
@@ -298,7 +298,7 @@ def test_what_the_recordings_of_one_dialect_use_that_another_cannot_do(
 
 
 def test_a_whole_command_is_judged_as_the_matrix_says() -> None:
-    verdicts = {"native": "fine", "emulated": "emulated", "impossible": "impossible"}
+    verdicts = {"native": "works", "emulated": "differs", "impossible": "impossible"}
     for cell in matrix.commands():
         found = judged(cell.backend, "command", cell.command)
         assert found.verdict == verdicts[cell.support]
@@ -309,20 +309,20 @@ def test_a_whole_command_is_judged_as_the_matrix_says() -> None:
     ("dialect", "name", "verdict", "said"),
     [
         ("engine", "send_message.output_schema", "impossible", "no field carries it"),
-        ("engine", "send_message.file image/png", "fine", ""),
-        ("engine", "send_message.edit_of", "fine", ""),
-        ("engine", "send_message.client_context", "emulated", "Client context:"),
-        ("engine", "answer.scope always", "emulated", "narrowed to once"),
-        ("engine", "answer.option_ids", "fine", ""),
+        ("engine", "send_message.file image/png", "works", ""),
+        ("engine", "send_message.edit_of", "works", ""),
+        ("engine", "send_message.client_context", "differs", "Client context:"),
+        ("engine", "answer.scope always", "differs", "narrowed to once"),
+        ("engine", "answer.option_ids", "works", ""),
         ("herm", "send_message.file image/png", "impossible", "only text is carried"),
-        ("herm", "answer.scope always", "fine", ""),
+        ("herm", "answer.scope always", "works", ""),
         ("herm", "interrupt.thread_id", "impossible", "a thread alone"),
         ("herm", "update_session.agent", "impossible", "pinned at creation"),
-        ("eve", "send_message.client_context", "fine", ""),
+        ("eve", "send_message.client_context", "works", ""),
         ("eve", "send_message.edit_of", "impossible", "history is not rewritten"),
         ("eve", "send_message.file_id of herm", "impossible", "send its bytes"),
         ("eve", "answer.option_ids", "impossible", "one option"),
-        ("eve", "answer.scope session", "emulated", "narrowed to once"),
+        ("eve", "answer.scope session", "differs", "narrowed to once"),
     ],
 )
 def test_a_field_is_judged_by_the_codec_and_the_tables(
@@ -376,17 +376,17 @@ class _New:
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
-        (Use("command", "send_message"), Judgement(Verdict.FINE)),
-        (Use("command", "send_message.edit_of"), Judgement(Verdict.FINE)),
+        (Use("command", "send_message"), Judgement(Verdict.WORKS)),
+        (Use("command", "send_message.edit_of"), Judgement(Verdict.WORKS)),
         (
             Use("command", "send_message.retry_of"),
-            Judgement(Verdict.EMULATED, "It has no field of its own there: a post."),
+            Judgement(Verdict.DIFFERS, "It has no field of its own there: a post."),
         ),
         (
             Use("command", "send_message.output_schema"),
             Judgement(Verdict.IMPOSSIBLE, "It is refused: new: no schema."),
         ),
-        (Use("interaction", "approval"), Judgement(Verdict.FINE)),
+        (Use("interaction", "approval"), Judgement(Verdict.WORKS)),
         (
             Use("interaction", "secret"),
             Judgement(
@@ -398,7 +398,7 @@ class _New:
             Use("interaction", "limit"),
             Judgement(Verdict.IMPOSSIBLE, "No agent there asks it in a way that can be answered."),
         ),
-        (Use("agent", "child agents"), Judgement(Verdict.FINE)),
+        (Use("agent", "child agents"), Judgement(Verdict.WORKS)),
         (
             Use("agent", "structured results"),
             Judgement(Verdict.IMPOSSIBLE, "No event of the dialect `new` tells of it."),

@@ -1202,6 +1202,7 @@ def refusal(
             | ErrorCode.UNSUPPORTED_MEDIA
             | ErrorCode.BACKEND_PROTOCOL
             | ErrorCode.BACKEND_REFUSED
+            | ErrorCode.BACKEND_NOT_READY
             | ErrorCode.BACKEND_UNAVAILABLE
             | ErrorCode.BACKEND_TIMEOUT
             | ErrorCode.RATE_LIMITED

@@ -55,6 +55,7 @@ class ErrorCode(enum.StrEnum):
     BACKEND_UNAVAILABLE = "backend_unavailable"
     BACKEND_TIMEOUT = "backend_timeout"
     BACKEND_REFUSED = "backend_refused"
+    BACKEND_NOT_READY = "backend_not_ready"
     RATE_LIMITED = "rate_limited"
     OVERLOADED = "overloaded"
     JOURNAL_UNAVAILABLE = "journal_unavailable"

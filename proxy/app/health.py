@@ -1,5 +1,5 @@
-"""`/healthz` says that the process lives, `/readyz` that it takes work, with `?backends=1` that it
-reaches its backends too. Neither needs a key."""
+"""`/healthz` says that the process lives, `/readyz` that it takes work, with `?backends=1` that its
+backends do too. Neither needs a key."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ async def healthz(request: web.Request) -> web.Response:
 
 async def readyz(request: web.Request) -> web.Response:
     """Answer 200 while new work is taken, 503 while the server stops; where the backends count, 503
-    too with the names of those that did not answer the last request. Nothing is asked for it."""
+    too with what is wrong with each that fails its check."""
     sessions = request.app[SESSIONS]
     if sessions.stopping:
         return web.json_response({"status": "stopping"}, status=503)
-    if request.query.get("backends") == "1" and (down := sessions.backends.down()):
-        return web.json_response({"status": "backends_down", "backends": down}, status=503)
+    if request.query.get("backends") == "1" and (down := await sessions.backends.not_ready()):
+        # The kinds alone: what is said to the operator names addresses and variables.
+        body = {"status": "backends_down", "backends": list(down), "why": down}
+        return web.json_response(body, status=503)
     # Nothing more: how much is going on is not everybody's business, and stands in `/metrics`.
     return web.json_response({"status": "ready"})
 

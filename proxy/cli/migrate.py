@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
 import orjson
 from yarl import URL
 
+from adapters.wire.errors import ErrorCode
 from adapters.wire.paths import path_of
 from proxy.cli import printing
 from proxy.cli.naming import ids_of
@@ -32,6 +34,13 @@ from proxy.cli.units import AGE
 MOVE_AGAIN_SECONDS = 1.0
 """How long it is waited before a session that was at work is moved again."""
 
+EXAMPLES = 3
+"""Sessions that are named of those that are refused for one reason."""
+
+_QUOTED = re.compile("`[^`]*`")
+"""What differs between the refusals of two sessions for one reason: their ids, and those of what
+is open in them."""
+
 
 @click.group()
 def migrate() -> None:
@@ -44,8 +53,8 @@ def migrate() -> None:
 def migrate_report(server: Server, route: str | None) -> None:
     """Say how the shadows of routes differ from the sessions that serve.
 
-    Exit status 0: all that could be compared is the same, 1: something differs or was not driven to
-    the end, 2: it cannot be said.
+    Exit status 0: all that could be compared is the same, 1: something differs, was not driven to
+    the end or is not running, 2: it cannot be said.
     """
     from proxy.migration.reporting import ShadowReportOut, lines_of
 
@@ -57,7 +66,8 @@ def migrate_report(server: Server, route: str | None) -> None:
     found = ShadowReportOut.model_validate(answer)
     if not server.as_json:
         print_lines([clean(line) for line in lines_of(found)])
-    sys.exit(1 if any(one.differing or one.not_driven for one in found.routes) else 0)
+    wrong = any(one.differing or one.not_driven or not one.running for one in found.routes)
+    sys.exit(1 if wrong else 0)
 
 
 @migrate.command("plan", short_help="Say what sessions used that another backend cannot do.")
@@ -70,8 +80,9 @@ def migrate_plan(
 ) -> None:
     """Say what the sessions on a backend used that another backend cannot do.
 
-    With --journal it reads the sessions of everybody, and the backends are those of --config. Exit
-    status 0: nothing is impossible there; 1: something is.
+    First comes whether that one is ready: it answers, takes the credential and speaks its dialect.
+    With --journal it reads the sessions of everybody, the backends are those of --config, and none
+    is asked. Exit status 0: nothing is impossible there; 1: something is, or it is not ready.
     """
     from proxy.migration import planning
 
@@ -93,7 +104,7 @@ def migrate_plan(
         click.echo(orjson.dumps(plan))
     else:
         _print_plan(plan)
-    sys.exit(1 if plan["impossible"] else 0)
+    sys.exit(1 if plan["impossible"] or plan["check"]["ready"] == "no" else 0)
 
 
 def _of_moves(command: Callable[..., None]) -> Callable[..., None]:
@@ -132,8 +143,9 @@ def migrate_move(
 ) -> None:
     """Let sessions go on at another backend, each between two turns.
 
-    What was said goes over with the next message. Frontends notice nothing. Exit status 1: some did
-    not move; give the command again.
+    What was said goes over with the next message. Frontends notice nothing. Nothing moves to a
+    backend that does not answer, refuses the credential or speaks another dialect. Exit status 1:
+    some did not move; give the command again.
     """
     found = ids_of(server, names) or _movable(server, source_name, everything=everything)
     body = {"from": source_name, "to": target_name, "dry_run": dry_run}
@@ -182,15 +194,16 @@ def _move(server: Server, names: Sequence[str], how: str, body: JsonObject, *, w
     answers: dict[str, JsonObject] = {}
     left, until = list(names), time.monotonic() + wait
     with progress(shown=printing.on_terminal() and not server.as_json) as told:
-        while True:
-            for name in left:
+        while left:
+            for number, name in enumerate(left):
                 told("moving", len(answers), len(names))
-                status, answers[name] = server.attempt(
-                    "POST", path_of(session_path(name), how), body=body
-                )
-                if status == 401:
-                    server.read(status, orjson.dumps(answers[name]))
-            left = [name for name in left if _is_busy(answers[name])]
+                answers[name] = _answer(server, name, how, body)
+                if how == "move" and _code(answers[name]) == ErrorCode.BACKEND_NOT_READY:
+                    # It is the backend of all of them.
+                    _stop_if_nothing_moved(answers, answers[name]["error"])
+                    answers |= dict.fromkeys(left[number:], answers[name])
+                    break
+            left = [name for name in left if _code(answers[name]) == ErrorCode.BUSY]
             if not left or time.monotonic() >= until:
                 break
             time.sleep(MOVE_AGAIN_SECONDS)
@@ -198,25 +211,50 @@ def _move(server: Server, names: Sequence[str], how: str, body: JsonObject, *, w
     if server.as_json:
         print_json({"sessions": [{"id": name, **answers[name]} for name in answers]})
     else:
-        columns = ("session", "before", "backend", "status", "goes over")
-        dry = bool(body["dry_run"])
-        print_rows(columns, [_moved_row(name, answers[name], dry=dry) for name in answers])
-        for line in _carried_lines(answers.values()):
-            click.echo(clean(line), err=True)
-        done = f"{len(names) - len(failed)} of {len(names)}"
-        click.echo(f"{done} would move" if dry else f"{done} done", err=True)
+        _print_moves(answers, len(names), dry=bool(body["dry_run"]))
     sys.exit(1 if failed else 0)
 
 
-def _is_busy(answer: JsonObject) -> bool:
-    error = answer.get("error")
-    return isinstance(error, dict) and error.get("code") == "busy"
+def _answer(server: Server, name: str, how: str, body: JsonObject) -> JsonObject:
+    """Return what the server says to the move of a session; exits where it lets nobody in."""
+    status, answer = server.attempt("POST", path_of(session_path(name), how), body=body)
+    if status == 401:
+        server.read(status, orjson.dumps(answer))
+    return answer
 
 
-def _moved_row(name: str, answer: JsonObject, *, dry: bool) -> list[object]:
+def _code(answer: JsonObject) -> object:
     error = answer.get("error")
-    if error is not None:
-        return [name, None, None, error.get("message"), None]
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _stop_if_nothing_moved(answers: Mapping[str, JsonObject], error: JsonObject) -> None:
+    """Exit with why a backend is not ready, unless a session has moved there."""
+    if any(answer.get("moved") for answer in answers.values()):
+        return
+    fail(f"{clean(str(error['message']))} Nothing has moved.", code=error["code"])
+
+
+def _print_moves(answers: Mapping[str, JsonObject], count: int, *, dry: bool) -> None:
+    """Print a row for each session that moved, and one for all that are refused for one reason."""
+    columns = ("session", "before", "backend", "status", "goes over")
+    rows: list[list[object]] = []
+    refused: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    for name, answer in answers.items():
+        if "error" in answer:
+            why = str(answer["error"].get("message"))
+            refused[_QUOTED.sub("`…`", why)][name] = why
+        else:
+            rows.append(_moved_row(answer, dry=dry))
+    print_rows(columns, [*rows, *(_refused_row(why, of) for why, of in refused.items())])
+    notices = (notice for one in answers.values() for notice in one.get("notices", ()))
+    for line in (*dict.fromkeys(notices), *_carried_lines(answers.values())):
+        click.echo(clean(line), err=True)
+    done = f"{len(rows)} of {count}"
+    click.echo(f"{done} would move" if dry else f"{done} done", err=True)
+
+
+def _moved_row(answer: JsonObject, *, dry: bool) -> list[object]:
     there = answer["before"] == answer["backend"]
     status = "there already" if there else "would move" if dry else "moved"
     counts: Counter[str] = Counter()
@@ -224,6 +262,16 @@ def _moved_row(name: str, answer: JsonObject, *, dry: bool) -> list[object]:
         counts[one["fidelity"]] += one["count"]
     over = ", ".join(f"{count} {fidelity}" for fidelity, count in sorted(counts.items()))
     return [answer["id"], answer["before"], answer["backend"], status, over or None]
+
+
+def _refused_row(alike: str, whys: Mapping[str, str]) -> list[object]:
+    """Return the row of sessions whose refusals are alike but for what is quoted in them."""
+    names, texts = list(whys), set(whys.values())
+    if len(names) == 1:
+        return [names[0], None, None, whys[names[0]], None]
+    some = ", ".join([*names[:EXAMPLES], *(["…"] if len(names) > EXAMPLES else [])])
+    why = alike if len(texts) > 1 else texts.pop()
+    return [f"{len(names)} sessions", None, None, f"{why} ({some})", None]
 
 
 def _carried_lines(answers: Iterable[JsonObject]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from adapters.wire.paths import path_of
-from proxy.cli.printing import JsonObject, print_json, print_rows
+from proxy.cli.printing import JsonObject, clean, print_json, print_rows
 from proxy.cli.servers import Server, of_a_server
 
 
@@ -52,7 +52,9 @@ def routes_list(server: Server) -> None:
 def routes_set(server: Server, route: str, shares: tuple[JsonObject, ...]) -> None:
     """Set the shares of a route, for new sessions; a weight of 0 gives a backend none.
 
-    They hold over a restart, until they are set again or `reset`.
+    They hold over a restart, until they are set again or `reset`. Nothing changes where a backend
+    would get more than before and does not answer, refuses the credential or speaks another
+    dialect.
     """
     body: JsonObject = {"backends": list(shares)}
     _changed_route(server, server.ask("PUT", path_of("/routes", route), body=body))
@@ -71,6 +73,8 @@ def _changed_route(server: Server, answer: JsonObject) -> None:
         print_json(answer)
     else:
         _print_routes([answer])
+        for notice in answer.get("notices", ()):
+            click.echo(clean(notice), err=True)
 
 
 def _print_routes(found: Sequence[JsonObject]) -> None:
@@ -88,3 +92,8 @@ def _print_routes(found: Sequence[JsonObject]) -> None:
     columns = ("route", "backend", "dialect", "weight", "percent", "source")
     spare = ("source", "percent", "dialect")
     print_rows(columns, rows, spare=spare, empty="no routes: the server has no backend")
+    for route in found:
+        shadow = route.get("shadow")
+        if shadow is not None and not shadow["running"]:
+            said = f"shadow {shadow['backend']} of {route['name']} is not running: {shadow['why']}"
+            click.echo(clean(said), err=True)

@@ -68,6 +68,7 @@ from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.migration.reporting import ShadowReportOut, report
 from proxy.session import Session
+from proxy.sessions.backends import Backends
 from proxy.sessions.retention import Doomed, Limits
 
 VERSION = 1
@@ -121,6 +122,7 @@ STATUS: dict[ErrorCode, int] = {
     ErrorCode.BACKEND_UNAVAILABLE: 502,
     ErrorCode.BACKEND_TIMEOUT: 504,
     ErrorCode.BACKEND_REFUSED: 502,
+    ErrorCode.BACKEND_NOT_READY: 409,
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.JOURNAL_UNAVAILABLE: 503,
     ErrorCode.OVERLOADED: 503,
@@ -170,13 +172,22 @@ class RouteShareOut(Body):
     weight: int
 
 
+class ShadowOut(Body):
+    """The backend that shadows a route, whether it does, and why not."""
+
+    backend: str
+    running: bool
+    why: str = ""
+
+
 class RouteOut(Body):
     """A route, the shares of new sessions that its backends get, and whether they are those of the
-    configuration or were set at run time."""
+    configuration or were set at run time; and its shadow, if it has one."""
 
     name: str
     source: Literal["configured", "set"]
     backends: list[RouteShareOut]
+    shadow: ShadowOut | None = None
 
 
 class RoutesOut(Body):
@@ -187,9 +198,10 @@ class RoutesOut(Body):
 
 
 class ChangedRouteOut(RouteOut):
-    """A route as it is now."""
+    """A route as it is now; `notices` say what could not be learned of its new backends."""
 
     version: int = VERSION
+    notices: list[str]
 
 
 class ShareIn(Body):
@@ -345,6 +357,7 @@ class MovedOut(Body):
     `moved` is false where it was there already, or only would move.
 
     `history` is what goes over with the next message: a text of so many `characters`, and files.
+    `notices` say what could not be learned of the backend before.
     """
 
     version: int = VERSION
@@ -356,6 +369,7 @@ class MovedOut(Body):
     moved: bool
     characters: int
     history: list[CarriedOut]
+    notices: list[str]
 
 
 class DeletedOut(Body):
@@ -537,11 +551,13 @@ async def list_routes(request: web.Request) -> web.StreamResponse:
     """List all routes with the shares of their backends; for administrators."""
     _admin(request)
     names = request.app[SETTINGS].route_names
-    return _json(RoutesOut(routes=[_route_out(request, name) for name in names]))
+    found = await asyncio.gather(*(_route_out(request, name) for name in names))
+    return _json(RoutesOut(routes=found))
 
 
-def _route_out(request: web.Request, name: str) -> RouteOut:
-    shares = request.app[SESSIONS].backends.shares
+async def _route_out(request: web.Request, name: str) -> RouteOut:
+    backends = request.app[SESSIONS].backends
+    shares = backends.shares
     of_backend = {one.name: one.dialect for one in request.app[SETTINGS].backends}
     return RouteOut(
         name=name,
@@ -550,14 +566,25 @@ def _route_out(request: web.Request, name: str) -> RouteOut:
             RouteShareOut(backend=one.name, dialect=of_backend[one.name], weight=one.weight)
             for one in shares.of(name)
         ],
+        shadow=await _shadow_out(backends, name),
     )
+
+
+async def _shadow_out(backends: Backends, route: str) -> ShadowOut | None:
+    name = backends.shadow_of(route)
+    backend = None if name is None else backends.get(name)
+    if backend is None:
+        return None
+    why = (await backends.readiness.check(backend)).why
+    return ShadowOut(backend=backend.name, running=not why, why=why)
 
 
 @takes("small")
 async def set_route(request: web.Request) -> web.StreamResponse:
     """Set the shares of a route, for new sessions; for administrators.
 
-    They hold over a restart, until they are set again. Sessions stay where they are.
+    They hold over a restart, until they are set again. Sessions stay where they are. Every backend
+    that gets more than before must be ready, or nothing changes.
     """
     principal, route = _admin(request), request.match_info["route"]
     _check_running(request)
@@ -565,8 +592,10 @@ async def set_route(request: web.Request) -> web.StreamResponse:
     wanted = [Share(name=one.name, weight=one.weight) for one in given.backends]
     sessions = request.app[SESSIONS]
     shares = sessions.backends.shares
+    shares.check(route, wanted)
+    notices = await sessions.backends.require_new(route, wanted)
     await sessions.keep(shares.change(sessions.journal, route, wanted, by=principal.name))
-    return _json(ChangedRouteOut(**_route_out(request, route).model_dump()))
+    return await _changed_route(request, route, notices)
 
 
 def _route_in(body: bytes) -> RouteIn:
@@ -580,7 +609,14 @@ async def reset_route(request: web.Request) -> web.StreamResponse:
     sessions = request.app[SESSIONS]
     shares = sessions.backends.shares
     await sessions.keep(shares.reset(sessions.journal, route, by=principal.name))
-    return _json(ChangedRouteOut(**_route_out(request, route).model_dump()))
+    return await _changed_route(request, route, [])
+
+
+async def _changed_route(
+    request: web.Request, route: str, notices: Sequence[str]
+) -> web.StreamResponse:
+    out = await _route_out(request, route)
+    return _json(ChangedRouteOut(**out.model_dump(), notices=list(notices)))
 
 
 def _integer(request: web.Request, name: str, default: int | None) -> int | None:
@@ -856,9 +892,10 @@ async def plan_migration(request: web.Request) -> web.StreamResponse:
     names = [request.query.get(name, "") for name in ("from", "to")]
     if not all(names):
         raise _invalid("`from` and `to` name the two backends.")
-    backends = named(request.app[SETTINGS], *names)
+    source, target = named(request.app[SETTINGS], *names)
+    checked = await request.app[SESSIONS].backends.readiness.check(target)
     body = _Events(request, sse=False)
-    work = _write_plan(request, Planner(*backends), body)
+    work = _write_plan(request, Planner(source, target, checked), body)
     return await _streamed(request, body, work)
 
 
@@ -938,6 +975,7 @@ def moved_out(moved: Moved) -> MovedOut:
         moved=moved.moved,
         characters=moved.characters,
         history=[CarriedOut(**one.as_json()) for one in moved.history],
+        notices=list(moved.notices),
     )
 
 
@@ -1027,7 +1065,8 @@ async def migration_report(request: web.Request) -> web.StreamResponse:
     administrators."""
     _admin(request)
     sessions = request.app[SESSIONS]
-    return _json(await report(sessions.journal, sessions.settings, request.query.get("route")))
+    readiness, route = sessions.backends.readiness, request.query.get("route")
+    return _json(await report(sessions.journal, sessions.settings, readiness, route))
 
 
 def _body(model: type[B], body: bytes) -> B:

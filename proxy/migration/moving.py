@@ -2,7 +2,7 @@
 
 A move is one write to the journal: the session gets a leg more, with the history as part of what is
 stored of its codec there. Before it nothing has changed; after it the next message goes to the new
-backend, and carries the history. The new backend is only looked at whether it answers, so that
+backend, and carries the history. The new backend is checked without any effect there, so that
 nothing of the session is there before somebody says something.
 """
 
@@ -17,15 +17,13 @@ from adapters.model import events as ev
 from adapters.model.base import Support
 from adapters.offline.moves import Carried, Continuing, Historian, History
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
-from proxy.base.errors import UpstreamError, reading_back
+from proxy.base.errors import reading_back
 from proxy.base.rows import LegRow
 from proxy.config.settings import SHADOWS, BackendSettings
 from proxy.fanout.hub import entries_by_steps
 from proxy.session import Session
 from proxy.sessions.backends import ENGINE
 from proxy.sessions.sessions import Sessions
-from proxy.upstream.checking import REACH
-from proxy.upstream.client import Upstream
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +33,8 @@ __all__ = ["Moved", "move", "roll_back"]
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
     """What came of a move, or would come of it: `moved` is false where nothing was to do or nothing
-    was to be done. `characters` is the size of the text that goes over."""
+    was to be done. `characters` is the size of the text that goes over; `notices` say what could
+    not be learned of the backend."""
 
     session: str
     before: str
@@ -45,6 +44,7 @@ class Moved:
     moved: bool
     history: tuple[Carried, ...] = ()
     characters: int = 0
+    notices: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ async def move(
     Raises:
         SessionNotFound: there is no such session.
         NotSupported: the backend cannot take what was said.
-        DragomanError: there is no such backend or it does not answer, the session is at another one
+        DragomanError: there is no such backend or it is not ready, the session is at another one
             than expected, has ended, or something is under way in it.
         JournalError: it could not be read or stored.
     """
@@ -178,15 +178,16 @@ async def _move(
     by: str,
     dry_run: bool,
 ) -> Moved:
+    backend, leg, codec = plan.backend, plan.leg, plan.codec
+    # First: what is wrong with the backend is so for all sessions.
+    notices = await sessions.backends.readiness.require(backend)
     session.check_movable()
     seq = session.last_seq
-    backend, leg, codec = plan.backend, plan.leg, plan.codec
     found = await _read(sessions, session, plan.since)
     history = found.history.fitting(lambda file: _refusal(codec, file))
     if history.text:
         _check_takes(backend, codec, history)
     upstream = sessions.backends.upstream(backend)
-    await _reach(backend, upstream)
     if session.last_seq != seq:
         text = f"Session `{session.id}` has gone on meanwhile; move it again."
         raise DragomanError(text, code=ErrorCode.BUSY)
@@ -199,6 +200,7 @@ async def _move(
         moved=not dry_run,
         history=history.carried,
         characters=len(history.text),
+        notices=notices,
     )
     if dry_run:
         return out
@@ -271,16 +273,3 @@ def _check_takes(backend: BackendSettings, codec: Continuing, history: History) 
         )
     said = cmd.SendMessage(content=(ev.Text(text="?"),), policy="queue")
     codec.inner.check(codec.inner.with_history(said, history.text, history.files))
-
-
-async def _reach(backend: BackendSettings, upstream: Upstream) -> None:
-    """Check that a backend answers.
-
-    Raises:
-        DragomanError: it does not.
-    """
-    try:
-        await upstream.call(REACH)
-    except UpstreamError as error:
-        text = f"Backend `{backend.name}` does not answer, so nothing has moved: {error.message}"
-        raise DragomanError(text, code=error.code) from None

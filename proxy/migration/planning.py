@@ -1,4 +1,5 @@
-"""What the sessions on one backend used that another cannot do: the plan of a migration.
+"""What the sessions on one backend used that another cannot do, and whether that one can be used at
+all: the plan of a migration.
 
 The journal is read session by session and chunk by chunk; nothing is changed.
 """
@@ -24,6 +25,8 @@ from proxy.config.matrix import mapping_of
 from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal, SessionRow
+from proxy.upstream.checking import Checked
+from proxy.upstream.findings import Kind
 
 EXAMPLES = 3
 """Sessions that are named for each finding."""
@@ -85,13 +88,23 @@ class LargeOut(CountedOut):
     largest_bytes: int = 0
 
 
+class TargetOut(_Body):
+    """Whether the backend that sessions are to move to can be used; `why` says what is wrong, or
+    what could not be learned, and `kind` is what is wrong, for programs."""
+
+    ready: Literal["yes", "no", "not_known"]
+    why: list[str]
+    kind: Kind | None = None
+
+
 class PlanOut(_Body):
-    """What the sessions on `source` used and what `target` makes of it. `faces` has, by the dialect
-    of frontends, how often they sent which command."""
+    """What the sessions on `source` used and what `target` makes of it; `check` says whether it can
+    be used. `faces` has, by the dialect of frontends, how often they sent which command."""
 
     version: int = 1
     source: str
     target: str
+    check: TargetOut
     sessions: int
     impossible: int
     findings: list[FindingOut]
@@ -157,10 +170,14 @@ def _codec(backend: BackendSettings) -> ClientCodec:
 
 
 class Planner:
-    """Reads the sessions whose newest leg is on one backend, and makes the plan for another."""
+    """Reads the sessions whose newest leg is on one backend, and makes the plan for another, of
+    which `checked` was found, or which was not asked."""
 
-    def __init__(self, source: BackendSettings, target: BackendSettings) -> None:
+    def __init__(
+        self, source: BackendSettings, target: BackendSettings, checked: Checked | None
+    ) -> None:
         self._source, self._target = source, target
+        self._checked = checked
         self._sessions = 0
         self._used: defaultdict[Use, _Tally] = defaultdict(_Tally)
         self._held: dict[str, HeldOut] = {}
@@ -228,6 +245,7 @@ class Planner:
         return PlanOut(
             source=self._source.name,
             target=self._target.name,
+            check=_target_out(self._checked),
             sessions=self._sessions,
             impossible=sum(one.verdict is Verdict.IMPOSSIBLE for one in findings),
             findings=findings,
@@ -258,6 +276,18 @@ class Planner:
         return sorted(found, key=lambda one: (order.index(one.verdict), one.area, one.what))
 
 
+def _target_out(checked: Checked | None) -> TargetOut:
+    if checked is None:
+        why = (
+            "It was not asked: a plan from a journal's file asks no backend, `dragoman check` does."
+        )
+        return TargetOut(ready="not_known", why=[why])
+    if checked.failed is not None:
+        return TargetOut(ready="no", why=[checked.why], kind=checked.failed[1].kind)
+    notices = checked.notices
+    return TargetOut(ready="not_known" if notices else "yes", why=notices)
+
+
 class Lines:
     """Takes the lines of the answer: `told` hears of the progress, `plan` is there at the end."""
 
@@ -279,12 +309,12 @@ class Lines:
 async def planned(
     journal: Journal, settings: Settings, source: str, target: str, lines: Lines
 ) -> None:
-    """Plan for all sessions of a journal, no matter whose they are.
+    """Plan for all sessions of a journal, no matter whose they are. No backend is asked.
 
     Raises:
         DragomanError: as `named` and `Planner` say.
     """
-    planner = Planner(*named(settings, source, target))
+    planner = Planner(*named(settings, source, target), checked=None)
     async for read in planner.read(journal):
         lines.write(PlanLineOut(read=read).line())
     lines.write(PlanLineOut(plan=planner.plan()).line())
@@ -293,7 +323,12 @@ async def planned(
 def rows_of(plan: Mapping[str, Any]) -> list[list[object]]:
     """Return a plan as the rows of a table: verdict, what, sessions, times, examples and what
     follows. What is not a finding has its kind in the place of the verdict."""
+    check, target = plan["check"], f"backend {plan['target']}"
+    ready = {"yes": "ready", "no": "not ready", "not_known": "not known"}[check["ready"]]
     rows: list[list[object]] = [
+        [ready, target, None, None, None, why] for why in check["why"] or [None]
+    ]
+    rows += [
         [
             one["verdict"],
             f"{one['area']} {one['what']}",
@@ -307,7 +342,7 @@ def rows_of(plan: Mapping[str, Any]) -> list[list[object]]:
     for one in plan["held"]:
         examples = " ".join(one["examples"])
         said = "They cannot be moved now."
-        rows.append(["held", one["why"], one["sessions"], None, examples, said])
+        rows.append(["cannot move", one["why"], one["sessions"], None, examples, said])
     large = plan["large"]
     if large["sessions"]:
         examples = " ".join(large["examples"])
@@ -325,4 +360,5 @@ def summary_of(plan: Mapping[str, Any]) -> str:
     sessions, impossible = plan["sessions"], plan["impossible"]
     things = {0: "nothing is", 1: "1 thing is"}.get(impossible, f"{impossible} things are")
     counted = f"{sessions} session{'' if sessions == 1 else 's'}"
-    return f"{plan['source']} to {plan['target']}: {counted}, {things} impossible"
+    said = f"{plan['source']} to {plan['target']}: {counted}, {things} impossible"
+    return f"{said}; {plan['target']} is not ready" if plan["check"]["ready"] == "no" else said

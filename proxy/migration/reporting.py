@@ -22,6 +22,7 @@ from proxy.journal.base import Journal, SessionRow
 from proxy.migration.comparison import Called, Compared, compare_pair
 from proxy.migration.progress import MOST_NOTES, Progress, progress_of, read_log
 from proxy.sessions.shadows import GONE, shadow_at, shadow_backend
+from proxy.upstream.readiness import Readiness
 
 __all__ = ["ShadowReportOut", "lines_of", "report"]
 
@@ -103,12 +104,15 @@ class ToolsOut(Out):
 
 
 class RouteOut(Out):
-    """A route with a shadow. Of its `sessions` that are shadowed, `compared` were, as far as their
-    shadows were given all: `same` and `differing` of them. `not_driven` did not come so far, and
-    `waiting` have not come to rest, or have not had their turn."""
+    """A route with a shadow, and why that is not `running` where it is not. Of its `sessions` that
+    are shadowed, `compared` were, as far as their shadows were given all: `same` and `differing` of
+    them. `not_driven` did not come so far, and `waiting` have not come to rest, or have not had
+    their turn."""
 
     route: str
     backend: str
+    running: bool
+    why: str
     sessions: int
     compared: int
     same: int
@@ -182,12 +186,14 @@ class _Counts:
                 )
             )
 
-    def out(self, route: str, backend: str) -> RouteOut:
+    def out(self, route: str, backend: str, why: str) -> RouteOut:
         total, how = self.total, self.how
         serving, shadow = _times(self.serving_ms), _times(self.shadow_ms)
         return RouteOut(
             route=route,
             backend=backend,
+            running=not why,
+            why=why,
             sessions=total["sessions"],
             compared=total["compared"],
             same=total["same"],
@@ -227,7 +233,9 @@ def _ratio(shadow: float | None, serving: float | None) -> float | None:
     return round(shadow / serving, 3) if shadow is not None and serving else None
 
 
-async def report(journal: Journal, settings: Settings, route: str | None) -> ShadowReportOut:
+async def report(
+    journal: Journal, settings: Settings, readiness: Readiness, route: str | None
+) -> ShadowReportOut:
     """Return the report, of one route or of all that have a shadow.
 
     Raises:
@@ -240,13 +248,18 @@ async def report(journal: Journal, settings: Settings, route: str | None) -> Sha
             text = f"There is no route `{route[:80]}` with a shadow."
             raise DragomanError(text, code=ErrorCode.NOT_FOUND)
         shadows = {route: shadows[route]}
-    routes = [
-        await _of_route(journal, settings, name, backend) for name, backend in shadows.items()
-    ]
+    routes = []
+    for name, shadow in shadows.items():
+        backend = settings.backend(shadow)
+        assert backend is not None
+        why = (await readiness.check(backend)).why
+        routes.append(await _of_route(journal, settings, name, shadow, why))
     return ShadowReportOut(routes=routes)
 
 
-async def _of_route(journal: Journal, settings: Settings, route: str, backend: str) -> RouteOut:
+async def _of_route(
+    journal: Journal, settings: Settings, route: str, backend: str, why: str
+) -> RouteOut:
     counts = _Counts()
     async for row in _rows(journal, route):
         try:
@@ -254,7 +267,7 @@ async def _of_route(journal: Journal, settings: Settings, route: str, backend: s
         except (SessionNotFound, CursorExpired):
             # It went while it was read.
             counts.total["sessions"] -= 1
-    return counts.out(route, backend)
+    return counts.out(route, backend, why)
 
 
 async def _rows(journal: Journal, route: str) -> AsyncIterator[SessionRow]:
@@ -324,6 +337,8 @@ def _route_lines(one: RouteOut) -> list[str]:
         f"tools: {tools.called} called; another name {tools.name}, another input {tools.input},"
         f" missing {tools.missing}, additional {tools.additional}",
     ]
+    if not one.running:
+        out.append(f"shadow {one.backend} is not running: {one.why}")
     for differing in one.differences:
         out += ["", f"{differing.session} differs from {differing.shadow}:", *differing.lines]
     for stopped in one.stopped:

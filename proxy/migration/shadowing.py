@@ -3,7 +3,8 @@
 For each session of a route with a `shadow` there is a session of its own on that backend, which no
 frontend sees. Whenever the session that serves comes to rest, what a person did in it since is done
 in the shadow, as `dragoman replay --drive` does it. Nothing of this is waited for, and what goes
-wrong is noted in the shadow's own log, for the report.
+wrong is noted in the shadow's own log, for the report. A backend that fails its check is given
+nothing: what was said meanwhile is caught up when the session rests again.
 """
 
 from __future__ import annotations
@@ -58,13 +59,17 @@ class Shadowing:
         self._waiting: dict[str, int] = {}
         self._driven: dict[str, int | None] = {}
         self._complained: set[str] = set()
+        self._not_running: set[str] = set()
         self._full = False
         self._stop = asyncio.Event()
 
     def open(self) -> None:
-        """Erase the shadows whose sessions went while nobody looked."""
+        """Erase the shadows whose sessions went while nobody looked, and say which backends cannot
+        shadow."""
         if self._shadows:
             self._tasks.start(self._sweep(), name="erase shadows that are left")
+        for name in set(self._shadows.values()):
+            self._tasks.start(self._runs(name), name=f"check shadow {name}")
 
     def rested(self, session: Session, seq: int) -> None:
         """Note that a session came to rest, and that its log is stored up to `seq`."""
@@ -115,12 +120,29 @@ class Shadowing:
             self._complained.add(backend)
             _log.warning("a shadow at `%s` does not follow: %s", backend, why)
 
+    async def _runs(self, name: str) -> bool:
+        """Say whether a backend can shadow, and log it when that changes."""
+        backend = self._sessions.backends.get(name)
+        assert backend is not None
+        why = (await self._sessions.backends.readiness.check(backend)).why
+        if not why:
+            if name in self._not_running:
+                self._not_running.discard(name)
+                _log.warning("the shadow `%s` is running again", name)
+            return True
+        if name not in self._not_running:
+            self._not_running.add(name)
+            _log.warning("the shadow `%s` is not running: %s", name, why)
+        return False
+
     async def _catch_up(self, session_id: str, seq: int) -> None:
         """Do in the shadow what was done in the session up to `seq`."""
         journal = self._sessions.journal
         row = await journal.session(session_id)
         backend = shadow_backend(await journal.aliases(row.key))
         if row.state in GONE or backend is None or backend != self._shadows.get(row.route):
+            return
+        if not await self._runs(backend):
             return
         log = await read_log(journal, row, seq)
         script = await asyncio.to_thread(script_of, log)

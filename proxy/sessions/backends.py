@@ -3,10 +3,12 @@ reached, and what became of them since the last start."""
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import contextlib
+import itertools
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import aiohttp
@@ -19,12 +21,14 @@ from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.clock import Ids
 from proxy.base.errors import ConfigError
 from proxy.base.rows import BackendRow, LegRow, SessionRow
-from proxy.config.settings import BackendSettings, Settings
+from proxy.config.settings import BackendSettings, Settings, Share
 from proxy.http.bodies import RETRY_SECONDS
 from proxy.journal.base import Journal
 from proxy.sessions.shares import Shares
 from proxy.upstream.client import Upstream
+from proxy.upstream.findings import Kind
 from proxy.upstream.health import Health
+from proxy.upstream.readiness import Readiness
 
 __all__ = ["ENGINE", "Backends"]
 
@@ -40,6 +44,12 @@ MOST_STRANGERS = 64
 then, and a backend that answers none of them holds each connection for a minute."""
 
 _log = logging.getLogger(__name__)
+
+
+def _parts(shares: Sequence[Share]) -> dict[str, float]:
+    """Return which part of all new sessions each backend gets."""
+    whole = sum(share.weight for share in shares)
+    return {share.name: share.weight / whole for share in shares if share.weight}
 
 
 class Backends:
@@ -60,6 +70,7 @@ class Backends:
         self._ids = ids
         self._upstreams: dict[str, Upstream] = {}
         self.health = {one.name: Health(one.name, one.url) for one in settings.backends}
+        self.readiness = Readiness(settings, http, self.health)
         self._codec_settings: dict[str, Mapping[str, Any]] = {}
         self._strangers: collections.Counter[str] = collections.Counter()
 
@@ -99,6 +110,19 @@ class Backends:
         """
         shares = (*self.shares.of(route), *self.shares.configured(route))
         return [self._configured(name) for name in dict.fromkeys(share.name for share in shares)]
+
+    async def require_new(self, route: str, wanted: Sequence[Share]) -> list[str]:
+        """Check the backends that would get more of a route's new sessions than now; return what
+        could not be learned of them. One that would get less need not be ready: it may be the
+        reason.
+
+        Raises:
+            DragomanError: there is no such route, or one of them is not ready.
+        """
+        now, then = _parts(self.shares.of(route)), _parts(wanted)
+        more = [self._settings.backend(name) for name in then if then[name] > now.get(name, 0.0)]
+        checks = [self.readiness.require(backend) for backend in more if backend is not None]
+        return list(itertools.chain.from_iterable(await asyncio.gather(*checks)))
 
     def shadow_of(self, route: str) -> str | None:
         """Return the backend that shadows the new sessions of a route, if one does."""
@@ -166,9 +190,12 @@ class Backends:
             )
         return upstream
 
-    def down(self) -> list[str]:
-        """Return the backends that did not answer the last request to them."""
-        return [name for name, health in self.health.items() if health.counts.up is False]
+    async def not_ready(self) -> dict[str, Kind | None]:
+        """Return what is wrong with each backend that cannot be used, by its name. Those of a
+        dialect that cannot be driven count for nothing: no session goes there."""
+        driven = [one for one in self._settings.backends if DIALECTS[one.dialect].client]
+        found = await asyncio.gather(*map(self.readiness.check, driven))
+        return {one.name: one.failed[1].kind for one in found if one.failed is not None}
 
     @contextlib.contextmanager
     def in_public(self, backend: BackendSettings) -> Iterator[Upstream]:

@@ -86,6 +86,16 @@ class Shares:
             )
             await journal.keep_shares(route, ())
 
+    def check(self, route: str, shares: Sequence[Share]) -> None:
+        """Check that a route can have shares.
+
+        Raises:
+            DragomanError: there is no such route, or its shares cannot be these.
+        """
+        self.of(route)
+        for place, why in self._problems(route, shares):
+            raise DragomanError(f"`{place}`: {why}", code=ErrorCode.INVALID_REQUEST)
+
     async def change(
         self, journal: Journal, route: str, shares: Sequence[Share], *, by: str
     ) -> None:
@@ -95,9 +105,7 @@ class Shares:
             DragomanError: there is no such route, or its shares cannot be these.
             JournalError: it could not be stored.
         """
-        self.of(route)
-        for place, why in self._problems(route, shares):
-            raise DragomanError(f"`{place}`: {why}", code=ErrorCode.INVALID_REQUEST)
+        self.check(route, shares)
         rows = [ShareRow(route, share.name, share.weight) for share in shares]
         await journal.keep_shares(route, rows)
         was = self.of(route)

@@ -22,7 +22,7 @@ from proxy.upstream.client import STREAM_TYPES, Upstream, type_of
 from proxy.upstream.findings import Finding, Kind, json_of, status_of, unreached, unusable
 from proxy.upstream.health import Health, Trouble
 
-__all__ = ["REACH", "SECONDS", "Checked", "check_backends", "warn"]
+__all__ = ["REACH", "SECONDS", "Checked", "check_backend", "check_backends", "tell", "warn"]
 
 SECONDS = 10.0
 """How long a connection, and an answer, may take."""
@@ -64,6 +64,29 @@ class Checked:
         failed = (one for one in self.findings.items() if one[1].state == "failed")
         return next(failed, None)
 
+    @property
+    def why(self) -> str:
+        """Return what failed and what to do, in a sentence, nothing where nothing failed."""
+        if self.failed is None:
+            return ""
+        what, finding = self.failed
+        return f"{what}: {finding.sentence}"
+
+    @property
+    def notices(self) -> list[str]:
+        """Say what could not be learned of the backend, a sentence each; nothing where it failed.
+        That a stream is not asked for is none: it would have an effect at most backends."""
+        if self.failed is not None:
+            return []
+        open_ = {"credential": self.credential, "dialect": self.speaks}
+        if self.streaming.state == "unknown":
+            open_["streaming"] = self.streaming
+        return [
+            f"Backend `{self.name}`: its {what} is not known: {finding.sentence}"
+            for what, finding in open_.items()
+            if finding.state != "ok"
+        ]
+
     def cleaned(self, secrets: Sequence[str]) -> Checked:
         """Return it without secrets, on lines that a terminal can show."""
         return dataclasses.replace(
@@ -78,10 +101,16 @@ class Checked:
 async def check_backends(settings: Settings, *, seconds: float = SECONDS) -> list[Checked]:
     """Check all backends of a configuration, at once; `seconds` are for each answer."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
-        checks = (_Check(backend, http, seconds).run() for backend in settings.backends)
-        found = await asyncio.gather(*checks)
-    secrets = settings.secrets()
-    return [one.cleaned(secrets) for one in found]
+        checks = (check_backend(one, settings, http, seconds) for one in settings.backends)
+        return await asyncio.gather(*checks)
+
+
+async def check_backend(
+    backend: BackendSettings, settings: Settings, http: aiohttp.ClientSession, seconds: float
+) -> Checked:
+    """Check one backend of a configuration; `seconds` are for each answer."""
+    found = await _Check(backend, http, seconds).run()
+    return found.cleaned(settings.secrets())
 
 
 _TROUBLE = {
@@ -102,12 +131,17 @@ _TROUBLE = {
 async def warn(settings: Settings, health: Mapping[str, Health]) -> None:
     """Check all backends, and tell of each that fails; `health` has them by name."""
     for one in await check_backends(settings):
-        if (failed := one.failed) is not None:
-            _, finding = failed
-            kind = Trouble.DIALECT
-            if finding.kind is not None:
-                kind = _TROUBLE.get(finding.kind, kind)
-            health[one.name].trouble(kind, finding.text)
+        tell(one, health[one.name])
+
+
+def tell(found: Checked, health: Health) -> None:
+    """Let the log have what failed of a backend, if anything did."""
+    if (failed := found.failed) is not None:
+        _, finding = failed
+        kind = Trouble.DIALECT
+        if finding.kind is not None:
+            kind = _TROUBLE.get(finding.kind, kind)
+        health.trouble(kind, finding.text)
 
 
 class _Check:

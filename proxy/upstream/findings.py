@@ -59,6 +59,11 @@ class Finding:
     text: str = ""
     kind: Kind | None = None
 
+    @property
+    def sentence(self) -> str:
+        """Return its text with one full stop at the end: some have several sentences."""
+        return f"{self.text.rstrip('.')}."
+
     def cleaned(self, secrets: Sequence[str]) -> Finding:
         """Return it without secrets, on one line that a terminal can show."""
         text = without_secrets(self.text, secrets)

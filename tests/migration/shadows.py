@@ -36,7 +36,7 @@ def _message(content: Sequence[ev.Content | str]) -> cmd.SendMessage:
 
 class Shadowed(Dragoman):
     """The route `main` on the backend `serving`, with the shadow `shadow`: their dialects, and what
-    is wrong with the shadow."""
+    is wrong with the shadow; `wants` is a key that it wants and is not given."""
 
     def __init__(
         self,
@@ -45,9 +45,12 @@ class Shadowed(Dragoman):
         serving: str = "engine",
         shadow: str = "engine",
         faults: Faults | None = None,
+        wants: str | None = None,
         **options: Any,
     ) -> None:
-        wrong = {"faults": faults} if faults is not None else {}
+        wrong: dict[str, Any] = {"faults": faults} if faults is not None else {}
+        if wants is not None:
+            wrong["key"] = wants
         backends = {
             "serving": Backend(serving, {}, TABLES[serving]),
             "shadow": Backend(shadow, wrong, {**TABLES[shadow], "sandbox": True}),
@@ -120,7 +123,8 @@ class Shadowed(Dragoman):
 
     async def report(self) -> RouteOut:
         """The report of the route."""
-        found = await report(self.sessions.journal, self.sessions.settings, "main")
+        readiness = self.sessions.backends.readiness
+        found = await report(self.sessions.journal, self.sessions.settings, readiness, "main")
         return found.routes[0]
 
     async def ids(self) -> list[str]:

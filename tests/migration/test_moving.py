@@ -14,11 +14,11 @@ from adapters.captures import read_capture
 from adapters.engine.client import EngineClient
 from adapters.model import commands as cmd
 from adapters.model import events as ev
-from adapters.model.base import Ability, Call, Response, Support
+from adapters.model.base import Ability, Support
 from adapters.wire.errors import DragomanError, NotSupported
+from proxy.journal.base import Chunk
 from proxy.migration.moving import move, roll_back
 from proxy.session import Session
-from proxy.upstream.client import Upstream
 from tests.migration.support import House
 from tests.support.dragoman import Backend, Start, starting
 from tests.support.journals import CrashJournal
@@ -189,6 +189,9 @@ async def say(session: Session, text: str) -> None:
 async def test_nothing_moves_while_something_is_under_way(start: Start[House]) -> None:
     house = await start()
     live = await house.sessions.create(owner="local", route="old", dialect="eve")
+    # Else the turn comes to its question while the backend is checked.
+    (engine,) = [one for one in house.settings.backends if one.name == "engine"]
+    await house.sessions.backends.readiness.check(engine)
     await say(live, "script: approve")
     with pytest.raises(DragomanError, match="is at work"):
         await move(house.sessions, live.id, to="engine", by="me")
@@ -214,7 +217,7 @@ async def test_what_cannot_move_says_why_and_stays(start: Start[House]) -> None:
         await roll_back(house.sessions, live.id, by="me")
     await house.stop_backend("engine")
     with pytest.raises(
-        DragomanError, match="Backend `engine` does not answer, so nothing has moved"
+        DragomanError, match="Backend `engine` is not ready: nothing listens on port"
     ):
         await move(house.sessions, live.id, to="engine", by="me")
     same = await move(house.sessions, live.id, to="old", by="me")
@@ -324,15 +327,15 @@ async def test_a_session_that_goes_on_while_it_is_looked_at_does_not_move(
     live = await house.sessions.create(owner="local", route="old", dialect="eve")
     await say(live, "Hello")
     await settled(live)
-    call = Upstream.call
+    scan = house.sessions.journal.scan
 
-    async def slow(upstream: Upstream, asked: Call, *more: Any) -> Response:
-        if asked.name == "reach":
-            await say(live, "And more")
-            await settled(live)
-        return await call(upstream, asked, *more)
+    async def slow(key: int) -> AsyncGenerator[Chunk]:
+        await say(live, "And more")
+        await settled(live)
+        async for chunk in scan(key):
+            yield chunk
 
-    monkeypatch.setattr(Upstream, "call", slow)
+    monkeypatch.setattr(house.sessions.journal, "scan", slow)
     with pytest.raises(DragomanError, match="has gone on meanwhile"):
         await move(house.sessions, live.id, to="engine", by="me")
     assert live.leg.backend == "old"

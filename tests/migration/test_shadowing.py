@@ -23,9 +23,11 @@ from proxy.migration.progress import Progress, progress_of
 from proxy.scripted.faults import Faults, Silence, Status
 from proxy.sessions.retention import Limits
 from proxy.sessions.shadows import shadow_of
+from proxy.upstream import readiness
 from tests.migration.shadows import Shadowed
 from tests.support.dragoman import Start, starting
 from tests.support.waiting import asks, settled, until
+from tests.test_cli import dragoman
 
 DIALECTS = ("engine", "eve", "herm")
 TEXTS = ("text", "tool", "tools", "reason", "fail", "failmid", "toolfail")
@@ -177,6 +179,59 @@ async def test_a_shadow_that_is_down_is_reported(
     assert all(one.why for one in found.stopped)
     told = [one for one in caplog.records if "a shadow at" in one.message]
     assert [one.levelno for one in told] == [logging.WARNING]
+
+
+@pytest.mark.parametrize("shadow", DIALECTS)
+async def test_a_shadow_with_a_wrong_key_is_not_running_and_is_given_all_once_it_does(
+    start: Start[Shadowed],
+    shadow: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readiness, "KEPT_SECONDS", 0.0)
+    checks: list[bool] = []
+    runs = shadowing.Shadowing._runs
+
+    async def counted(self: shadowing.Shadowing, name: str) -> bool:
+        checks.append(await runs(self, name))
+        return checks[-1]
+
+    monkeypatch.setattr(shadowing.Shadowing, "_runs", counted)
+    house = await start(shadow=shadow, wants="another key")
+    await until(lambda: bool(told(caplog)))
+    assert told(caplog)[0].startswith("the shadow `shadow` is not running: credential: it refuses")
+    session = await house.begin("One")
+    await house.say(session, "Two")
+    # At the start, and when the session came to rest.
+    await until(lambda: len(checks) > 1)
+    assert await house.shadows() == []
+    found = await house.report()
+    assert (found.running, found.sessions, found.waiting, found.not_driven) == (False, 1, 1, 0)
+    assert found.why.startswith("credential: it refuses our credential (401")
+    address = house.face("engine", "main").partition("/as/")[0]
+    report = await dragoman("migrate", "report", url=address)
+    assert report.exit_code == 1
+    assert "shadow shadow is not running: credential: it refuses" in report.stdout
+    listed = await dragoman("routes", "list", url=address)
+    assert "shadow shadow of main is not running: credential: it refuses" in listed.stderr
+    house.backends["shadow"].options = {}
+    await house.stop_backend("shadow")
+    await house.start_backend("shadow")
+    await house.say(session, "Three")
+    assert (await house.caught_up(session.id)).failed is None
+    assert (await house.report()).same == 1
+    (_, again) = told(caplog)
+    assert again == "the shadow `shadow` is running again"
+    listed = await dragoman("routes", "list", "--json", url=address)
+    shown = {one["name"]: one["shadow"] for one in json.loads(listed.stdout)["routes"]}
+    assert shown["main"] == {"backend": "shadow", "running": True, "why": ""}
+    assert shown["serving"] is None
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of shadows that run or do not."""
+    found = [one.getMessage() for one in caplog.records]
+    return [one for one in found if one.startswith("the shadow ")]
 
 
 async def test_a_message_that_a_shadow_refused_is_given_again(start: Start[Shadowed]) -> None:

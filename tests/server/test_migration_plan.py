@@ -19,6 +19,7 @@ from proxy.fanout.hub import entries_by_steps
 from proxy.journal.sqlite import SqliteJournal
 from proxy.migration import planning
 from proxy.scripted.eve import Variant
+from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.journals import sqlite
 from tests.support.keys import credential, key_of
@@ -117,7 +118,7 @@ async def test_a_plan_says_what_the_sessions_used_that_the_other_backend_cannot_
         "sessions": 1,
         "times": 1,
         "examples": [picture],
-        "verdict": "fine",
+        "verdict": "works",
         "consequence": "",
     }
     # The newest sessions are the examples.
@@ -136,7 +137,7 @@ async def test_a_plan_says_what_the_sessions_used_that_the_other_backend_cannot_
     found = by_name(await three.planned("herm"))
     assert found["send_message.file image/png"]["verdict"] == "impossible"
     assert "only text is carried" in found["send_message.file image/png"]["consequence"]
-    assert found["child agents"]["verdict"] == "fine"
+    assert found["child agents"]["verdict"] == "works"
 
 
 async def test_ended_and_large_sessions_are_told(
@@ -155,7 +156,7 @@ async def test_ended_and_large_sessions_are_told(
     assert {one["why"]: one["examples"] for one in plan["held"]} == {"ended": [ended]}
     assert (plan["large"]["sessions"], plan["large"]["examples"]) == (1, [large])
     assert plan["large"]["largest_bytes"] > 1000
-    assert by_name(plan)["reset"]["verdict"] == "emulated"
+    assert by_name(plan)["reset"]["verdict"] == "differs"
 
 
 async def test_a_session_that_is_damaged_does_not_hide_the_others(
@@ -266,18 +267,47 @@ async def test_the_command_prints_the_plan_and_exits_with_what_it_says(three: Th
     fine = await plan(three)
     assert fine.exit_code == 0, fine.output
     rows = [line.split("\t") for line in fine.stdout.splitlines()]
-    assert ["fine", "command send_message"] in [row[:2] for row in rows]
+    assert rows[0] == ["ready", "backend engine", "", "", "", ""]
+    assert ["works", "command send_message"] in [row[:2] for row in rows]
     assert ["sent", "eve send_message", "", "1", "", ""] in rows
     assert fine.stderr == "old to engine: 1 session, nothing is impossible\n"
     child = await three.said("script: child")
     bad = await plan(three)
     assert bad.exit_code == 1
-    first = bad.stdout.splitlines()[0].split("\t")
+    first = bad.stdout.splitlines()[1].split("\t")
     assert first[:5] == ["impossible", "agent child agents", "1", "1", child]
     assert bad.stderr == "old to engine: 2 sessions, 1 thing is impossible\n"
     told = await plan(three, "--json")
     assert (told.exit_code, told.stderr) == (1, "")
     assert json.loads(told.stdout) == await three.planned("engine")
+
+
+async def test_a_plan_says_first_that_the_other_backend_cannot_be_used(tmp_path: Path) -> None:
+    backends = {**BACKENDS, "engine": Backend("engine", key="k-wrong")}
+    async with Three(sqlite(tmp_path), backends) as three:
+        await three.said("hello")
+        bad = await plan(three)
+        check = (await three.planned("engine"))["check"]
+        well = await plan(three, to="herm")
+    assert bad.exit_code == 1
+    first = bad.stdout.splitlines()[0].split("\t")
+    assert first[:2] == ["not ready", "backend engine"]
+    assert first[-1].startswith("credential: it refuses our credential (401")
+    said = "old to engine: 1 session, nothing is impossible; engine is not ready\n"
+    assert bad.stderr == said
+    assert (check["ready"], check["kind"], check["why"]) == ("no", "credential_refused", first[-1:])
+    assert well.exit_code == 0
+
+
+async def test_a_plan_says_what_could_not_be_learned_of_the_other_backend(tmp_path: Path) -> None:
+    lost = Faults({("info", number): Status(404) for number in range(1, 10)})
+    backends = {"old": Backend("engine"), "new": Backend("eve", {"faults": lost})}
+    async with Three(sqlite(tmp_path), backends) as three:
+        done = await plan(three, to="new")
+    assert done.exit_code == 0
+    first = done.stdout.splitlines()[0].split("\t")
+    assert first[:2] == ["not known", "backend new"]
+    assert "its credential is not known: /eve/v1/info is not there (404)" in first[-1]
 
 
 async def test_on_a_terminal_the_plan_is_a_table(
@@ -286,7 +316,8 @@ async def test_on_a_terminal_the_plan_is_a_table(
     monkeypatch.setattr(printing, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     await three.said("script: child")
-    head, first, *_ = (await plan(three)).stdout.splitlines()
+    head, ready, first, *_ = (await plan(three)).stdout.splitlines()
+    assert ready.split() == ["ready", "backend", "engine"]
     assert head.split() == ["verdict", "what", "sessions", "times", "examples", "consequence"]
     assert first.startswith("impossible  agent child agents")
     assert "No event of the dialect `engine` tells of it." in first
@@ -331,7 +362,11 @@ async def test_a_journal_s_file_says_the_same(tmp_path: Path) -> None:
         offline = ("--journal", str(tmp_path / "own.db"), "--config", str(config), "--json")
         asked, read = await plan(three, "--json"), await plan(three, *offline)
     assert (asked.exit_code, read.exit_code) == (1, 1), read.output
-    assert asked.stdout == read.stdout
+    online, offline_ = json.loads(asked.stdout), json.loads(read.stdout)
+    assert online.pop("check") == {"ready": "yes", "why": []}
+    check = offline_.pop("check")
+    assert (check["ready"], "asks no backend" in check["why"][0]) == ("not_known", True)
+    assert online == offline_
     wrong = await dragoman("migrate", "plan", "--from", "old", "--to", "none", *offline)
     assert wrong.exit_code == 2
     assert "There is no backend `none`" in wrong.stderr

@@ -169,7 +169,8 @@ async def test_a_backend_that_cannot_be_used_is_told_to_the_operator_and_the_fro
         texts = await heard(dragoman, await dragoman.say("hello", route=name))
         # A second one says the same, and the log does not.
         texts += await heard(dragoman, await dragoman.say("hello again", route=name))
-        down = (await dragoman.request("GET", "/readyz?backends=1"))[0]
+        status, body = await dragoman.request("GET", "/readyz?backends=1")
+        down = (status, body["why"])
         [found] = await check_backends(dragoman.sessions.settings)
     assert all(told.heard in text for text in texts), texts
     address = url.partition("://")[2]
@@ -185,7 +186,7 @@ async def test_a_backend_that_cannot_be_used_is_told_to_the_operator_and_the_fro
     what, finding = found.failed
     assert (what, finding.kind) == told.check
     assert number("dragoman_backend_up", backend=name) == told.up
-    assert down == (200 if told.up else 503)
+    assert down == (503, {name: str(told.check[1])})
 
 
 def kinds(caplog: pytest.LogCaptureFixture) -> list[str]:

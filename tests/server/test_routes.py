@@ -14,6 +14,7 @@ from proxy.base.errors import JournalUnavailable
 from proxy.cli import printing
 from proxy.config.settings import KeySettings
 from proxy.control.control import ChangedRouteOut, ErrorOut, RoutesOut
+from proxy.scripted.faults import Status
 from tests.support.dragoman import Backend, Dragoman, Start, starts
 from tests.support.engine_client import EngineClient
 from tests.support.journals import CrashJournal
@@ -82,6 +83,7 @@ async def test_every_route_is_listed_with_its_shares(start: Serve) -> None:
             {"backend": "blue", "dialect": "engine", "weight": 100},
             {"backend": "green", "dialect": "engine", "weight": 0},
         ],
+        "shadow": None,
     }
     assert [route["name"] for route in body["routes"]] == ["blue", "green", "eve", "main"]
 
@@ -346,6 +348,8 @@ async def test_the_commands_list_set_and_reset(
         "name": "main",
         "source": "set",
         "backends": [{"backend": "green", "dialect": "engine", "weight": 1}],
+        "shadow": None,
+        "notices": [],
     }
     assert await new(running, "main") == "green"
     done = await command(running, "list", "--json")
@@ -361,6 +365,56 @@ async def test_the_commands_list_set_and_reset(
     ]
     done = await command(running, "reset", "main", "--json")
     assert json.loads(done.stdout)["source"] == "configured"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("wrong", "credential_refused"), ("gone", "connection_refused")]
+)
+async def test_new_sessions_are_sent_to_no_backend_that_is_not_ready(
+    start: Serve, name: str, kind: str
+) -> None:
+    backends = {
+        "blue": Backend("engine"),
+        "wrong": Backend("engine", key="k-wrong"),
+        "gone": Backend("engine"),
+    }
+    route = {"name": "main", "backends": [{"name": "blue"}, {"name": name, "weight": 0}]}
+    running = await start("memory:", backends=backends, settings={"routes": [route]})
+    await running.stop_backend("gone")
+    before = await shown(running)
+    status, body = await put(running, "main", ("blue", 1), (name, 1))
+    assert (status, body["error"]["code"]) == (409, "backend_not_ready")
+    assert body["error"]["details"]["kind"] == kind
+    refused = await command(running, "set", "main", f"{name}=1")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"dragoman: Backend `{name}` is not ready: ")
+    assert await shown(running) == before
+    # Nothing of the kind holds up who gives it none.
+    assert (await put(running, "main", ("blue", 1), (name, 0)))[0] == 200
+
+
+async def test_a_backend_that_is_gone_can_get_less_but_not_more(start: Serve) -> None:
+    running = await three(start)
+    assert (await put(running, "main", ("blue", 50), ("green", 50)))[0] == 200
+    await running.stop_backend("blue")
+    assert (await put(running, "main", ("blue", 60), ("green", 40)))[0] == 409
+    # As much as before, in other numbers.
+    assert (await put(running, "main", ("blue", 1), ("green", 1)))[0] == 200
+    assert (await put(running, "main", ("blue", 10), ("green", 90)))[0] == 200
+    assert (await put(running, "main", ("green", 1)))[0] == 200
+    # The way back is open.
+    assert (await asked(running, "DELETE", "/main"))[0] == 200
+
+
+async def test_what_could_not_be_learned_of_a_backend_is_said_and_the_route_is_set(
+    start: Serve,
+) -> None:
+    running = await three(start)
+    running.scripted["eve"].faults.plan.update({("info", n): Status(404) for n in range(1, 10)})
+    done = await command(running, "set", "main", "eve=1")
+    assert done.exit_code == 0
+    assert "Backend `eve`: its credential is not known: " in done.stderr
+    assert await new(running, "main") == "eve"
 
 
 @pytest.mark.parametrize("share", ["blue", "blue=", "=1", "blue=x", "blue=-1", "blue=12345678"])

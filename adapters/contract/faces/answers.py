@@ -37,6 +37,7 @@ USUAL_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.RECORDING: 500,
     ErrorCode.BACKEND_PROTOCOL: 502,
     ErrorCode.BACKEND_REFUSED: 502,
+    ErrorCode.BACKEND_NOT_READY: 503,
     ErrorCode.BACKEND_UNAVAILABLE: 503,
     ErrorCode.JOURNAL_UNAVAILABLE: 503,
     ErrorCode.OVERLOADED: 503,

@@ -50,8 +50,8 @@ class Verdict(enum.StrEnum):
     """What becomes of a use on another backend."""
 
     IMPOSSIBLE = "impossible"
-    EMULATED = "emulated"
-    FINE = "fine"
+    DIFFERS = "differs"
+    WORKS = "works"
 
 
 class Judgement(NamedTuple):
@@ -330,8 +330,8 @@ def _judge_command(name: str, codec: ClientCodec, mapping: Mapping) -> Judgement
         return Judgement(Verdict.IMPOSSIBLE, f"It is refused: {ability.how}.")
     if not part:
         if ability.support is Support.EMULATED:
-            return Judgement(Verdict.EMULATED, f"It is done in another way: {ability.how}.")
-        return Judgement(Verdict.FINE)
+            return Judgement(Verdict.DIFFERS, f"It is done in another way: {ability.how}.")
+        return Judgement(Verdict.WORKS)
     try:
         codec.check(witness(name))
     except NotSupported as error:
@@ -341,10 +341,10 @@ def _judge_command(name: str, codec: ClientCodec, mapping: Mapping) -> Judgement
     )
     if has_field or ability.support is Support.EMULATED:
         # What is emulated is said of the command.
-        return Judgement(Verdict.FINE)
+        return Judgement(Verdict.WORKS)
     row = _row_of(name, mapping)
     said = "" if row is None else f": {_said(row)}"
-    return Judgement(Verdict.EMULATED, f"It has no field of its own there{said}.")
+    return Judgement(Verdict.DIFFERS, f"It has no field of its own there{said}.")
 
 
 def _row_of(name: str, mapping: Mapping) -> CommandRow | None:
@@ -369,18 +369,18 @@ def _judge_interaction(name: str, codec: ClientCodec, mapping: Mapping) -> Judge
             Verdict.IMPOSSIBLE, f"No agent there asks it in a way that can be answered{why}."
         )
     if row.backend == Support.EMULATED:
-        return Judgement(Verdict.EMULATED, f"It is answered in another way: {_said(row)}.")
+        return Judgement(Verdict.DIFFERS, f"It is answered in another way: {_said(row)}.")
     if " " in name and not _names_of(mapping, "interaction.requested.options"):
-        return Judgement(Verdict.EMULATED, "It is asked in words: no field has the options.")
-    return Judgement(Verdict.FINE)
+        return Judgement(Verdict.DIFFERS, "It is asked in words: no field has the options.")
+    return Judgement(Verdict.WORKS)
 
 
 def _judge_agent(name: str, codec: ClientCodec, mapping: Mapping) -> Judgement:
     if any(_names_of(mapping, canonical) for canonical in _AGENT[name]):
-        return Judgement(Verdict.FINE)
+        return Judgement(Verdict.WORKS)
     if name == "files" and _names_of(mapping, "tool.returned.output"):
         return Judgement(
-            Verdict.EMULATED,
+            Verdict.DIFFERS,
             "A result there is text or JSON: a file has no place of its own in it.",
         )
     return Judgement(Verdict.IMPOSSIBLE, f"No event of the dialect `{codec.dialect}` tells of it.")
