@@ -217,12 +217,12 @@ def test_a_session_is_held_while_something_is_open() -> None:
     steps: list[tuple[ev.Event, list[str]]] = [
         (accepted("send_message"), ["input on its way"]),
         (settled("taken"), []),
-        (ev.TurnStarted(thread_id=ev.MAIN, turn_id="t", cause="message"), ["open turn"]),
-        (ev.TurnStarted(thread_id="child", turn_id="u", cause="message"), ["open turn"]),
-        (asked("r", "approval"), ["open turn", "open request"]),
+        (ev.TurnStarted(thread_id=ev.MAIN, turn_id="t", cause="message"), ["at work"]),
+        (ev.TurnStarted(thread_id="child", turn_id="u", cause="message"), ["at work"]),
+        (asked("r", "approval"), ["at work", "waits for an answer"]),
         (
             ev.InteractionResolved(thread_id=ev.MAIN, request_id="r", outcome="denied"),
-            ["open turn"],
+            ["at work"],
         ),
         (ev.TurnEnded(thread_id=ev.MAIN, turn_id="t", outcome="completed"), []),
         (ev.SessionEnded(thread_id=ev.MAIN, outcome="completed"), ["ended"]),

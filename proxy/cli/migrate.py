@@ -53,8 +53,8 @@ def migrate() -> None:
 def migrate_report(server: Server, route: str | None) -> None:
     """Say how the shadows of routes differ from the sessions that serve.
 
-    Exit status 0: all that could be compared is the same, 1: something differs, was not driven to
-    the end or is not running, 2: it cannot be said.
+    Exit status 0: all that could be compared is the same, 1: something differs, or a shadow stopped
+    or is not running, 2: it cannot be said.
     """
     from proxy.migration.reporting import ShadowReportOut, lines_of
 

@@ -331,7 +331,7 @@ def _route_lines(one: RouteOut) -> list[str]:
     out = [
         f"route {one.route}, shadow {one.backend}: {one.sessions} sessions,"
         f" {one.compared} compared, {one.same} the same, {one.differing} differ,"
-        f" {one.not_driven} not driven to the end, {one.waiting} waiting",
+        f" {one.not_driven} whose shadow stopped, {one.waiting} waiting",
         f"turns: serving {_shown(speed.serving)}; shadow {_shown(speed.shadow)};"
         f" ratio {_number(speed.median_ratio)} (p95 {_number(speed.p95_ratio)})",
         f"tools: {tools.called} called; another name {tools.name}, another input {tools.input},"
@@ -342,7 +342,7 @@ def _route_lines(one: RouteOut) -> list[str]:
     for differing in one.differences:
         out += ["", f"{differing.session} differs from {differing.shadow}:", *differing.lines]
     for stopped in one.stopped:
-        out += ["", f"{stopped.session} was not driven to the end in {stopped.shadow}:"]
+        out += ["", f"{stopped.session}: its shadow {stopped.shadow} stopped:"]
         out.append(f"  {stopped.why}")
     for noted in one.notes:
         out += ["", f"{noted.session} was not repeated as it was:"]

@@ -20,6 +20,7 @@ from proxy.control import offline
 from proxy.migration import shadowing
 from proxy.migration.moving import move
 from proxy.migration.progress import Progress, progress_of
+from proxy.migration.reporting import ShadowReportOut, lines_of
 from proxy.scripted.faults import Faults, Silence, Status
 from proxy.sessions.retention import Limits
 from proxy.sessions.shadows import shadow_of
@@ -168,7 +169,11 @@ async def test_a_shadow_that_is_down_is_reported(
     start: Start[Shadowed], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shadowing, "SILENT_SECONDS", 0.5)
+    # It goes down behind a check that it passed.
+    monkeypatch.setattr(readiness, "KEPT_SECONDS", 3600.0)
     house = await start(speed=200.0)
+    (shadow,) = [one for one in house.settings.backends if one.name == "shadow"]
+    assert (await house.sessions.backends.readiness.check(shadow)).failed is None
     await house.stop_backend("shadow")
     sessions = [await house.begin("One") for _ in range(2)]
     for session in sessions:
@@ -177,6 +182,10 @@ async def test_a_shadow_that_is_down_is_reported(
     found = await house.report()
     assert (found.sessions, found.compared, found.not_driven) == (2, 0, 2)
     assert all(one.why for one in found.stopped)
+    lines = lines_of(ShadowReportOut(routes=[found]))
+    assert "0 differ, 2 whose shadow stopped, 0 waiting" in lines[0]
+    (first, *_) = found.stopped
+    assert f"{first.session}: its shadow {first.shadow} stopped:" in lines
     told = [one for one in caplog.records if "a shadow at" in one.message]
     assert [one.levelno for one in told] == [logging.WARNING]
 

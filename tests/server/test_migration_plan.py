@@ -127,8 +127,8 @@ async def test_a_plan_says_what_the_sessions_used_that_the_other_backend_cannot_
     assert message["examples"] == [paused, schema, child]
     assert not set(plain) & set(message["examples"])
     assert {one.why: one.examples for one in plan.held} == {
-        "open request": [paused],
-        "open turn": [paused],
+        "waits for an answer": [paused],
+        "at work": [paused],
     }
     assert plan.faces == {"eve": {"send_message": 8}}
     assert plan.large.sessions == 0

@@ -154,8 +154,8 @@ class Needs:
         if self.ended:
             return ["ended"]
         found = {
-            "open turn": self._turns,
-            "open request": self._asked,
+            "at work": self._turns,
+            "waits for an answer": self._asked,
             "input on its way": self._inputs,
         }
         return [why for why, open_ in found.items() if open_]
