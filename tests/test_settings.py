@@ -331,6 +331,56 @@ def test_what_could_be_a_secret_is_not_quoted(tmp_path: Path) -> None:
     assert "hunter2" not in str(refused.value)
 
 
+KEYS_PASTED = (
+    "sk-proj-4fJ2mQx9Tz7Lr1Vb8Nc3Wd",
+    "sk_live_4fJ2mQx9Tz7Lr1Vb8Nc3Wd",
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "AKIAIOSFODNN7EXAMPLE",
+    "JBSWY3DPEHPK3PXP",
+    "AbCdEfGhIjKlMnOpQr",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmVk",
+    "ab12+cd34/ef56ghij78kl==",
+)
+
+
+@pytest.mark.parametrize("pasted", [*KEYS_PASTED, "hunter2", "correct horse", "$EVE_TOKEN"])
+@pytest.mark.parametrize("form", ['bearer_env = "{}"', 'header = "X-Key", env = "{}"'])
+def test_a_key_in_the_place_of_a_variable_s_name_is_not_quoted(
+    tmp_path: Path, form: str, pasted: str
+) -> None:
+    [complaint] = complaints(tmp_path, f"{ONE_BACKEND}auth = {{ {form.format(pasted)} }}\n")
+    assert complaint.startswith("`[[backends]]` 1, `auth`: ")
+    assert pasted not in complaint
+    assert ("looks like the key itself" in complaint) is (pasted in KEYS_PASTED)
+    assert "into a variable" in complaint
+
+
+@pytest.mark.parametrize("pasted", KEYS_PASTED)
+@pytest.mark.parametrize("form", ['bearer_file = "{}"', 'header = "{}", env = "A"'])
+def test_a_key_in_the_place_of_a_file_or_a_header_is_not_quoted(
+    tmp_path: Path, form: str, pasted: str
+) -> None:
+    [complaint] = complaints(tmp_path, f"{ONE_BACKEND}auth = {{ {form.format(pasted)} }}\n")
+    assert pasted not in complaint
+    assert "the key itself" in complaint or "write it alone" in complaint
+
+
+@pytest.mark.parametrize(
+    "name", ["EVE_TOKEN", "OAUTH2_CLIENT_SECRET", "S3_KEY", "MYCOMPANYPRODUCTIONKEY", "_A1"]
+)
+def test_the_name_of_a_variable_that_is_not_set_is_told(tmp_path: Path, name: str) -> None:
+    [complaint] = complaints(tmp_path, f'{ONE_BACKEND}auth = {{ bearer_env = "{name}" }}\n')
+    assert f"the environment variable `{name}` is not set" in complaint
+
+
+@pytest.mark.parametrize("name", ["my-token", "token2x3y4z5a6b7c8"])
+def test_a_variable_that_is_set_is_read_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    text = f'{ONE_BACKEND}auth = {{ bearer_env = "{name}" }}\n'
+    [backend] = load(tmp_path, text, {name: "s3cret"}).backends
+    assert backend.credential is not None
+    assert backend.credential.value == "Bearer s3cret"
+
+
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "dragoman.toml"
     file.write_bytes(b'a = "\xff"')

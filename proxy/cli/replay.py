@@ -17,6 +17,7 @@ from adapters.wire.errors import DragomanError
 from proxy.cli.files import named, readable
 from proxy.cli.printing import clean, fail, print_json
 from proxy.cli.running import announce, port_option, run, run_server
+from proxy.config.credentials import variable_value
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
 from proxy.tools import comparing
 from proxy.tools.replay.driving import drive
@@ -167,9 +168,10 @@ def _driving(url: str, dialect: str, bearer_env: str | None) -> Settings:
     except ValueError:
         fail(f"`{clean(url)}` is not a URL that begins with http:// or https://.", status=2)
     if bearer_env is not None:
-        token = os.environ.get(bearer_env, "")
-        if not token:
-            fail(f"the environment variable `{clean(bearer_env)}` is not set.", status=2)
+        try:
+            token = variable_value(bearer_env, os.environ)
+        except ValueError as error:
+            fail(f"--bearer-env: {clean(str(error))}.", status=2)
         backend = backend.with_credential("Authorization", token, scheme="Bearer ")
     return Settings(journal=JournalSettings(url="memory:"), backends=(backend,))
 

@@ -46,6 +46,7 @@ from adapters.contract.dialect import Only
 from adapters.registry import DIALECTS
 from proxy.base.errors import ConfigError
 from proxy.config.complaints import Place, complaints, nearest, not_toml, spell, spell_below
+from proxy.config.credentials import file_value, looks_like_key, variable_value
 
 PREFIX = "DRAGOMAN_"
 DELIMITER = "__"
@@ -168,7 +169,13 @@ def _sha256(text: str) -> str:
 
 def _header(text: str) -> str:
     if _HEADER.fullmatch(text) is None:
-        raise ValueError(f"`{text}` is not a name of a header")
+        # The value is not shown: it may be the whole header, with the key.
+        raise ValueError("is not a name of a header: write it alone, like `X-API-Key`")
+    if looks_like_key(text):
+        raise ValueError(
+            "is the name of a header, and this looks like the key itself: name what holds the key "
+            "with `env` or `file`"
+        )
     return text
 
 
@@ -1002,28 +1009,12 @@ def _with_resolved_credential(
     auth = backend.auth
     if auth is None:
         return backend
-    variable, file = auth.bearer_env or auth.env, auth.bearer_file or auth.file
-    if variable is not None:
-        source = f"the environment variable `{variable}`"
-        secret = environ.get(variable, "")
-        if not secret:
-            raise ValueError(
-                f"{source} is not set, and holds the credential: export it, then start again"
-            )
+    if (variable := auth.bearer_env or auth.env) is not None:
+        secret = variable_value(variable, environ)
     else:
+        file = auth.bearer_file or auth.file
         assert file is not None
-        source = f"the file `{file}`"
-        try:
-            secret = file.read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ValueError(
-                f"{source}, which holds the credential, cannot be read: {why}"
-            ) from None
-        if not secret:
-            raise ValueError(f"{source}, which holds the credential, is empty")
-    if not secret.isprintable() or not secret.isascii():
-        raise ValueError(f"{source} holds characters that cannot stand in a header")
+        secret = file_value(file)
     if auth.header is None:
         return backend.with_credential("Authorization", secret, scheme="Bearer ")
     return backend.with_credential(auth.header, secret)

@@ -56,6 +56,10 @@ def capture(tmp_path: Path) -> str:
             ("--drive", "http://127.0.0.1:9", "--dialect", "eve", "--bearer-env", "NO_SUCH_NAME"),
             "`NO_SUCH_NAME` is not set",
         ),
+        (
+            ("--drive", "http://127.0.0.1:9", "--dialect", "eve", "--bearer-env", "ghp_4fJ2mQx9Tz"),
+            "--bearer-env: there is no environment variable of this name, which is not shown",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(capture: str, given: tuple[str, ...], words: str) -> None:
