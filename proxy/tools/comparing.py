@@ -25,7 +25,7 @@ from adapters.offline.translate import BadInput, Frame, Options, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["Case", "Log", "Unreadable", "junit", "read_log"]
+__all__ = ["Case", "Log", "Unreadable", "is_log", "junit", "read_log"]
 
 READ_BYTES = 64 * 1024
 
@@ -68,7 +68,7 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
     if head is not None and "capture" in head:
         lines = itertools.chain([first], stream)
         return _of_capture(lambda: read_capture(lines, name), name, dialect)
-    if head is not None and {"seq", "at", "type"} <= head.keys():
+    if is_log(first):
         return Log(list(_of_log(itertools.chain([first], stream), name)))
     begin = first + stream.read(HEAD_BYTES)
     if is_foreign(begin):
@@ -88,6 +88,12 @@ def read_log(stream: BinaryIO, name: str, dialect: str | None) -> Log:
     if start is not None:
         log.frames = lambda numbers: _read_again(stream, start, dialect, numbers)
     return log
+
+
+def is_log(first: bytes) -> bool:
+    """Tell by its first line whether a file is a canonical log, as a snapshot of a test is."""
+    head = _object(first)
+    return head is not None and {"seq", "at", "type"} <= head.keys()
 
 
 def _object(line: bytes) -> dict[str, object] | None:

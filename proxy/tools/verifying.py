@@ -9,17 +9,16 @@ from adapters.captures import BadCapture
 from adapters.captures.foreign import Foreign
 from adapters.captures.kinds import is_foreign, read_any
 from adapters.offline.verifying import Check, Verdict, verify
-from proxy.tools.comparing import Case, Unreadable
+from proxy.tools.comparing import Case, Unreadable, is_log
 
 __all__ = ["captures_in", "case_of", "verify_file"]
 
 _HEAD_BYTES = 64 * 1024
-_SUFFIXES = frozenset({".ndjson", ".har"})
-"""Files of a folder that are meant, whatever is in them."""
 
 
 def captures_in(path: Path) -> list[Path]:
-    """Return a file, or the captures of a folder and of the folders in it.
+    """Return a file, or the captures of a folder and of the folders in it. Canonical logs beside
+    them, such as the snapshots of tests, are left out.
 
     Raises:
         Unreadable: there is none in it.
@@ -29,18 +28,32 @@ def captures_in(path: Path) -> list[Path]:
         return [path]
     found = [file for file in sorted(path.rglob("*")) if _is_meant(file.relative_to(path), file)]
     if not found:
-        raise Unreadable(f"{path}: there is no capture in it. `dragoman record` makes some.")
+        raise Unreadable(
+            f"{path}: there is no capture in it. `dragoman record` makes some; canonical logs are "
+            "compared with `dragoman diff`."
+        )
     return found
 
 
 def _is_meant(within: Path, file: Path) -> bool:
     if any(part.startswith(".") for part in within.parts) or not file.is_file():
         return False
-    if file.suffix in _SUFFIXES:
+    if file.suffix == ".har":
         return True
+    if file.suffix == ".ndjson":
+        return not _is_log(file)
     with file.open("rb") as stream:
         begin = stream.read(_HEAD_BYTES)
     return begin.startswith(b'{"capture"') or is_foreign(begin)
+
+
+def _is_log(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return is_log(stream.readline())
+    except OSError:
+        # What cannot be read is told as a capture that cannot.
+        return False
 
 
 def verify_file(
@@ -53,7 +66,11 @@ def verify_file(
     """
     name = str(file)
     try:
-        capture = read_any(file.read_bytes(), name)
+        data = file.read_bytes()
+        if is_log(data.partition(b"\n")[0]):
+            why = "it is a canonical log, without bodies: `dragoman diff` compares two"
+            return Verdict(name, (Check("the file", "not compared", why=why),)), []
+        capture = read_any(data, name)
     except BadCapture as error:
         where = f"line {error.line}: " if error.line else ""
         return _unreadable(name, f"{where}{error.reason}"), []

@@ -333,6 +333,34 @@ def test_the_command_prints_json_and_writes_junit(folder: Path, tmp_path: Path) 
     assert kinds == [[], ["error"], ["skipped"], ["failure"]]
 
 
+def test_the_snapshots_of_tests_are_no_captures_of_their_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    snapshots = folder / "snapshots"
+    snapshots.mkdir()
+    log = snapshots / "tool.ndjson"
+    log.write_bytes(b"".join(entry.encode() + b"\n" for entry in log_in(backend_of("eve"))))
+    done = dragoman(folder, "--ignore", "text.completed.text")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 2
+    assert str(log) not in done.stdout
+    # Named alone it is told, and what to do with it.
+    done = dragoman(log)
+    assert done.exit_code == 2
+    assert done.stdout.startswith(f"not compared\t{log}\tit is a canonical log")
+    assert "`dragoman diff`" in done.stdout
+    assert done.stderr == ""
+    done = dragoman(snapshots)
+    assert done.exit_code == 2
+    assert f"{snapshots}: there is no capture in it." in done.stderr
+
+
+def test_the_example_of_regression_tests_verifies_as_a_whole() -> None:
+    done = dragoman(REPOSITORY / "docs/examples/regression-tests")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["same", "same"]
+
+
 def test_files_of_other_tools_are_read(tmp_path: Path) -> None:
     file = REPOSITORY / "fixtures/captures/curl-heads.txt"
     assert verify(read_any(file.read_bytes(), "x"), "engine").outcome == "same"
