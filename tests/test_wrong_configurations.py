@@ -280,11 +280,26 @@ def test_an_empty_configuration_says_what_to_add(tmp_path: Path) -> None:
             assert (told in done.stderr) is said
 
 
-def test_translate_offers_only_dialects_that_are_built() -> None:
-    for option in ("--from", "--to"):
-        others = {"--from": "engine", "--to": "engine"} | {option: "hermes-agent"}
-        arguments = [part for pair in others.items() for part in pair]
-        done = CliRunner().invoke(cli.main, ["translate", *arguments])
-        assert done.exit_code == 2
-        built = "'herm', 'eve', 'engine', 'agui', 'aisdk', 'canonical'"
-        assert f"'hermes-agent' is not one of {built}" in done.stderr
+READ = "'herm', 'eve', 'engine'"
+
+OFFERED = (
+    (("translate", "--to", "engine"), "--from", f"{READ}, 'canonical'"),
+    (("translate", "--from", "engine"), "--to", f"{READ}, 'agui', 'aisdk', 'canonical'"),
+    (("diff", "-", "a"), "--from", READ),
+    (("verify", "a"), "--from", READ),
+    (("replay", "a", "--serve", "eve"), "--from", READ),
+)
+
+
+@pytest.mark.parametrize(("words", "option", "offered"), OFFERED)
+@pytest.mark.parametrize("dialect", ["hermes-agent", "agui"])
+def test_a_command_offers_exactly_the_dialects_that_it_can_read_or_write(
+    words: tuple[str, ...], option: str, offered: str, dialect: str
+) -> None:
+    if f"'{dialect}'" in offered:
+        return
+    done = CliRunner().invoke(cli.main, [*words, option, dialect])
+    assert done.exit_code == 2
+    assert f"'{dialect}' is not one of {offered}.\n" in done.stderr
+    shown = CliRunner().invoke(cli.main, [words[0], "--help"]).stdout
+    assert f"{option} [{offered.replace(chr(39), '').replace(', ', '|')}]" in shown

@@ -47,7 +47,9 @@ __all__ = [
     "Source",
     "make_sink",
     "make_source",
+    "readable_dialects",
     "time_of",
+    "writable_dialects",
 ]
 
 DEFAULT_SESSION = "recording"
@@ -152,6 +154,16 @@ class Source(Protocol):
         Raises:
             BadInput: the input ends in the middle of something.
         """
+
+
+def readable_dialects() -> list[str]:
+    """Return the dialects of which bodies can be read; `canonical` logs can be as well."""
+    return [name for name, known in DIALECTS.items() if known.client is not None]
+
+
+def writable_dialects() -> list[str]:
+    """Return the dialects that a log can be written in; `canonical` logs can be as well."""
+    return [name for name, known in DIALECTS.items() if known.encoder is not None]
 
 
 def make_source(dialect: str, options: Options) -> Source:

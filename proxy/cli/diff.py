@@ -19,7 +19,7 @@ from rich.text import Text
 
 from adapters.offline.compare import difference
 from adapters.offline.raw_sides import Raw, raw_sides
-from adapters.registry import DIALECTS
+from adapters.offline.translate import readable_dialects
 from adapters.wire.errors import DragomanError
 from proxy.cli import printing
 from proxy.cli.files import named, readable
@@ -39,7 +39,7 @@ _SESSION_URL = re.compile(r"(https?://[^?#]+?)/api/v1/sessions/([^/?#]+)(?:/even
 @click.option(
     "--from",
     "source",
-    type=click.Choice(list(DIALECTS)),
+    type=click.Choice(readable_dialects()),
     help="What a file is that is neither a capture nor a canonical log.",
 )
 @click.option(
@@ -112,7 +112,7 @@ def diff(
 @click.option(
     "--from",
     "source",
-    type=click.Choice(list(DIALECTS)),
+    type=click.Choice(readable_dialects()),
     help="The dialect of captures that do not say it.",
 )
 @click.option(

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from adapters.offline.replay import Script, script_of
+from adapters.offline.translate import readable_dialects
 from adapters.registry import DIALECTS, faces
 from adapters.wire.errors import DragomanError
 from proxy.cli.files import named, readable
@@ -106,7 +107,7 @@ class _Speed(click.ParamType[float]):
 @click.option(
     "--from",
     "source",
-    type=click.Choice(list(DIALECTS)),
+    type=click.Choice(readable_dialects()),
     help="What the file is, where it is neither a capture nor a canonical log.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -17,7 +17,6 @@ from adapters.model.commands import AnyCommand
 from adapters.model.events import Entry
 from adapters.offline import translate as translation
 from adapters.offline.recorded_inputs import BadInput, read_inputs
-from adapters.registry import DIALECTS
 from adapters.wire.errors import NotSupported
 from proxy.cli.crossings import lost_fields, print_report
 from proxy.cli.files import named
@@ -27,14 +26,14 @@ from proxy.config.matrix import side_of
 READ_BYTES = 64 * 1024
 """Bytes of a file that are read at a time: a page of the disk's readahead, and little memory."""
 
-_BUILT = [*(name for name, one in DIALECTS.items() if one.client or one.encoder), CANONICAL]
-"""What can be translated: the dialects of which a half is there, and the log."""
+_FROM = click.Choice([*translation.readable_dialects(), CANONICAL])
+_TO = click.Choice([*translation.writable_dialects(), CANONICAL])
 
 
 @click.command(short_help="Print a recorded body in another dialect.")
 @click.argument("file", default="-", type=click.Path(allow_dash=True))
-@click.option("--from", "source", required=True, type=click.Choice(_BUILT), help="What FILE is.")
-@click.option("--to", "target", required=True, type=click.Choice(_BUILT), help="What to print.")
+@click.option("--from", "source", required=True, type=_FROM, help="What FILE is.")
+@click.option("--to", "target", required=True, type=_TO, help="What to print.")
 @click.option(
     "--input",
     "requests",
