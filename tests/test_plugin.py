@@ -396,6 +396,13 @@ def test_a_backend_is_recorded_once_and_replayed(project: Project) -> None:
     assert "1 passed" in project.run("-k", "new", status=0)
 
 
+def test_a_backend_that_is_not_there_is_told_beside_the_failure(project: Project) -> None:
+    project.tests(RECORDED)
+    url = f"http://127.0.0.1:{free_port()}"
+    output = project.run("-k", "two", "--dragoman-record", f"herm={url}")
+    assert f"The backend takes no connection. Look whether it runs at {url}" in output
+
+
 def test_a_backend_that_cannot_be_meant_is_told(project: Project) -> None:
     project.example()
     output = project.run("--dragoman-record", "test_frontend.py", status=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from adapters.captures import Capture, Request, Response, read_capture
 from adapters.captures.redact import Redactor
@@ -296,14 +297,30 @@ async def test_an_answer_before_the_request_is_whole_is_of_its_session_too(house
     assert len(captures(house.folder)["t"].exchanges) == 1
 
 
-async def test_a_backend_that_is_not_there_is_a_502(house: House) -> None:
+async def test_a_backend_that_is_not_there_is_a_502(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
     await house.start("engine", web.Application(), up=False)
     status, told = await house.ask("POST", "/execute", json={"task_id": "t"})
     assert status == 502
-    assert b"cannot be reached" in told
+    text = told.decode()
+    assert text.startswith("The backend takes no connection. Look whether it runs at http://")
+    assert "--backend" in text
+    # Whoever watches the recorder, as pytest does, reads the same.
+    [line] = caplog.messages
+    assert line == f"dragoman: {text.rstrip()}"
     (exchange,) = captures(house.folder)["t"].exchanges
     assert exchange.end is not None
+    assert exchange.end.why == "The backend takes no connection."
     assert (exchange.end.how, exchange.response) == ("broke", None)
+
+
+async def test_a_backend_without_tls_at_an_https_address_is_told(house: House) -> None:
+    await house.start("engine", scripted("engine"))
+    house.recorder._url = house.direct.replace("http:", "https:")
+    status, told = await house.ask("POST", "/execute", json={"task_id": "t"})
+    assert status == 502
+    assert told.startswith(b"The backend does not speak TLS as it was asked to. Look whether")
 
 
 async def test_ids_of_others_do_not_leave_the_folder(house: House) -> None:
@@ -395,11 +412,62 @@ async def test_two_recordings_are_compared_by_what_was_said(house: House) -> Non
     [
         ("http://127.0.0.1:1", "write DIALECT=URL, with a dialect of herm, eve, engine"),
         ("hermes-agent=http://127.0.0.1:1", "write DIALECT=URL, with a dialect of"),
-        ("eve=127.0.0.1:1", "`127.0.0.1:1` is not a URL that begins with http:// or https://"),
+        ("eve=127.0.0.1:1", "the URL must begin with http:// or https:// and name a host"),
+        ("eve=http://[::1", "the URL must begin with http:// or https:// and name a host"),
+        ("eve=http://127.0.0.1:99999", "the URL must begin with http:// or https:// and name"),
+        ("eve=http://a..b", "the URL must begin with http:// or https:// and name a host"),
+        ("eve=http://a b", "the URL must begin with http:// or https:// and name a host"),
+        ("eve=http://u:hunter2@127.0.0.1", "must not hold a credential"),
+        ("eve=http://127.0.0.1?x=1", "it has no `?` and no `#`"),
     ],
 )
 def test_what_cannot_be_recorded_is_told(tmp_path: Path, backend: str, told: str) -> None:
-    words = ["record", "--backend", backend, "--out", str(tmp_path)]
-    done = CliRunner().invoke(cli.main, words)
+    done = refused(tmp_path, backend=backend)
     assert done.exit_code == 2
     assert told in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def refused(out: Path, *words: str, backend: str = "eve=http://127.0.0.1:1") -> Result:
+    """Return what `record` says that cannot begin: its own words only."""
+    done = CliRunner().invoke(cli.main, ["record", "--backend", backend, "--out", str(out), *words])
+    assert isinstance(done.exception, SystemExit)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        done = refused(tmp_path, "--port", str(port))
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"dragoman: cannot listen on 127.0.0.1:{port}: another program uses this port; stop it, or "
+        "choose another port.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        ("192.0.2.7", "this machine does not have this address; choose one that it has."),
+        ("a..b", "no address is known of this name; write an address of this machine."),
+        ("foo bar", "`foo bar` is not a host: write an address of this machine"),
+        ("127.0.0.1:80", "`127.0.0.1:80` is not a host: write an address of this machine"),
+        ("", "`` is not a host: write an address of this machine"),
+    ],
+)
+def test_a_host_that_cannot_be_listened_on_is_told(tmp_path: Path, host: str, told: str) -> None:
+    assert told in refused(tmp_path, "--host", host).stderr
+
+
+def test_a_folder_that_takes_no_files_is_told_before_anything_is_recorded(tmp_path: Path) -> None:
+    done = refused(Path("/proc"))
+    assert done.exit_code == 2
+    assert "nothing can be written into the folder /proc: " in done.stderr
+    file = tmp_path / "file"
+    file.touch()
+    done = refused(file / "x")
+    assert f"the folder {file / 'x'} cannot be made: Not a directory. Name another" in done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
@@ -16,7 +15,7 @@ from proxy import __version__
 from proxy.app.app import create_app, create_listener
 from proxy.base import process
 from proxy.base.clock import Clock, Ids
-from proxy.base.errors import CannotListen
+from proxy.base.errors import CannotListen, why_not_listening
 from proxy.base.loop_lag import LAG
 from proxy.base.tasks import Tasks
 from proxy.config.settings import Address, Settings
@@ -115,24 +114,10 @@ async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner,
             backlog=WAITING_CONNECTIONS,
         )
         await site.start()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         await runner.cleanup()
-        raise CannotListen(_why_not(error, address)) from error
+        raise CannotListen(why_not_listening(error, address.host, address.port)) from error
     return runner, int(runner.addresses[0][1])
-
-
-def _why_not(error: OSError, address: Address) -> str:
-    """Say why an address cannot be listened on, and what to do."""
-    match error.errno:
-        case errno.EADDRINUSE:
-            why = "another program uses this port; stop it, or choose another port"
-        case errno.EACCES:
-            why = "this user may not use this port; choose one of 1024 or above"
-        case errno.EADDRNOTAVAIL:
-            why = "this machine does not have this address; choose one that it has"
-        case _:
-            why = f"{error.strerror or error}; choose another address"
-    return f"cannot listen on {address.host}:{address.port}: {why}."
 
 
 async def serve(

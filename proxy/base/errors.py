@@ -7,6 +7,8 @@ turns codes into its own dialect's answers.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 
 from adapters.model.stored import StoredByNewer, Unfit
@@ -154,3 +156,22 @@ class ConfigError(DragomanError):
     """The configuration is wrong; the text names the key and the nearest known one."""
 
     code = ErrorCode.CONFIG
+
+
+def why_not_listening(error: OSError | UnicodeError, host: str, port: int) -> str:
+    """Say why an address cannot be listened on, and what to do. What asyncio says of it is for
+    programmers."""
+    number = error.errno if isinstance(error, OSError) else None
+    match number:
+        case errno.EADDRINUSE:
+            why = "another program uses this port; stop it, or choose another port"
+        case errno.EACCES:
+            why = "this user may not use this port; choose one of 1024 or above"
+        case errno.EADDRNOTAVAIL:
+            why = "this machine does not have this address; choose one that it has"
+        case int() if number > 0:
+            why = f"{os.strerror(number)}; choose another address"
+        case _:
+            # The resolver's numbers are below zero, and a name that cannot be one has none.
+            why = "no address is known of this name; write an address of this machine"
+    return f"cannot listen on {host}:{port}: {why}."

@@ -15,24 +15,15 @@ import click
 from adapters.wire.errors import DragomanError
 from proxy.base import logs
 from proxy.cli.printing import clean
-from proxy.cli.running import announce, run_server
-from proxy.config.settings import Address, parse_listen
+from proxy.cli.running import announce, checked_host, run_server
+from proxy.config.settings import parse_listen
 from proxy.tools import demo as playing
-
-
-def _host(context: click.Context, parameter: click.Parameter, host: str | None) -> str | None:
-    try:
-        if host is not None:
-            parse_listen(Address(host, 0).url.removeprefix("http://"))
-    except ValueError:
-        raise click.BadParameter(f"`{host}` is not a host") from None
-    return host
 
 
 @click.command(short_help="Serve scripted backends without any configuration.")
 @click.option(
     "--host",
-    callback=_host,
+    callback=checked_host,
     help="Where to listen; without it 127.0.0.1. Where other machines can reach it, the demo makes "
     "a key.",
 )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from pathlib import Path
 
 import click
-from yarl import URL
 
 from adapters.captures.redact import BadPattern, Redactor
 from adapters.registry import DIALECTS
 from proxy.cli.printing import fail
 from proxy.cli.running import announce, listening, run_server
+from proxy.config.settings import wrong_url
 from proxy.tools.recorder import record as recording
 
 
@@ -26,9 +27,9 @@ class _RecordedBackend(click.ParamType[tuple[str, str]]):
         known = [name for name, one in DIALECTS.items() if one.captured is not None]
         if dialect not in known:
             self.fail(f"write DIALECT=URL, with a dialect of {', '.join(known)}.", param, ctx)
-        address = URL(url)
-        if address.scheme not in ("http", "https") or not address.host:
-            self.fail(f"`{url}` is not a URL that begins with http:// or https://.", param, ctx)
+        if why := wrong_url(url, dialect):
+            why = why.replace("use `auth`", "the client sends its own")
+            self.fail(f"the URL {why}.", param, ctx)
         return dialect, url
 
 
@@ -85,7 +86,17 @@ def record(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(f"the folder {out} cannot be made: {error.strerror}", status=2)
+        fail(f"the folder {out} cannot be made: {error.strerror}. Name another one.", status=2)
+    try:
+        # What cannot be written is told now and not when the first session is lost.
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        fail(
+            f"nothing can be written into the folder {out}: {error.strerror}. Name another one, or "
+            "give this user the right to write there.",
+            status=2,
+        )
     run_server(
         lambda stop: recording(
             captured.naming,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import resource
@@ -17,7 +18,7 @@ import click
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import ConfigError
 from proxy.cli.printing import fail
-from proxy.config.settings import Options, Settings, load_settings
+from proxy.config.settings import Address, Options, Settings, load_settings, parse_listen
 
 T = TypeVar("T")
 
@@ -146,7 +147,30 @@ port_option = click.option(
 )
 
 
+def checked_host(
+    context: click.Context, parameter: click.Parameter, host: str | None
+) -> str | None:
+    """Return a host that can be listened on, or say what it is not."""
+    try:
+        if host is not None:
+            if ":" in host:
+                ipaddress.IPv6Address(host)
+            parse_listen(Address(host, 0).url.removeprefix("http://"))
+    except ValueError:
+        raise click.BadParameter(
+            f"`{host}` is not a host: write an address of this machine without its port, like "
+            "127.0.0.1."
+        ) from None
+    return host
+
+
 def listening(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that serves the options `--host` and `--port`."""
-    host = click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+    host = click.option(
+        "--host",
+        default="127.0.0.1",
+        show_default=True,
+        callback=checked_host,
+        help="Where to listen.",
+    )
     return host(port_option(command))

@@ -416,7 +416,7 @@ class BackendSettings(Table):
     @model_validator(mode="after")
     def _fits_its_dialect(self) -> Self:
         problems: list[tuple[Place, str]] = []
-        if why := _wrong_url(self.url, self.dialect):
+        if why := wrong_url(self.url, self.dialect):
             problems.append((("url",), why))
         for name, dialect in _OF_DIALECT.items():
             if getattr(self.settings, name) is not None and self.dialect != dialect:
@@ -629,7 +629,7 @@ class Settings(BaseSettings):
         ]
 
 
-def _wrong_url(url: str, dialect: str) -> str:
+def wrong_url(url: str, dialect: str) -> str:
     """Say what is wrong with a backend's URL, if anything."""
     if dialect == "hermes-agent" and url == _HOOKS:
         return ""
@@ -637,6 +637,8 @@ def _wrong_url(url: str, dialect: str) -> str:
     try:
         parts: SplitResult = urlsplit(url)
         usable = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+        # A name of a host that has no form for the resolver, or blanks, is not one.
+        usable = usable and bool(parts.netloc.encode("idna")) and not re.search(r"\s", url)
     except ValueError:
         usable = False
     if not usable:

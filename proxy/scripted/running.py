@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from proxy.base.errors import CannotListen, why_not_listening
+
 __all__ = ["serve_alone"]
 
 
@@ -19,13 +21,16 @@ async def serve_alone(
     """Serve until `stop` is set; `ready` gets the address once requests are answered.
 
     Raises:
-        OSError: there it cannot listen.
+        CannotListen: why, and what to do.
     """
     # A reader that leaves must not leave its handler behind, waiting for the next heartbeat.
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=2.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except (OSError, UnicodeError) as error:
+            raise CannotListen(why_not_listening(error, host, port)) from error
         address, taken = runner.addresses[0][:2]
         shown = f"[{address}]" if ":" in address else address
         ready(f"http://{shown}:{taken}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -28,8 +29,11 @@ from adapters.captures.redact import Redactor
 from proxy.base.clock import Clock
 from proxy.recording.captures import Files
 from proxy.scripted.running import serve_alone
+from proxy.upstream.failures import read_failure, request_failure
 
 __all__ = ["Recorder", "record"]
+
+_log = logging.getLogger(__name__)
 
 HELD_BYTES = 1024 * 1024
 """How much of an exchange waits for the name of its session; a longer one is of none."""
@@ -173,12 +177,15 @@ class Recorder:
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            why = f"{type(error).__name__}: {error}"
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            why = request_failure(error, "").error.message
             async for data in request.content.iter_any():
                 exchange.sent(data)
             exchange.ended("broke", why)
-            return web.Response(status=502, text=f"The backend cannot be reached: {why}\n")
+            text = f"{why} Look whether it runs at {self._url}, or name another with --backend."
+            # On stderr too: of the client's own error nobody learns why.
+            _log.warning("dragoman: %s", text)
+            return web.Response(status=502, text=f"{text}\n")
         except asyncio.CancelledError:
             exchange.ended("left")
             raise
@@ -207,7 +214,7 @@ class Recorder:
                 exchange.received(data)
                 await response.write(data)
         except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError) as error:
-            exchange.ended("broke", f"{type(error).__name__}: {error}")
+            exchange.ended("broke", read_failure(error, "").message)
             # The client hears of it as it would without us: its connection breaks.
             if request.transport is not None:
                 request.transport.abort()
@@ -239,7 +246,7 @@ async def record(
     """Pass on and record until `stop` is set; `ready` gets the address once requests are answered.
 
     Raises:
-        OSError: there it cannot listen.
+        CannotListen: why, and what to do.
     """
     now = Clock().now
     files = Files(folder, dialect, now)
