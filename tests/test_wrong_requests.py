@@ -19,6 +19,7 @@ import pytest_asyncio
 from yarl import URL
 
 from adapters.contract.faces.astray import Asked, way_out
+from adapters.contract.faces.neighbours import Neighbour
 from proxy import __version__
 from proxy.config.settings import ListenerSettings
 from tests.support.each import each
@@ -91,6 +92,9 @@ async def words_of(path: str, response: aiohttp.ClientResponse) -> str:
             assert body.keys() <= {"error", "message", "details"}
             assert re.fullmatch("[A-Z_]+", body["error"])
             words = body["message"]
+        case ["as", "agui"]:
+            assert body.keys() <= {"error", "code", "details"}
+            words = body["error"]
         case ["as", "herm"]:
             assert body.keys() == {"error"}
             assert body["error"].keys() == {"code", "message"}
@@ -201,3 +205,32 @@ def test_the_base_url_is_told_where_requests_go_to_it() -> None:
     assert way_out(asked, "GET", "/c") == "Write `GET /a/c`."
     assert way_out(asked, "GET", "//") == "Send POST to the base URL itself."
     assert way_out(asked[:1], "GET", "/x", below="it") == "Send POST to the base URL itself."
+
+
+@pytest.mark.parametrize("key", ["", "k-ann", "k-eve"])
+async def test_a_listener_names_the_server_s_address_and_its_route_to_those_who_may_know_it(
+    key: str,
+) -> None:
+    listener = {"listen": "127.0.0.1:0", "dialect": "eve", "route": "engine"}
+    listeners = (ListenerSettings.model_validate(listener),)
+    backends = ("engine", "other")
+    async with proxied(backends=backends, listeners=listeners, keys=KEYS) as dragoman:
+        (own,) = dragoman.listeners
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        async with dragoman.http.post(f"{own.url}/api/chat", headers=headers, json={}) as answer:
+            told = (await answer.json())["message"]
+    if key != "k-eve":
+        route = "engine" if key else "ROUTE"
+        assert told.endswith(
+            f"This is how an AI SDK UI page (`useChat`) asks: `/as/aisdk/to/{route}/api/chat` "
+            "serves it at the server's main address."
+        )
+    assert key == "k-ann" or "to/engine" not in told
+
+
+def test_a_path_is_a_client_s_wherever_its_base_is() -> None:
+    client = Neighbour(title="a client", paths=("/info", "/agent/{agent}/run"))
+    for path in ("/info", "/api/x/info", "/agent/a/run", "/x/agent/a/run"):
+        assert client.asks(path)
+    for path in ("", "/", "info", "/information", "/agent//run", "/agent/run", "/info/x"):
+        assert not client.asks(path)

@@ -24,6 +24,7 @@ from adapters.contract.faces import (
     Failure,
     Follow,
     Incoming,
+    Neighbour,
     Opening,
     Place,
     Reading,
@@ -165,11 +166,11 @@ def _read(incoming: Incoming, seen: _Seen, _: None) -> Reading:
 # The rest.
 
 
-def _nothing(incoming: Incoming, _: Place) -> Response:
+def _nothing(incoming: Incoming, place: Place) -> Response:
     """Answer an unknown path or a wrong method."""
     path, method = "/" + incoming.names["tail"], incoming.method
     asked = astray.known(FACE.routes)
-    hint = astray.way_out(asked, method, path, below="the base URL")
+    hint = astray.hint(asked, method, path, place)
     if astray.fitting(asked, path):
         text = f"`{path}` does not take {method}. {hint}"
         raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
@@ -184,9 +185,33 @@ _ANSWER = {
     "resume": [{"interruptId": "{request}", "status": wire.CANCELLED}],
 }
 
+
+def _is_run(body: Mapping[str, Any]) -> bool:
+    names = (("threadId", "thread_id"), ("runId", "run_id"))
+    return all(any(isinstance(body.get(name), str) for name in either) for either in names)
+
+
+def _is_copilotkit(body: Mapping[str, Any]) -> bool:
+    return body.get("method") in ("info", "agent/run", "agent/connect", "agent/stop")
+
+
+_COPILOTKIT = Neighbour(
+    title="a CopilotKit page",
+    paths=(
+        "/info",
+        "/agent/{agent}/run",
+        "/agent/{agent}/connect",
+        "/agent/{agent}/stop/{thread}",
+    ),
+    body=_is_copilotkit,
+    advice="Let it ask a CopilotKit runtime, whose `HttpAgent` gets `{base}` as its `url`.",
+)
+"""A page asks the runtime of CopilotKit, and that speaks AG-UI (`@copilotkit/runtime` 1.75)."""
+
 FACE = Face(
     framing="sse",
     noun="thread",
+    clients=(Neighbour(title="an AG-UI client", body=_is_run), _COPILOTKIT),
     refuse=_refuse,
     serve=lambda settings, _: settings,
     routes=(

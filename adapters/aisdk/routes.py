@@ -25,6 +25,7 @@ from adapters.contract.faces import (
     Failure,
     Follow,
     Incoming,
+    Neighbour,
     Opening,
     Place,
     Reading,
@@ -190,11 +191,11 @@ def _stopped(_: Incoming, __: _Seen, ___: None, ____: Done) -> Response:
 # The rest.
 
 
-def _nothing(incoming: Incoming, _: Place) -> Response:
+def _nothing(incoming: Incoming, place: Place) -> Response:
     """Answer an unknown path or a wrong method."""
     path, method = "/" + incoming.names["tail"], incoming.method
     asked = astray.known(FACE.routes)
-    hint = astray.way_out(asked, method, path, below="the base URL")
+    hint = astray.hint(asked, method, path, place)
     if astray.fitting(asked, path):
         text = f"`{path}` does not take {method}. {hint}"
         raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
@@ -258,9 +259,16 @@ def _routes(prefix: str, form: str) -> list[Route]:
     return found
 
 
+def _is_chat(body: Mapping[str, Any]) -> bool:
+    listed = body.get("messages")
+    messages = listed if isinstance(listed, list) else [body.get("message")]
+    return any(isinstance(one, dict) and isinstance(one.get("parts"), list) for one in messages)
+
+
 FACE = Face(
     framing="sse",
     noun="chat",
+    clients=(Neighbour(title="an AI SDK UI page (`useChat`)", body=_is_chat),),
     refuse=_refuse,
     serve=lambda settings, _: settings,
     shaped_by=(wire.ASK_TOOL,),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from adapters.contract.faces import (
     Action,
@@ -20,6 +21,7 @@ from adapters.contract.faces import (
     Failure,
     Follow,
     Incoming,
+    Neighbour,
     Newest,
     Open,
     Opening,
@@ -212,11 +214,11 @@ def _health(_: Incoming, place: Place) -> Response:
     return json_answer(200, requests.health_body(place.uptime_seconds))
 
 
-def _nothing(incoming: Incoming, _: Place) -> Response:
+def _nothing(incoming: Incoming, place: Place) -> Response:
     """Answer an unknown path or a wrong method, to those with a key (sections 3, 4.1 and 16)."""
     path = "/" + incoming.names["tail"]
     asked, method = astray.known(FACE.routes), incoming.method
-    hint = astray.way_out(asked, method, path, below="the base URL")
+    hint = astray.hint(asked, method, path, place)
     if astray.fitting(asked, path):
         text = f"`{path}` does not take {method}. {hint}"
         raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
@@ -226,8 +228,13 @@ def _nothing(incoming: Incoming, _: Place) -> Response:
     raise DragomanError(text, code=ErrorCode.NOT_FOUND)
 
 
+def _is_execute(body: Mapping[str, Any]) -> bool:
+    return isinstance(body.get("task_id"), str) and "message" in body
+
+
 FACE = Face(
     framing="sse",
+    clients=(Neighbour(title="a September Engine client", body=_is_execute),),
     # An Engine that drains refuses whatever it is asked (section 4.2).
     reads_while_stopping=False,
     noun="task",

@@ -125,6 +125,11 @@ class EveRefusal(ClientProtocolError):
         self.status = status
         self.body = body
 
+    def add(self, sentence: str) -> None:
+        """Say one thing more, in the answer too."""
+        super().add(sentence)
+        self.body = {**self.body, "error": self.message}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Face:

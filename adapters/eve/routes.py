@@ -16,6 +16,7 @@ from adapters.contract.faces import (
     Follow,
     Incoming,
     Named,
+    Neighbour,
     New,
     Open,
     Opening,
@@ -341,14 +342,20 @@ def _nothing(incoming: Incoming, place: Place) -> Response:
     if astray.fitting(asked, f"/{place.route}{path}"):
         # `/to/eve/v1/session`: what stands for the route is the first part of the path.
         path, below = f"/{place.route}{path}", "a base URL, which ends with `/to/ROUTE`"
-    hint = astray.way_out(asked, incoming.method, path, below=below)
+    hint = astray.hint(asked, incoming.method, path, place, below=below)
     return requests.route_not_found(incoming.method, url, hint)
 
 
 _MESSAGE = Example({"message": "hello"})
 
+
+def _is_follow_up(body: Mapping[str, Any]) -> bool:
+    return isinstance(body.get("continuationToken"), str) or "inputResponses" in body
+
+
 FACE = Face(
     framing="ndjson",
+    clients=(Neighbour(title="an eve client", body=_is_follow_up),),
     refuse=_refuse,
     serve=_serve,
     shaped_by=("form", "token_rotation"),

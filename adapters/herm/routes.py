@@ -21,6 +21,7 @@ from adapters.contract.faces import (
     ListSessions,
     LogReader,
     Named,
+    Neighbour,
     New,
     Opening,
     Place,
@@ -326,16 +327,25 @@ def _wrong_method(incoming: Incoming, names: Sequence[str]) -> Response:
     return response
 
 
-def _nothing(incoming: Incoming, _: Place) -> Response:
+def _nothing(incoming: Incoming, place: Place) -> Response:
     asked, path = astray.known(FACE.routes), "/" + incoming.names["tail"]
-    hint = astray.way_out(asked, incoming.method, path, below="the base URL")
+    hint = astray.hint(asked, incoming.method, path, place)
     return requests.no_route(incoming.method, incoming.path, hint)
 
 
 _SESSION = "/v1/sessions/{session}"
 
+
+def _is_events(body: Mapping[str, Any]) -> bool:
+    events = body.get("events")
+    return isinstance(events, list) and any(
+        isinstance(one, dict) and str(one.get("type")).startswith("user.") for one in events
+    )
+
+
 FACE = Face(
     framing="sse",
+    clients=(Neighbour(title="a Herm client", body=_is_events),),
     refuse=_refuse,
     wrong_method=_wrong_method,
     routes=(

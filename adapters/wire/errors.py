@@ -90,6 +90,10 @@ class DragomanError(Exception):
         if code is not None:
             self.code = code
 
+    def add(self, sentence: str) -> None:
+        """Say one thing more."""
+        self.message = f"{self.message} {sentence}"
+
 
 class ClientProtocolError(DragomanError):
     """The frontend sent what its dialect, or the state of the session, forbids."""

@@ -136,6 +136,8 @@ def create_app(settings: Settings, sessions: Sessions) -> web.Application:
     health.add_routes(app)
     metrics.add_routes(app)
     control.add_routes(app)
+    for path in ("/api", "/api/{tail:.*}"):
+        app.router.add_route("*", path, control.guarded(_below_api))
     addresses.add_routes(app)
     for dialect in faces():
         add_face(app, dialect, f"/as/{dialect}/to/{{route}}")
@@ -160,6 +162,14 @@ def create_listener(
     metrics.count_requests(app, listener.dialect)
     add_face(app, listener.dialect, "")
     return app
+
+
+async def _below_api(request: web.Request) -> web.StreamResponse:
+    """Answer what is not of the control API: frontends have paths below `/api` too."""
+    ours = request.path.startswith("/api/v1/")
+    if not ours and (error := addresses.of_a_frontend(request)) is not None:
+        raise error
+    return await control.unknown(request)
 
 
 async def _nothing(request: web.Request) -> web.StreamResponse:

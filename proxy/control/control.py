@@ -1508,5 +1508,3 @@ def add_routes(app: web.Application) -> None:
         path = f"/api/v1{endpoint.path}"
         app.router.add_route(endpoint.method, path, guarded(endpoint.handler))
     app.router.add_route("GET", "/api/v1/openapi.json", guarded(document))
-    for path in ("/api", "/api/{tail:.*}"):
-        app.router.add_route("*", path, guarded(unknown))

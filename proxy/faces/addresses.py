@@ -32,8 +32,9 @@ from proxy import __version__
 from proxy.control.control import guarded
 from proxy.entry.entry import routes_shown, to_web
 from proxy.entry.keys import KEYS
+from proxy.faces.elsewhere import of_path
 
-__all__ = ["add_routes", "astray_routes", "base_routes", "not_served", "nothing"]
+__all__ = ["add_routes", "astray_routes", "base_routes", "not_served", "nothing", "of_a_frontend"]
 
 _KEY = (
     "A frontend sends its key as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
@@ -101,12 +102,14 @@ def _of_a_host() -> Iterator[None]:
         raise ClientProtocolError("The header `Host` is not a host.") from None
 
 
-def _no_method(face: Face, incoming: Incoming, _: Place) -> Response:
+def _no_method(face: Face, incoming: Incoming, place: Place) -> Response:
     asked = known(face.routes)
     takes = " and ".join(sorted({"GET", *at_base(asked)}))
     text = f"The base URL itself takes {takes} only."
     if rest := [one for one in asked if one.path]:
         text += f" {way_out(rest, incoming.method, '', below='it')}"
+    if elsewhere := place.elsewhere("", known=False):
+        text += f" {elsewhere}"
     raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
 
 
@@ -188,15 +191,27 @@ def nothing(request: web.Request) -> DragomanError:
     first, second = [*path.split("/"), "", ""][1:3]
     if first == "as" and second in DIALECTS:
         return DragomanError(not_served(second), code=ErrorCode.NOT_FOUND)
-    text = _without_base(clean)
+    if (error := of_a_frontend(request)) is not None:
+        return error
+    text = f"There is nothing at `{path}`"
+    if first == "as" and second:
+        text = f"There is no dialect `{second[:80]}`"
+    dialect = first if first in faces() else "DIALECT"
+    text += f": a frontend's base URL is `/as/{dialect}/to/ROUTE`"
+    if first not in faces():
+        text += f", where DIALECT is one of {', '.join(faces())}"
+    return DragomanError(_with_routes(text, routes_shown(request)), code=ErrorCode.NOT_FOUND)
+
+
+def of_a_frontend(request: web.Request) -> DragomanError | None:
+    """Return the error for an address that some protocol's clients ask for, without a base URL;
+    None where it is nobody's."""
+    path = request.path[:SHOWN].rstrip("/")
+    text = _without_base(path)
+    if text is None and path and (elsewhere := of_path(request, path)) is not None:
+        text = elsewhere.rstrip(".")
     if text is None:
-        text = f"There is nothing at `{path}`"
-        if first == "as" and second:
-            text = f"There is no dialect `{second[:80]}`"
-        dialect = first if first in faces() else "DIALECT"
-        text += f": a frontend's base URL is `/as/{dialect}/to/ROUTE`"
-        if first not in faces():
-            text += f", where DIALECT is one of {', '.join(faces())}"
+        return None
     return DragomanError(_with_routes(text, routes_shown(request)), code=ErrorCode.NOT_FOUND)
 
 

@@ -16,6 +16,7 @@ from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.rows import AliasKind
 from proxy.entry.entry import read, read_submission, to_web
+from proxy.faces.elsewhere import reading
 from proxy.faces.finding import find
 from proxy.faces.leaving import Leaving
 from proxy.faces.reading import plan_of, stream, write_body
@@ -61,15 +62,13 @@ async def _read(visit: Visit, act: Say[Any, Any]) -> Submission | None:
     body, incoming = act.body, visit.incoming
     if body is None:
         return None
-    parse = body.parse
+    parse = reading(visit.request, visit.at.dialect, body.parse, incoming)
     if act.repeats:
-        visit.said, submission = await read_submission(
-            visit.request, lambda data: parse(data, incoming)
-        )
+        visit.said, submission = await read_submission(visit.request, parse)
         if act.names is not None:
             submission.name(act.names(incoming, visit.said))
         return submission
-    visit.said = await read(visit.request, lambda data: parse(data, incoming))
+    visit.said = await read(visit.request, parse)
     return None
 
 

@@ -22,6 +22,7 @@ from proxy.base.locks import KeyedLock
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, route_of, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.faces.elsewhere import of_path
 from proxy.faces.leavers import Leavers
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
@@ -327,6 +328,11 @@ class RoutePlace:
     def routes(self) -> Sequence[str]:
         """Return the names of the routes that who asks may use."""
         return routes_shown(self._visit.request)
+
+    def elsewhere(self, path: str, *, known: bool) -> str | None:
+        """Return which address serves a path that is not of this face."""
+        visit = self._visit
+        return of_path(visit.request, path, own=visit.at.dialect, unsure=known)
 
     def refusal(self, message: SendMessage) -> DragomanError | None:
         """Return what a message is refused with for what it is that begins a session."""

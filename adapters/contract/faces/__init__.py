@@ -42,6 +42,7 @@ from adapters.contract.faces.acts import (
     Waiting,
 )
 from adapters.contract.faces.given import Backend, EncoderT, Incoming, Place, Seen, Told
+from adapters.contract.faces.neighbours import Neighbour
 from adapters.contract.faces.returned import (
     AnyOf,
     Child,
@@ -78,6 +79,7 @@ __all__ = [
     "Listed",
     "LogReader",
     "Named",
+    "Neighbour",
     "New",
     "Newest",
     "Open",

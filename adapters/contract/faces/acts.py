@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from multidict import CIMultiDict
 
 from adapters.contract.faces.given import EncoderT, Incoming, Place, Seen
+from adapters.contract.faces.neighbours import Neighbour
 from adapters.contract.faces.returned import Done, LogReader, Opening, Reading, SessionsPage, Target
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand
@@ -253,6 +254,9 @@ class Face:
     the last route. With `reads_while_stopping` what only reads is answered while the server stops.
     `noun` is what the dialect calls a session.
 
+    `clients` are how its frontends are known at an address that does not serve them, and what else
+    asks at addresses of the dialect.
+
     `forms` are settings that shape frames, each under a name: tests show every one of them.
     `child_streams` says that a child thread has a stream of its own: its plan is tested too.
     """
@@ -265,5 +269,6 @@ class Face:
     wrong_method: Callable[[Incoming, Sequence[str]], Response] | None = None
     reads_while_stopping: bool = True
     noun: str = "session"
+    clients: Sequence[Neighbour] = ()
     forms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=lambda: {"": {}})
     child_streams: bool = False

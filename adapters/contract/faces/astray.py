@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from adapters.contract.faces.acts import Route
+from adapters.contract.faces.given import Place
 
-__all__ = ["Asked", "at_base", "begin_of", "fitting", "known", "meant", "way_out"]
+__all__ = ["Asked", "at_base", "begin_of", "fitting", "hint", "known", "meant", "way_out"]
 
 SHOWN = 200
 """Characters of a path that an answer repeats."""
@@ -88,6 +89,17 @@ def begin_of(asked: Sequence[Asked]) -> str:
             break
         common.append(parts[0])
     return "/".join(common)
+
+
+def hint(
+    asked: Sequence[Asked], method: str, path: str, place: Place, *, below: str = "the base URL"
+) -> str:
+    """Return what to write in the place of a path that a face lacks: which other address serves it,
+    where it is another protocol's, else as `way_out`."""
+    elsewhere = None
+    if path.strip("/") and len(path) <= SHOWN and not fitting(asked, path):
+        elsewhere = place.elsewhere(path, known=meant(asked, path) is not None)
+    return elsewhere or way_out(asked, method, path, below=below)
 
 
 def way_out(asked: Sequence[Asked], method: str, path: str, *, below: str = "") -> str:

@@ -83,6 +83,11 @@ class Place(Protocol):
     def stopping(self) -> bool:
         """Say whether the server stops."""
 
+    def elsewhere(self, path: str, *, known: bool) -> str | None:
+        """Return which address serves a path that is not of this face, or what to do where none
+        does; None where nobody's clients ask so. With `known` the path may also be a slip of this
+        face's own, so it must be clear."""
+
     def refusal(self, message: SendMessage) -> DragomanError | None:
         """Return what a message is refused with for what it is, where a new session may go to a
         backend that cannot carry it."""
