@@ -365,6 +365,24 @@ def test_a_key_in_the_place_of_a_file_or_a_header_is_not_quoted(
     assert "the key itself" in complaint or "write it alone" in complaint
 
 
+@pytest.mark.parametrize("pasted", KEYS_PASTED)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[keys]]\nname = "{}"\nsha256 = "0"\n',
+        '[[backends]]\nname = "b"\ndialect = "engine"\nurl = "http://127.0.0.1:1"\n'
+        'settings = {{ task_ids_of = "{}" }}\n',
+    ],
+    ids=["the name of a key", "whose task names pass"],
+)
+def test_a_key_in_the_place_of_its_name_is_not_quoted(
+    tmp_path: Path, text: str, pasted: str
+) -> None:
+    found = complaints(tmp_path, text.format(pasted))
+    assert found
+    assert pasted not in "\n".join(found)
+
+
 @pytest.mark.parametrize(
     "name", ["EVE_TOKEN", "OAUTH2_CLIENT_SECRET", "S3_KEY", "MYCOMPANYPRODUCTIONKEY", "_A1"]
 )

@@ -127,8 +127,9 @@ def _listen(text: str) -> str:
 
 def _name(text: str) -> str:
     if _NAME.fullmatch(text) is None:
+        shown = "this, which looks like a key," if looks_like_key(text) else f"`{text}`"
         raise ValueError(
-            f"`{text}` cannot be a name: it stands in URLs, "
+            f"{shown} cannot be a name: it stands in URLs, "
             "so write up to 64 letters, digits, `.`, `_` or `-`"
         )
     return text
@@ -736,7 +737,8 @@ def _misnamed_tasks(settings: Settings) -> Iterator[tuple[Place, str]]:
             continue
         place: Place = ("backends", at, "settings", "task_ids_of")
         if owner not in owners:
-            yield place, f"there is no key `{owner}`{nearest(owner, owners)}"
+            shown = "of this name, which looks like a key itself" if looks_like_key(owner) else ""
+            yield place, f"there is no key {shown or f'`{owner}`'}{nearest(owner, owners)}"
         for other in settings.backends:
             if other is not backend and other.url.rstrip("/") == backend.url.rstrip("/"):
                 why = f"backend `{other.name}` has the same url, so its sessions could meet these"
