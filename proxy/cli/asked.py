@@ -143,7 +143,7 @@ def _command(asked: JsonObject, words: list[str], url: str, columns: int) -> Ite
         return
     if any(name.startswith("-") for name in ids):
         ids = ["--", *ids]
-    where = [] if url.rstrip("/") == DEFAULT_URL else ["--url", _without_password(url)]
+    where = [] if url.rstrip("/") == DEFAULT_URL else ["--url", without_password(url)]
     parts = ["dragoman", "answer", *where]
     parts += [*words, *ids] if ids[0] == "--" else [*ids, *words]
     *units, last = _units([shlex.quote(part) for part in parts])
@@ -170,7 +170,7 @@ def _units(parts: list[str]) -> list[str]:
     return units
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
     try:
         return str(URL(url).with_user(None))
     except ValueError:

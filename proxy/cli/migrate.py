@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import orjson
 from yarl import URL
 
-from adapters.wire.errors import ErrorCode
-from adapters.wire.paths import path_of
 from proxy.cli import printing
 from proxy.cli.naming import ids_of
 from proxy.cli.printing import (
@@ -28,18 +23,8 @@ from proxy.cli.printing import (
     progress,
 )
 from proxy.cli.running import OF_A_CONFIGURATION, read_settings
-from proxy.cli.servers import JournalFile, Server, of_a_server, of_sessions, session_path
+from proxy.cli.servers import JournalFile, Server, of_a_server, of_sessions
 from proxy.cli.units import AGE
-
-MOVE_AGAIN_SECONDS = 1.0
-"""How long it is waited before a session that was at work is moved again."""
-
-EXAMPLES = 3
-"""Sessions that are named of those that are refused for one reason."""
-
-_QUOTED = re.compile("`[^`]*`")
-"""What differs between the refusals of two sessions for one reason: their ids, and those of what
-is open in them."""
 
 
 @click.group()
@@ -144,12 +129,19 @@ def migrate_move(
     """Let sessions go on at another backend, each between two turns.
 
     What was said goes over with the next message. Frontends notice nothing. Nothing moves to a
-    backend that does not answer, refuses the credential or speaks another dialect. Exit status 1:
-    some did not move; give the command again.
+    backend that does not answer, refuses the credential or speaks another dialect.
+
+    First 10 sessions move, then 100, then all others. It stops once more turns fail than succeed
+    at the new backend. Exit status 1: not all have moved; the last lines are the commands that go
+    on and that take it back.
     """
-    found = ids_of(server, names) or _movable(server, source_name, everything=everything)
-    body = {"from": source_name, "to": target_name, "dry_run": dry_run}
-    _move(server, found, "move", body, wait=wait)
+    from proxy.cli import moves
+
+    _one_of(names, everything=everything)
+    order = moves.to_move(
+        server, ids_of(server, names), source_name, target_name, dry_run=dry_run, wait=wait
+    )
+    moves.run(server, order)
 
 
 @migrate.command(
@@ -167,124 +159,25 @@ def migrate_rollback(
     wait: float,
 ) -> None:
     """Let sessions go on where they were before they last moved, in the conversation that they have
-    there. What was said since goes over with the next message."""
+    there. What was said since goes over with the next message.
+
+    With --all those that began at BACKEND stay. Exit status 1: not all went back; the last line is
+    the command that goes on.
+    """
+    from proxy.cli import moves
+
     if everything and source_name is None:
         raise click.UsageError("--all needs --from BACKEND, where the sessions are now")
-    found = ids_of(server, names) or _movable(server, source_name or "", everything=everything)
-    _move(server, found, "rollback", {"dry_run": dry_run}, wait=wait)
+    _one_of(names, everything=everything)
+    order = moves.to_roll_back(
+        server, ids_of(server, names), source_name or "", dry_run=dry_run, wait=wait
+    )
+    moves.run(server, order)
 
 
-def _movable(server: Server, backend: str, *, everything: bool) -> list[str]:
-    """Return the sessions that are on a backend."""
-    if not everything:
+def _one_of(names: tuple[str, ...], *, everything: bool) -> None:
+    if not names and not everything:
         raise click.UsageError("name sessions, or give --all")
-    found: list[str] = []
-    query = {"from": backend, "limit": "1000"}
-    while True:
-        page = server.ask("GET", "/migration/sessions", query=query)
-        found += [str(row["id"]) for row in page["sessions"]]
-        if page.get("next") is None:
-            return found
-        query["before"] = str(page["next"])
-
-
-def _move(server: Server, names: Sequence[str], how: str, body: JsonObject, *, wait: float) -> None:
-    """Move sessions one after the other, those that are at work again and again, and print what
-    came of it; exits with 1 where one did not move."""
-    answers: dict[str, JsonObject] = {}
-    left, until = list(names), time.monotonic() + wait
-    with progress(shown=printing.on_terminal() and not server.as_json) as told:
-        while left:
-            for number, name in enumerate(left):
-                told("moving", len(answers), len(names))
-                answers[name] = _answer(server, name, how, body)
-                if how == "move" and _code(answers[name]) == ErrorCode.BACKEND_NOT_READY:
-                    # It is the backend of all of them.
-                    _stop_if_nothing_moved(answers, answers[name]["error"])
-                    answers |= dict.fromkeys(left[number:], answers[name])
-                    break
-            left = [name for name in left if _code(answers[name]) == ErrorCode.BUSY]
-            if not left or time.monotonic() >= until:
-                break
-            time.sleep(MOVE_AGAIN_SECONDS)
-    failed = [name for name in names if "error" in answers[name]]
-    if server.as_json:
-        print_json({"sessions": [{"id": name, **answers[name]} for name in answers]})
-    else:
-        _print_moves(answers, len(names), dry=bool(body["dry_run"]))
-    sys.exit(1 if failed else 0)
-
-
-def _answer(server: Server, name: str, how: str, body: JsonObject) -> JsonObject:
-    """Return what the server says to the move of a session; exits where it lets nobody in."""
-    status, answer = server.attempt("POST", path_of(session_path(name), how), body=body)
-    if status == 401:
-        server.read(status, orjson.dumps(answer))
-    return answer
-
-
-def _code(answer: JsonObject) -> object:
-    error = answer.get("error")
-    return error.get("code") if isinstance(error, dict) else None
-
-
-def _stop_if_nothing_moved(answers: Mapping[str, JsonObject], error: JsonObject) -> None:
-    """Exit with why a backend is not ready, unless a session has moved there."""
-    if any(answer.get("moved") for answer in answers.values()):
-        return
-    fail(f"{clean(str(error['message']))} Nothing has moved.", code=error["code"])
-
-
-def _print_moves(answers: Mapping[str, JsonObject], count: int, *, dry: bool) -> None:
-    """Print a row for each session that moved, and one for all that are refused for one reason."""
-    columns = ("session", "before", "backend", "status", "goes over")
-    rows: list[list[object]] = []
-    refused: defaultdict[str, dict[str, str]] = defaultdict(dict)
-    for name, answer in answers.items():
-        if "error" in answer:
-            why = str(answer["error"].get("message"))
-            refused[_QUOTED.sub("`…`", why)][name] = why
-        else:
-            rows.append(_moved_row(answer, dry=dry))
-    print_rows(columns, [*rows, *(_refused_row(why, of) for why, of in refused.items())])
-    notices = (notice for one in answers.values() for notice in one.get("notices", ()))
-    for line in (*dict.fromkeys(notices), *_carried_lines(answers.values())):
-        click.echo(clean(line), err=True)
-    done = f"{len(rows)} of {count}"
-    click.echo(f"{done} would move" if dry else f"{done} done", err=True)
-
-
-def _moved_row(answer: JsonObject, *, dry: bool) -> list[object]:
-    there = answer["before"] == answer["backend"]
-    status = "there already" if there else "would move" if dry else "moved"
-    counts: Counter[str] = Counter()
-    for one in answer["history"]:
-        counts[one["fidelity"]] += one["count"]
-    over = ", ".join(f"{count} {fidelity}" for fidelity, count in sorted(counts.items()))
-    return [answer["id"], answer["before"], answer["backend"], status, over or None]
-
-
-def _refused_row(alike: str, whys: Mapping[str, str]) -> list[object]:
-    """Return the row of sessions whose refusals are alike but for what is quoted in them."""
-    names, texts = list(whys), set(whys.values())
-    if len(names) == 1:
-        return [names[0], None, None, whys[names[0]], None]
-    some = ", ".join([*names[:EXAMPLES], *(["…"] if len(names) > EXAMPLES else [])])
-    why = alike if len(texts) > 1 else texts.pop()
-    return [f"{len(names)} sessions", None, None, f"{why} ({some})", None]
-
-
-def _carried_lines(answers: Iterable[JsonObject]) -> list[str]:
-    """Say of all sessions together what does not go over as it was."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for answer in answers:
-        for one in answer.get("history", ()):
-            if one["fidelity"] != "exact":
-                counts[one["fidelity"], one["what"], one["why"]] += one["count"]
-    return [
-        f"{fidelity}: {count} {what}: {why}"
-        for (fidelity, what, why), count in sorted(counts.items())
-    ]
 
 
 def _print_plan(plan: JsonObject) -> None:

@@ -64,6 +64,7 @@ from proxy.http.auth import (
 )
 from proxy.http.bodies import RETRY_SECONDS
 from proxy.journal.base import NAMES, CommandRow, Journal, LegRow, SessionRow
+from proxy.migration.moved import MOVABLE, moved_sessions
 from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named
 from proxy.migration.reporting import ShadowReportOut, report
@@ -370,6 +371,30 @@ class MovedOut(Body):
     characters: int
     history: list[CarriedOut]
     notices: list[str]
+
+
+class MovedSessionOut(Body):
+    """A session that is at `backend` since its last move and was at `before`; `back` is where a
+    rollback leads, `null` where that move was one. Of the turns since the move that ended since the
+    time asked for, so many `succeeded`, and so many failed or were refused, by the code of the
+    reason."""
+
+    id: str
+    backend: str
+    before: str
+    back: str | None
+    succeeded: int
+    failed: dict[str, int]
+
+
+class MovedSessionsOut(Body):
+    """A page of sessions that moved, newest first, as of the time `at`, in Unix milliseconds;
+    `next` is the `before` of the next page."""
+
+    version: int = VERSION
+    at: int
+    sessions: list[MovedSessionOut]
+    next: int | None
 
 
 class DeletedOut(Body):
@@ -918,13 +943,52 @@ async def list_movable(request: web.Request) -> web.StreamResponse:
     limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
     rows = await request.app[SESSIONS].journal.sessions(
         backend=backend,
-        states=("idle", "running", "paused"),
+        states=MOVABLE,
         before=_integer(request, "before", None),
         limit=limit,
     )
     following = rows[-1].key if len(rows) == limit else None
     found = [row_out(row) for row in rows if row.owner != SHADOWS]
     return _json(SessionsOut(sessions=found, next=following))
+
+
+async def list_moved(request: web.Request) -> web.StreamResponse:
+    """List the sessions of everybody whose last move was from the backend `from`, to `to`, or both;
+    for administrators. With `since` it says how their turns went since then, of the sessions in
+    which anything happened since `changed`."""
+    _admin(request)
+    sessions = request.app[SESSIONS]
+    at, names = sessions.clock.now(), [request.query.get(name) for name in ("from", "to")]
+    if not any(names):
+        raise _invalid("`from` or `to` names the backend that sessions left, or are at now.")
+    for name in names:
+        if name is not None and request.app[SETTINGS].backend(name) is None:
+            text = f"There is no backend `{name[:80]}`: name one of [[backends]]."
+            raise DragomanError(text, code=ErrorCode.NOT_FOUND)
+    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    rows = await sessions.journal.sessions(
+        came_from=names[0],
+        backend=names[1],
+        states=MOVABLE,
+        before=_integer(request, "before", None),
+        limit=limit,
+    )
+    following = rows[-1].key if len(rows) == limit else None
+    changed = _integer(request, "changed", 0) or 0
+    changes = [row for row in rows if row.updated_at >= changed]
+    found = await moved_sessions(sessions.journal, changes, _integer(request, "since", None))
+    out = [
+        MovedSessionOut(
+            id=one.id,
+            backend=one.backend,
+            before=one.before,
+            back=one.back,
+            succeeded=one.turns.succeeded,
+            failed=one.turns.failed,
+        )
+        for one in found
+    ]
+    return _json(MovedSessionsOut(at=at, sessions=out, next=following))
 
 
 @takes("small")
@@ -1357,6 +1421,20 @@ ENDPOINTS = (
         SessionsOut,
         query={
             "from": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
+            "before": _COUNT,
+        },
+    ),
+    Endpoint(
+        "GET",
+        "/migration/moved",
+        list_moved,
+        MovedSessionsOut,
+        query={
+            "from": {"type": "string"},
+            "to": {"type": "string"},
+            "since": _COUNT,
+            "changed": _COUNT,
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},
             "before": _COUNT,
         },

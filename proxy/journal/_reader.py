@@ -76,6 +76,7 @@ _NAMED = f"""(
 )"""
 
 _BACKEND = "(SELECT backend FROM legs WHERE session = key ORDER BY number DESC LIMIT 1)"
+_CAME_FROM = "(SELECT backend FROM legs WHERE session = key ORDER BY number DESC LIMIT 1 OFFSET 1)"
 
 
 @contextlib.contextmanager
@@ -112,6 +113,7 @@ def read_sessions(
     owner: str | None,
     route: str | None,
     backend: str | None,
+    came_from: str | None,
     states: Sequence[str] | None,
     before: int | None,
     named: str | None,
@@ -124,6 +126,7 @@ def read_sessions(
         ("owner = ?", owner),
         ("route = ?", route),
         (f"{_BACKEND} = ?", backend),
+        (f"{_CAME_FROM} = ?", came_from),
         ("key < ?", before),
     ):
         if value is not None:

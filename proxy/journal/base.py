@@ -235,13 +235,15 @@ class Journal(abc.ABC):
         owner: str | None = None,
         route: str | None = None,
         backend: str | None = None,
+        came_from: str | None = None,
         states: Sequence[str] | None = None,
         before: int | None = None,
         named: str | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions, newest first: those of an owner, a route, those that a backend has now,
-        some states, those that people call so; `before` is a key to page on from.
+        those whose last move was away from a backend, some states, those that people call so;
+        `before` is a key to page on from.
 
         People call a session by its id or the beginning of it, by its title, or by one of `NAMES`.
         """

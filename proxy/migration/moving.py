@@ -21,6 +21,7 @@ from proxy.base.errors import reading_back
 from proxy.base.rows import LegRow
 from proxy.config.settings import SHADOWS, BackendSettings
 from proxy.fanout.hub import entries_by_steps
+from proxy.migration.moved import left_by_the_last_move
 from proxy.session import Session
 from proxy.sessions.backends import ENGINE
 from proxy.sessions.sessions import Sessions
@@ -119,7 +120,7 @@ async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = F
     """
     session = await _session(sessions, name)
     legs = await sessions.journal.legs(session.row.key)
-    before = _before(legs)
+    before = left_by_the_last_move(legs)
     if before is None:
         text = f"Session `{session.id}` has not moved: there is nothing to take back."
         raise DragomanError(text, code=ErrorCode.NOT_ACTIVE)
@@ -142,15 +143,6 @@ async def roll_back(sessions: Sessions, name: str, *, by: str, dry_run: bool = F
     since = 0 if codec.owes_history else before.number + 1
     plan = _Plan(backend, new, codec, since=since)
     return await _move(sessions, session, plan, by=by, dry_run=dry_run)
-
-
-def _before(legs: Sequence[LegRow]) -> LegRow | None:
-    """Return the newest leg at the backend session that the last move left."""
-    began = legs[-1].first
-    if began == 0:
-        return None
-    left = legs[began - 1].first
-    return next(leg for leg in reversed(legs) if leg.first == left)
 
 
 async def _session(sessions: Sessions, name: str) -> Session:

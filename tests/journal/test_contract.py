@@ -364,6 +364,27 @@ async def test_sessions_are_listed_newest_first_filtered_and_in_pages(journal: J
     assert (await journal.sessions(limit=1))[0].last_seq == 4
 
 
+async def test_sessions_are_listed_by_the_backend_that_their_last_move_left(
+    journal: Journal,
+) -> None:
+    rows = [await create(journal, f"s{n}") for n in range(3)]
+    for key, number, backend in (
+        (rows[0].key, 1, "new"),
+        (rows[1].key, 1, "new"),
+        (rows[1].key, 2, "newer"),
+    ):
+        leg = LegRow(key, number, backend, None)
+        await store(journal, Write(key, leg=number, leg_state=b"{}", new_leg=leg))
+
+    async def ids(**conditions: object) -> list[str]:
+        return [row.id for row in await journal.sessions(**conditions)]  # type: ignore[arg-type]
+
+    assert await ids(came_from="lab") == ["s0"]
+    assert await ids(came_from="new") == ["s1"]
+    assert await ids(came_from="new", backend="lab") == []
+    assert await ids(came_from="newer") == []
+
+
 async def test_frames_are_kept_by_number_and_leg(journal: Journal) -> None:
     session = await create(journal)
     key = session.key

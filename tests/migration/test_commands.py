@@ -99,7 +99,7 @@ async def test_what_is_not_understood_is_said(house: House) -> None:
         result = await run(house, *arguments)
         assert (result.exit_code, words in result.stderr) == (2, True)
     result = await run(house, "move", name, "--from", "old", "--to", "nowhere")
-    assert (result.exit_code, "There is no backend `nowhere`" in result.stdout) == (1, True)
+    assert (result.exit_code, "There is no backend `nowhere`" in result.stderr) == (1, True)
     result = await run(house, "move", "--all", "--from", "nowhere", "--to", "engine")
     assert (result.exit_code, "`from` names the backend" in result.stderr) == (1, True)
     result = await run(house, "move", "dgs_none", *BOTH)

@@ -201,7 +201,11 @@ async def test_refusals_for_one_reason_are_one_line_and_all_of_them_in_json(
     said_of_all = "Session `…` waits for the answer to request `…`."
     some = ", ".join(names[:3])
     assert line.split("\t") == ["5 sessions", "", "", f"{said_of_all} ({some}, …)", ""]
-    assert refused.stderr == "0 of 5 done\n"
-    found = json.loads((await run(house, *arguments, "--json")).stdout)["sessions"]
+    count, go_on = refused.stderr.splitlines()
+    assert count == "0 of 5 done: 5 refused"
+    assert go_on.startswith(f"go on: dragoman migrate {' '.join(arguments)} --url ")
+    as_json = json.loads((await run(house, *arguments, "--json")).stdout)
+    assert as_json["summary"]["refused"] == [{"why": said_of_all, "sessions": 5}]
+    found = as_json["sessions"]
     assert [one["id"] for one in found] == names
     assert {one["error"]["code"] for one in found} == {"busy"}
