@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import click
 
+from adapters.wire.errors import ErrorCode
 from adapters.wire.paths import path_of
 from proxy.journal.base import Journal
 
@@ -107,7 +108,10 @@ class _Refused(Exception):
     """What was asked of one session of several cannot be done; the text says why."""
 
 
-def _refuse(message: str, **_: Any) -> NoReturn:
+def _refuse(message: str, *, status: int = 1, code: str | None = None) -> NoReturn:
+    if code == ErrorCode.BACKEND_NOT_READY:
+        # It is so for all the others, and each would wait for it.
+        fail(message, status=status, code=code)
     raise _Refused(message)
 
 

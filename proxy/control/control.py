@@ -1266,7 +1266,7 @@ async def import_session(request: web.Request) -> web.StreamResponse:
     """Take in the session of an archive, whole or not at all; for administrators.
 
     `owner` is the key that it belongs to here, else that of the archive; `backend`, as `OLD=NEW`,
-    how a backend is called here. With `dry_run` nothing is stored.
+    how a backend is called here, which must be ready. With `dry_run` nothing is stored.
     """
     principal = _admin(request)
     _check_running(request)
@@ -1276,6 +1276,10 @@ async def import_session(request: web.Request) -> web.StreamResponse:
         dry_run=_yes(request, "dry_run", default=False),
     )
     sessions = request.app[SESSIONS]
+    for name in set(wishes.backends.values()):
+        backend = sessions.backends.get(name)
+        if backend is not None:
+            await sessions.backends.readiness.require(backend)
     if sessions.arrivals.locked():
         raise DragomanError(
             "Another session is being imported; try again.",

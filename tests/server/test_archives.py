@@ -345,6 +345,14 @@ async def test_what_does_not_fit_is_refused_and_named(
     why = await refused(renamed, file, "--owner", "local", "--backend", "engine=herm")
     assert "is or was at a backend of dialect `engine`, and `herm` is of dialect `herm` here" in why
     words = ("--owner", "local", "--backend", "engine=lab")
+    lab = renamed.backends["lab"]
+    renamed.backends["lab"] = dataclasses.replace(lab, key="k-wrong")
+    await renamed.restart()
+    why = await refused(renamed, file, *words)
+    assert why.startswith("dragoman: Backend `lab` is not ready: it refuses our credential")
+    assert await renamed.sessions.journal.sessions() == []
+    renamed.backends["lab"] = lab
+    await renamed.restart()
     (done,) = await taken(renamed, file, *words)
     assert done["backend"] == "lab"
 
