@@ -40,6 +40,9 @@ EXAMPLES = 3
 PAGE = "1000"
 """Sessions that are asked for at once where only their rows are read."""
 
+LATE_MS = 1000
+"""How much later than at its time an event may be found in the journal."""
+
 TURNS_PAGE = "100"
 """Sessions that are asked for at once where their logs are read."""
 
@@ -118,8 +121,7 @@ def to_roll_back(
         moved = _rows(server, "moved", {"to": source})
         target = {str(one["id"]): str(one["back"]) for one in moved if one["back"] is not None}
         names = list(target)
-        # Those whose last move was away from here, and was itself one that took back.
-        there = sum(one["back"] is None for one in _rows(server, "moved", {"from": source}))
+        there = sum(one["taken_back"] for one in _rows(server, "moved", {"from": source}))
     which = ["--all", "--from", source] if everything else names
     return MoveOrder(
         how="rollback",
@@ -171,7 +173,7 @@ class _Waves:
         self.answers: dict[str, JsonObject] = {}
         self._not_ready: dict[str, JsonObject] = {}
         self._turns: dict[str, JsonObject] = {}
-        self._since, self._looked = "", ""
+        self._since, self._looked = 0, 0
         self.stopped: _Stopped | None = None
 
     def go(self) -> None:
@@ -222,13 +224,15 @@ class _Waves:
     def _look(self) -> None:
         """Ask how turns went since the command began, of the sessions that changed since the last
         look."""
-        query = self._order.turns
-        if query is None:
+        if self._order.turns is None:
             return
-        since = {"since": self._since, "changed": self._looked} if self._since else {}
-        looked = ""
-        for page in _pages(self._server, "moved", {**query, **since, "limit": TURNS_PAGE}):
-            looked = looked or str(page["at"])
+        query = {**self._order.turns, "limit": TURNS_PAGE}
+        if self._since:
+            changed = max(self._since, self._looked - LATE_MS)
+            query |= {"since": str(self._since), "changed": str(changed)}
+        looked = 0
+        for page in _pages(self._server, "moved", query):
+            looked = looked or int(page["at"])
             self._turns |= {str(one["id"]): one for one in page["sessions"]}
         self._since, self._looked = self._since or looked, looked
 

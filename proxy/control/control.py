@@ -374,14 +374,15 @@ class MovedOut(Body):
 
 
 class MovedSessionOut(Body):
-    """A session that is at `backend` since its last move and was at `before`; `back` is where a
-    rollback leads, `null` where that move was one. Of the turns since the move that ended since the
-    time asked for, so many `succeeded`, and so many failed or were refused, by the code of the
-    reason."""
+    """A session that is at `backend` since its last move and was at `before`; `taken_back` says
+    whether that move was a rollback, and `back` where the next one leads, `null` where there is
+    nothing to take back. Of the turns since the move that ended since the time asked for, so many
+    `succeeded`, and so many failed or were refused, by the code of the reason."""
 
     id: str
     backend: str
     before: str
+    taken_back: bool
     back: str | None
     succeeded: int
     failed: dict[str, int]
@@ -982,6 +983,7 @@ async def list_moved(request: web.Request) -> web.StreamResponse:
             id=one.id,
             backend=one.backend,
             before=one.before,
+            taken_back=one.taken_back,
             back=one.back,
             succeeded=one.turns.succeeded,
             failed=one.turns.failed,

@@ -39,12 +39,14 @@ class Turns:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MovedSession:
-    """A session that is at `backend` since its last move and was at `before`. `back` is where a
-    rollback leads, None where that move was one itself."""
+    """A session that is at `backend` since its last move and was at `before`; `taken_back` says
+    whether that move was a rollback, and `back` where the next one leads, None where there is
+    nothing to take back."""
 
     id: str
     backend: str
     before: str
+    taken_back: bool
     back: str | None
     turns: Turns
 
@@ -70,6 +72,7 @@ async def moved_sessions(
                 row.id,
                 legs[-1].backend,
                 legs[-2].backend,
+                legs[-1].resumes is not None,
                 None if back is None else back.backend,
                 turns,
             )

@@ -167,6 +167,7 @@ async def test_turns_count_from_the_newest_move_and_the_time_that_is_asked_for(
         "id": session.session_id,
         "backend": "new",
         "before": "old",
+        "taken_back": False,
         "back": "old",
         "succeeded": 0,
         "failed": {},
@@ -213,6 +214,22 @@ async def test_a_backend_that_is_gone_is_asked_once_when_all_is_taken_back(
     assert again.exit_code == 0
     assert "7 of 7 done: 5 moved, 2 there already" in again.stderr
     assert (await at(house, "old", gone), await at(house, "engine", began)) == (5, 1)
+
+
+async def test_of_two_moves_a_session_that_went_back_by_one_counts_as_there(
+    start: Start[House],
+) -> None:
+    house = await start()
+    sessions = await made(house, 2)
+    for source, target in ("old", "engine"), ("engine", "herm"):
+        done = await run(url_of(house), "move", "--all", "--from", source, "--to", target)
+        assert done.exit_code == 0
+    assert (await run(url_of(house), "rollback", sessions[0].session_id)).exit_code == 0
+    back = await run(url_of(house), "rollback", "--all", "--from", "herm")
+    assert (back.exit_code, back.stderr) == (0, "2 of 2 done: 1 moved, 1 there already\n")
+    further = await run(url_of(house), "rollback", "--all", "--from", "engine")
+    assert (further.exit_code, further.stderr) == (0, "2 of 2 done: 2 moved\n")
+    assert await at(house, "old", sessions) == 2
 
 
 async def test_a_person_who_stops_the_command_is_told_what_has_moved(
