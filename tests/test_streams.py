@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 from aiohttp.test_utils import make_mocked_request
 
-from proxy.fanout.streams import _limit_silence, send_head
+from proxy.fanout.streams import UNSENT_BYTES, _limit_silence, limit_unsent, send_head
 
 OPTION = 18
 """The number that Linux has for it; other systems that know the option have others."""
@@ -89,3 +89,31 @@ async def test_a_reader_that_leaves_before_the_head_is_nobodys_error() -> None:
             raise ClientConnectionResetError("Cannot write to closing transport")
 
     await send_head(make_mocked_request("GET", "/"), Left())
+
+
+UNSENT = 25
+"""The number that Linux has for the limit of what is not sent."""
+
+
+def test_the_kernel_is_told_how_much_may_wait_in_it_for_a_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "TCP_NOTSENT_LOWAT", UNSENT, raising=False)
+    sock = FakeSocket()
+    limit_unsent(FakeTransport(sock))
+    assert sock.options == [(socket.IPPROTO_TCP, UNSENT, UNSENT_BYTES)]
+
+
+def test_where_the_kernel_cannot_limit_what_waits_in_it_a_stream_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket, "TCP_NOTSENT_LOWAT", UNSENT, raising=False)
+    limit_unsent(FakeTransport(None))
+    refused: Any = FakeSocket(fault=OSError(92, "Protocol not available"))
+    limit_unsent(FakeTransport(refused))
+    at_unix = FakeSocket(socket.AF_UNIX)
+    limit_unsent(FakeTransport(at_unix))
+    monkeypatch.delattr(socket, "TCP_NOTSENT_LOWAT")
+    without = FakeSocket()
+    limit_unsent(FakeTransport(without))
+    assert at_unix.options == without.options == []

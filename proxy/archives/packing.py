@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -16,6 +16,9 @@ from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
 
 __all__ = ["Packed", "pack", "under_way"]
+
+PAGE_BYTES = 128 * 1024
+"""Bytes of a log that are read at once: who takes the archive may take nothing for a long time."""
 
 
 def under_way(row: SessionRow, state: LogState, commands: Sequence[CommandRow]) -> str | None:
@@ -63,7 +66,7 @@ async def _resting(journal: Journal, name: str) -> tuple[SessionRow, LogState, i
 
 async def _entries(journal: Journal, row: SessionRow) -> AsyncIterator[bytes]:
     """Yield the entries of a session up to the one that `row` says is the last."""
-    async for chunk in journal.scan(row.key):
+    async for chunk in journal.scan(row.key, size=PAGE_BYTES):
         over = chunk.first + chunk.count - 1 - row.last_seq
         body = chunk.body
         if over > 0:
@@ -83,7 +86,7 @@ class Packed:
     head: Head
     key: int
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes]:
         """Yield the session's lines, some at a time.
 
         Raises:

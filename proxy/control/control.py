@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import itertools
 import logging
 from collections import Counter
 from collections.abc import (
-    AsyncIterator,
+    AsyncGenerator,
     Awaitable,
     Callable,
     Iterable,
@@ -46,12 +45,13 @@ from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
+from proxy.base.turns import Turns
 from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share
 from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes
 from proxy.entry.keys import KEYS, SESSIONS, SETTINGS
-from proxy.fanout.hub import entries_in
-from proxy.fanout.streams import write
+from proxy.fanout.hub import entry_of
+from proxy.fanout.streams import limit_unsent, write
 from proxy.http.auth import (
     Action,
     Principal,
@@ -71,6 +71,7 @@ from proxy.migration.reporting import ShadowReportOut, report
 from proxy.session import Session
 from proxy.sessions.backends import Backends
 from proxy.sessions.retention import Doomed, Limits
+from proxy.sessions.sessions import Sessions
 
 VERSION = 1
 """The version of this API's JSON."""
@@ -82,7 +83,18 @@ MOST = 10 * PAGE
 """Sessions on the longest page."""
 
 ENTRIES = 64
-"""Entries of an event stream that are written at once."""
+PIECE_BYTES = 32 * 1024
+"""Entries of an event stream that are written at once, and about how many bytes of them."""
+
+READ_AT_ONCE = 4
+"""Readers for whom something is prepared at the same time. Their turns are their own: no frontend
+waits behind them."""
+
+PACKED_AT_ONCE = 2
+"""Sessions that are read through at the same time to see whether an archive can be made of them."""
+
+PAGE_BYTES = 128 * 1024
+"""Bytes of a log that are read at once for one reader, who may take nothing for a long time."""
 
 POLL_SECONDS = 10.0
 """How often a following event stream says that it lives."""
@@ -98,6 +110,9 @@ MOST_BYTES = 2**62
 
 IMPORT_BYTES = 4 * 2**30
 """The largest session of an archive that is taken in one request: it is never in memory."""
+
+TURNS = web.AppKey("turns", Turns)
+PACKING = web.AppKey("packing", asyncio.Semaphore)
 
 _log = logging.getLogger(__name__)
 
@@ -891,20 +906,26 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
             limit=MOST,
         )
         rows += page
+    visible = [
+        row.id
+        for row in reversed(rows)
+        if row.owner != SHADOWS and (owner is None or may_use(principal, row.route, settings))
+    ]
     out: list[InteractionOut] = []
-    for row in reversed(rows):
-        if row.owner == SHADOWS or not (owner is None or may_use(principal, row.route, settings)):
-            continue
-        await asyncio.sleep(0)
+    async with aclosing(request.app[TURNS].of(_looked_into(sessions, visible))) as found:
+        async for session in found:
+            out += open_in(session.id, session.state)
+    return _json(InteractionsOut(interactions=out))
+
+
+async def _looked_into(sessions: Sessions, ids: Sequence[str]) -> AsyncGenerator[Session]:
+    for name in ids:
         try:
-            session = await sessions.get(row.id, owner=None, route=None)
+            yield await sessions.get(name, owner=None, route=None)
         except DragomanError as error:
             # One session that cannot be loaded, such as one whose backend has left the
             # configuration, must not hide what all others wait for.
-            _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
-            continue
-        out += open_in(session.id, session.state)
-    return _json(InteractionsOut(interactions=out))
+            _log.warning("session `%s` cannot be looked into: %s", name, error.message)
 
 
 async def plan_migration(request: web.Request) -> web.StreamResponse:
@@ -927,7 +948,7 @@ async def plan_migration(request: web.Request) -> web.StreamResponse:
 
 async def _write_plan(request: web.Request, planner: Planner, body: _Events) -> None:
     sessions = request.app[SESSIONS]
-    async with aclosing(planner.read(sessions.journal)) as read:
+    async with aclosing(request.app[TURNS].of(planner.read(sessions.journal))) as read:
         async for count in read:
             _check_running(request)
             await body.write(PlanLineOut(read=count).line())
@@ -1161,6 +1182,8 @@ class _Events:
     async def prepare(self) -> None:
         """Send the head, if it is not sent: from here on there is no other status."""
         if not self.response.prepared:
+            if self._request.transport is not None:
+                limit_unsent(self._request.transport)
             await self.response.prepare(self._request)
 
     async def write(self, data: bytes) -> None:
@@ -1187,6 +1210,17 @@ class _Events:
         """Return the last line of a body that breaks off."""
         value = format_json(_failure(error).model_dump(mode="json"))
         return format_sse(value, event="error") if self.sse else value + b"\n"
+
+
+def _check_there(request: web.Request) -> None:
+    """Check that somebody is there to be answered.
+
+    Raises:
+        ConnectionError: the connection is gone.
+    """
+    transport = request.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError
 
 
 def _after(request: web.Request) -> int:
@@ -1252,13 +1286,18 @@ async def archive(request: web.Request) -> web.StreamResponse:
     and all that was said. A body that breaks off says why in its last line.
     """
     principal = _admin(request)
-    packed = await pack(request.app[SESSIONS].journal, request.match_info["session"])
+    sessions = request.app[SESSIONS]
+    async with request.app[PACKING]:
+        # Who has left while others were before it gets none.
+        _check_there(request)
+        packed = await pack(sessions.journal, request.match_info["session"])
     _log.info("session `%s` is exported by `%s`", packed.head.row.id, principal.name)
     body = _Events(request, sse=False)
 
     async def write() -> None:
-        async for lines in packed.lines():
-            await body.write(lines)
+        async with aclosing(request.app[TURNS].of(packed.lines())) as pieces:
+            async for lines in pieces:
+                await body.write(lines)
 
     return await _streamed(request, body, write())
 
@@ -1315,9 +1354,11 @@ async def _write_events(
     while True:
         news = session.news()
         if after < session.last_seq:
-            async for entries in _stored(sessions.journal, session, after):
-                await body.write(b"".join(map(body.line, entries)))
-                after = entries[-1].seq
+            stored = request.app[TURNS].of(_stored(sessions.journal, session, after))
+            async with aclosing(stored):
+                async for entries in stored:
+                    await body.write(b"".join(map(body.line, entries)))
+                    after = entries[-1].seq
         # The end may be on its way to the disk still.
         over = session.state.ended is not None and after >= session.state.seq
         if not follow or over or sessions.stopping:
@@ -1333,13 +1374,21 @@ async def _write_events(
             await body.write(body.heartbeat())
 
 
-async def _stored(journal: Journal, session: Session, after: int) -> AsyncIterator[list[Entry]]:
-    """Yield the stored entries after a seq, a few at a time: others have their turn between."""
-    async for chunk in journal.scan(session.row.key, after=after):
-        entries = (one for one in entries_in(chunk.body, session.id) if one.seq > after)
-        while some := list(itertools.islice(entries, ENTRIES)):
+async def _stored(journal: Journal, session: Session, after: int) -> AsyncGenerator[list[Entry]]:
+    """Yield the stored entries after a seq, a few at a time."""
+    async for chunk in journal.scan(session.row.key, after=after, size=PAGE_BYTES):
+        some: list[Entry] = []
+        size = 0
+        for line in filter(None, chunk.body.split(b"\n")):
+            entry = entry_of(line, session.id)
+            if entry.seq > after:
+                some.append(entry)
+                size += len(line)
+            if len(some) >= ENTRIES or size >= PIECE_BYTES:
+                yield some
+                some, size = [], 0
+        if some:
             yield some
-            await asyncio.sleep(0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -1587,6 +1636,8 @@ async def unknown(request: web.Request) -> web.StreamResponse:
 
 def add_routes(app: web.Application) -> None:
     """Add the control API."""
+    app[TURNS] = Turns(READ_AT_ONCE)
+    app[PACKING] = asyncio.Semaphore(PACKED_AT_ONCE)
     _document()
     for endpoint in ENDPOINTS:
         path = f"/api/v1{endpoint.path}"

@@ -20,6 +20,10 @@ PIECE_BYTES = 64 * 1024
 """Bytes of one write."""
 
 
+UNSENT_BYTES = 128 * 1024
+"""Bytes that wait in the kernel for a reader to make room."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamPlan:
     """How a face wants its stream.
@@ -158,6 +162,20 @@ def _limit_silence(transport: asyncio.BaseTransport, seconds: float) -> None:
     if sock is not None and option is not None and sock.family != socket.AF_UNIX:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, option, max(1, round(seconds * 1000)))
+
+
+def limit_unsent(transport: asyncio.BaseTransport) -> None:
+    """Let the kernel take no more than a little of what the other end has not asked for.
+
+    By itself it takes megabytes for each connection: all of that would be prepared, and kept, for a
+    reader that takes nothing. How much may be on its way to one that does stays as it is. Where the
+    kernel has no such limit it stays so.
+    """
+    sock = transport.get_extra_info("socket")
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if sock is not None and option is not None and sock.family != socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
 
 
 async def _write_backlog(

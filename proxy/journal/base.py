@@ -311,15 +311,15 @@ class Journal(abc.ABC):
         """
 
     async def scan(
-        self, session: int, *, after: int = 0, rows: int | None = None
+        self, session: int, *, after: int = 0, rows: int | None = None, size: int = 1 << 20
     ) -> AsyncIterator[Chunk]:
         """Yield the chunks after seq `after` up to the end of the log as it is when the end is
         reached.
 
         `rows` is how many writes the first look reads, for who may need only a few; each look reads
-        twice as many as the one before.
+        twice as many as the one before. `size` is about how many bytes a look reads at most.
         """
-        while chunks := await self.read(session, after=after, limit_rows=rows):
+        while chunks := await self.read(session, after=after, limit_bytes=size, limit_rows=rows):
             for chunk in chunks:
                 yield chunk
             after = chunks[-1].first + chunks[-1].count - 1

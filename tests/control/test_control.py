@@ -398,8 +398,8 @@ async def test_a_stream_that_breaks_off_says_so(
     journal = dragoman.sessions.journal
     scan, reads = journal.scan, True
 
-    async def cut(session: int, *, after: int = 0) -> AsyncIterator[Any]:
-        async for chunk in scan(session, after=after):
+    async def cut(session: int, *, after: int = 0, size: int) -> AsyncIterator[Any]:
+        async for chunk in scan(session, after=after, size=size):
             if reads:
                 yield chunk
             raise JournalUnavailable("The disk is gone.")
