@@ -42,12 +42,15 @@ HERE = Settings.model_validate({"backends": [BACKEND]})
 
 T = TypeVar("T")
 
+NAME = "dgs_00000000000000000000000001"
+SECRET = b"\x00" + b"secret" * 5 + b"\xff"
+
 BEGIN: list[ev.Event] = [ev.SessionStarted(thread_id=ev.MAIN)]
 
 
 def encoded(events: Sequence[ev.Event]) -> bytes:
     return b"".join(
-        ev.Entry(seq, 1000 + seq, "s1", event).encode_row() + b"\n"
+        ev.Entry(seq, 1000 + seq, NAME, event).encode_row() + b"\n"
         for seq, event in enumerate(events, 1)
     )
 
@@ -59,12 +62,12 @@ async def filled(
     body = encoded(events)
     lines = body.splitlines(keepends=True)
     row = await journal.create_session(
-        id="s1",
+        id=NAME,
         owner="local",
         route="lab",
         dialect="eve",
         backend="lab",
-        secret=b"\x00secret\xff",
+        secret=SECRET,
         at=1001,
         body=lines[0],
         aliases=[("task", "t-1"), ("thread", "child-1"), ("lost", "r-1")],
@@ -112,7 +115,7 @@ async def target(path: Path) -> AsyncIterator[SqliteJournal]:
     await journal.aclose()
 
 
-async def archive_of(journal: Journal, name: str = "s1") -> bytes:
+async def archive_of(journal: Journal, name: str = NAME) -> bytes:
     packed = await pack(journal, name)
     return b"".join([lines async for lines in packed.lines()])
 
@@ -128,7 +131,7 @@ async def take(
     return await unpack(journal, HERE, lines_of(chunks(data, size)), wishes or Wishes())
 
 
-async def body_of(journal: Journal, name: str = "s1") -> bytes:
+async def body_of(journal: Journal, name: str = NAME) -> bytes:
     row = await journal.session(name)
     return b"".join([chunk.body async for chunk in journal.scan(row.key)])
 
@@ -282,11 +285,15 @@ def without(member: str, name: str) -> Callable[[Any], Any]:
 
 
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], int, str]] = {
-    "cut off in a line": (lambda data: data[:-5], 4, "the archive is cut off here: session `s1`"),
+    "cut off in a line": (
+        lambda data: data[:-5],
+        4,
+        "the archive is cut off here: session `dgs_00000000000000000000000001`",
+    ),
     "cut off between lines": (
         lambda data: b"".join(data.splitlines(keepends=True)[:-1]),
         3,
-        "the archive is cut off here: session `s1` is not whole",
+        "the archive is cut off here: session `dgs_00000000000000000000000001` is not whole",
     ),
     "empty": (lambda data: b"", 1, "there is nothing in it"),
     "another file": (lambda data: b"PK\x03\x04\n", 1, "it is damaged"),
@@ -353,9 +360,134 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], int, str]] = {
         4,
         "the lines from 1 to here are not those that were written",
     ),
-    "another foot": (lambda data: changed(data, 4, with_(end="s2")), 4, "the end of session `s1`"),
+    "another foot": (
+        lambda data: changed(data, 4, with_(end="s2")),
+        4,
+        "the end of session `dgs_00000000000000000000000001`",
+    ),
     "more after it": (lambda data: data + b"{}\n", 5, "no session of an archive begins here"),
 }
+
+
+NUMBER = "a whole number from 0 to "
+
+
+def in_leg(**members: Any) -> Callable[[Any], Any]:
+    return lambda value: {**value, "legs": [{**value["legs"][0], **members}]}
+
+
+def in_codec(**members: Any) -> Callable[[Any], Any]:
+    return lambda value: {**value, "codecs": [{**value["codecs"][0], **members}]}
+
+
+def named(kind: Any, name: Any) -> Callable[[Any], Any]:
+    return lambda value: {**value, "aliases": [["task", "t"], [kind, name]]}
+
+
+def base64_of(data: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(data).decode()}
+
+
+WRONG: list[tuple[Callable[[Any], Any], str]] = [
+    *(
+        (in_session(id=id_), "`session.id` is not `dgs_` and 26 of")
+        for id_ in ("", "s1", "../../etc/passwd", NAME + "\n", NAME.upper(), NAME + "0", "é" * 30)
+    ),
+    (in_session(owner="a/b"), "`session.owner` is not up to 64 letters"),
+    (in_session(owner=""), "`session.owner` is not up to 64 letters"),
+    (in_session(route="x" * 65), "`session.route` is not up to 64 letters"),
+    (in_session(route="a\r\nb"), "`session.route` is not up to 64 letters"),
+    (in_session(dialect="nothing"), "`session.dialect` is not one of"),
+    (in_session(secret=base64_of(b"")), "`session.secret` is not 32 bytes"),
+    (in_session(secret="x" * 32), "`session.secret` is wrong"),
+    (in_session(created_at=-1), f"`session.created_at` is not {NUMBER}"),
+    (in_session(updated_at=253_402_300_800_000), f"`session.updated_at` is not {NUMBER}"),
+    (in_session(archived_at=2**70), "`session.archived_at` is "),
+    (in_session(created_at="1"), "`session.created_at` is wrong"),
+    (in_session(created_at=True), "`session.created_at` is wrong"),
+    (in_session(bytes=2**60), f"`session.bytes` is not {NUMBER}"),
+    (in_session(last_seq=1.0), "`session.last_seq` is wrong"),
+    (with_(entries=2**70), f"`entries` is not {NUMBER}"),
+    (with_(entries=True), f"`entries` is not {NUMBER}"),
+    (with_(bytes=-1), f"`bytes` is not {NUMBER}"),
+    (with_(blobs=[["0" * 64, 2**29]]), "`blobs` has a file of more than"),
+    (with_(blobs=[["0" * 64, -1]]), f"`blobs.0` is not {NUMBER}"),
+    (with_(dialects={"lab": "nothing"}), "`dialects.lab` is not one of"),
+    (in_leg(backend="a b"), "`legs.0.backend` is not up to 64 letters"),
+    (in_leg(native_id=""), "`legs.0.native_id` is not a text of 1 to 4096 bytes"),
+    (in_leg(native_id="a\r\nHost: x"), "without control characters"),
+    (in_leg(native_id="é" * 2049), "`legs.0.native_id` is not a text of 1 to 4096 bytes"),
+    (in_leg(resumes=0), "`legs.0.resumes` is not an earlier leg's number"),
+    (in_codec(dialect="nothing"), "`codecs.0.dialect` is not one of"),
+    (in_codec(version=2**40), f"`codecs.0.version` is not {NUMBER}"),
+    (in_codec(settings=base64_of(b"[]")), "`codecs.0.settings` is not a JSON object"),
+    (in_codec(settings=base64_of(b"{")), "`codecs.0.settings` is not a JSON object"),
+    (named("nickname", "x"), "`aliases.1` has the kind `nickname`: known are task, handle"),
+    (named("task", ""), "`aliases.1` of the kind `task` is not a text of 1 to 4096 bytes"),
+    (named("operation", "x" * 4097), "`aliases.1` of the kind `operation` is not a text"),
+    (named("handle", "0123"), "`aliases.1` of the kind `handle` is not 16 digits"),
+    (named("thread", "x" * 1001), "`aliases.1` of the kind `thread` is not a text"),
+    (named("idempotent", "my key"), "`aliases.1` of the kind `idempotent` is not 32 digits"),
+    (named("request", "0" * 33), "`aliases.1` of the kind `request` is not 32 digits"),
+    (named("shadow", "x"), "`aliases.1` of the kind `shadow` is not `dgs_`"),
+    (named("shadowed", f"../{NAME}"), "`aliases.1` of the kind `shadowed` is not `BACKEND/ID`"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), WRONG, ids=[why for _, why in WRONG])
+async def test_what_could_not_be_of_a_session_made_here_is_refused_by_its_place(
+    source: Journal,
+    target: SqliteJournal,
+    path: Path,
+    change: Callable[[Any], Any],
+    why: str,
+) -> None:
+    await filled(source)
+    data = changed(await archive_of(source), 1, change)
+    with pytest.raises(ArchiveError, match=r"^line 1: ") as told:
+        await take(target, data)
+    assert why in told.value.message
+    assert "secretsecret" not in told.value.message
+    assert len(told.value.message) < 400
+    await nothing_stays(target, path)
+
+
+@pytest.mark.parametrize("name", ["a", "Ä name, of a person", "/../..", "x" * 4096])
+async def test_any_name_that_a_frontend_may_choose_arrives(
+    source: Journal, target: Journal, name: str
+) -> None:
+    await filled(source)
+    data = changed(await archive_of(source), 1, with_(aliases=[["task", name]]))
+    assert (await take(target, data)).status == "imported"
+    row = await target.session(NAME)
+    assert await target.aliases(row.key) == [("task", name)]
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (b'{"seq":1,"at":-5,', f"`at` is not {NUMBER}"),
+        (b'{"seq":1,"at":253402300800000,', f"`at` is not {NUMBER}"),
+        (b'{"seq":1,"at":1001,"turn_id":"",', "`turn_id` is not a text of 1 to 4096 bytes"),
+        (
+            b'{"seq":1,"at":1001,"turn_id":"%b",' % (b"x" * 4097),
+            "`turn_id` is not a text of 1 to 4096 bytes",
+        ),
+    ],
+)
+async def test_an_entry_with_a_time_or_an_id_that_cannot_be_is_named_with_its_line(
+    source: Journal, target: SqliteJournal, path: Path, entry: bytes, why: str
+) -> None:
+    await filled(source)
+    head = (await pack(source, NAME)).head
+    body = encoded(BEGIN).replace(b'{"seq":1,"at":1001,', entry)
+    of = dataclasses.replace(head, bytes=len(body), digest=hashlib.sha256(body).hexdigest())
+    data = form.head_line(of) + body
+    data += form.foot_line(NAME, 2, hashlib.sha256(data).hexdigest())
+    with pytest.raises(ArchiveError) as told:
+        await take(target, data)
+    assert (told.value.line, why in told.value.message) == (2, True), told.value
+    await nothing_stays(target, path)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -379,7 +511,7 @@ async def test_damage_is_named_with_its_line_and_nothing_stays(
 async def nothing_stays(journal: Journal, path: Path) -> None:
     """Check that no row of the file is an archive's."""
     with pytest.raises(SessionNotFound):
-        await journal.session("s1")
+        await journal.session(NAME)
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     for table in ("sessions", "legs", "events", "event_index", "aliases", "blobs", "session_blobs"):
         assert connection.execute(f"SELECT count(*) FROM {table}").get == 0, table
@@ -398,7 +530,7 @@ async def test_a_law_that_is_broken_is_named_with_its_line(
 ) -> None:
     log = [*long_log(), ev.TurnStarted(thread_id=ev.MAIN, turn_id="t", cause="message")]
     await filled(source, long_log())
-    head = (await pack(source, "s1")).head
+    head = (await pack(source, NAME)).head
     over = ev.TurnEnded(thread_id=ev.MAIN, turn_id="u", outcome="completed")
     foreign = encoded(long_log()).replace(b'{"seq":7,', b'{"seq":7,"session_id":"s2",')
     for events, body, line, why in (
@@ -419,7 +551,7 @@ async def test_a_law_that_is_broken_is_named_with_its_line(
             digest=hashlib.sha256(body).hexdigest(),
         )
         data = form.head_line(of) + body
-        data += form.foot_line("s1", len(events) + 1, hashlib.sha256(data).hexdigest())
+        data += form.foot_line(NAME, len(events) + 1, hashlib.sha256(data).hexdigest())
         with pytest.raises(ArchiveError) as told:
             await take(target, data, size=100_000)
         assert (told.value.line, why in told.value.message) == (line, True), told.value
@@ -492,7 +624,9 @@ async def test_a_name_that_is_taken_meanwhile_is_a_refusal_and_leaves_nothing(
         await stage(session, chunks)
 
     monkeypatch.setattr(target, "stage", after_another)
-    with pytest.raises(DragomanError, match="there is a session `s1` already"):
+    with pytest.raises(
+        DragomanError, match="there is a session `dgs_00000000000000000000000001` already"
+    ):
         await take(target, data)
     assert await body_of(target) == encoded(long_log(3))
     assert await target.blob(hashlib.sha256(b"one").hexdigest()) is None
@@ -547,13 +681,16 @@ async def test_a_session_that_is_one_at_the_backend_already_is_refused(
 
 async def test_what_happens_while_it_is_written_leaves_it_without_a_foot(source: Journal) -> None:
     await filled(source)
-    packed = await pack(source, "s1")
+    packed = await pack(source, NAME)
     lines = packed.lines()
     got = await anext(lines)
-    two = ev.Entry(2, 3000, "s1", ev.Gap(thread_id=ev.MAIN, reason="x")).encode_row() + b"\n"
+    two = ev.Entry(2, 3000, NAME, ev.Gap(thread_id=ev.MAIN, reason="x")).encode_row() + b"\n"
     await source.append(Write(packed.key, 2, 1, two, at=3000))
     got += await anext(lines)
-    with pytest.raises(DragomanError, match="Something happened in session `s1` meanwhile"):
+    with pytest.raises(
+        DragomanError,
+        match="Something happened in session `dgs_00000000000000000000000001` meanwhile",
+    ):
         await anext(lines)
     assert got.count(b"\n") == 2
 
@@ -583,9 +720,9 @@ async def test_each_line_is_known_for_what_it_is(source: Journal) -> None:
     data = await archive_of(source)
     head, entry, piece, foot = [unpacker.take(one) for one in data.splitlines(keepends=True)]
     assert isinstance(head, Head)
-    (leg,) = await source.legs((await source.session("s1")).key)
+    (leg,) = await source.legs((await source.session(NAME)).key)
     assert head.legs == (dataclasses.replace(leg, session=0),)
     assert entry == encoded(BEGIN)
     assert piece == Piece(hashlib.sha256(b"a file").hexdigest(), b"a file", True)
-    assert foot == Foot("s1")
+    assert foot == Foot(NAME)
     unpacker.close()

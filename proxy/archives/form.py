@@ -17,10 +17,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from adapters.wire.errors import DragomanError, ErrorCode
-from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from adapters.wire.jsonvalue import MOST_COUNT, JsonError, format_json, int_of, parse_json
+from proxy.archives import checks
 from proxy.base.rows import CodecRow, LegRow, SessionRow
 
 __all__ = [
@@ -156,13 +157,13 @@ def _read(kind: type[T], value: Any) -> T:
             f"`{name}` has `{min(unknown)[:40]}`, which is not known: a later Dragoman wrote it"
         )
     given: dict[str, Any] = dict.fromkeys(fields & _APART, 0)
-    for field, checks in _CHECKS[kind.__name__].items():
+    for field, check in _CHECKS[kind.__name__].items():
         if field not in value:
             # One that the other release did not have.
             continue
         one = value[field]
         try:
-            given[field] = checks.validate_python(_bytes(one) if isinstance(one, dict) else one)
+            given[field] = check.validate_python(_bytes(one) if isinstance(one, dict) else one)
         except ValueError:
             # Not quoted: it may be the secret.
             raise ValueError(f"`{name}.{field}` is wrong") from None
@@ -175,7 +176,10 @@ def _read(kind: type[T], value: Any) -> T:
 def _checks(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
     # Without the names in the class: `SessionRow.bytes` is none of the types.
     hints = get_type_hints(kind, localns={})
-    return {name: TypeAdapter(hint) for name, hint in hints.items() if name not in _APART}
+    strict = ConfigDict(strict=True)
+    return {
+        name: TypeAdapter(hint, config=strict) for name, hint in hints.items() if name not in _APART
+    }
 
 
 _CHECKS = {kind.__name__: _checks(kind) for kind in (SessionRow, LegRow, CodecRow)}
@@ -201,11 +205,33 @@ def _read_head(value: dict[str, Any]) -> Head:
         tuple((_text(kind), _text(name)) for kind, name in value["aliases"]),
         tuple(_read(CodecRow, codec) for codec in value["codecs"]),
         {_text(name): _text(dialect) for name, dialect in value["dialects"].items()},
-        tuple((_text(sha256), _count(size)) for sha256, size in value["blobs"]),
-        _count(value["entries"]),
-        _count(value["bytes"]),
+        tuple(
+            (_text(sha256), _count(size, f"blobs.{at}"))
+            for at, (sha256, size) in enumerate(value["blobs"])
+        ),
+        _count(value["entries"], "entries"),
+        _count(value["bytes"], "bytes"),
         _text(value["digest"]),
     )
+    _check_head(head)
+    return head
+
+
+def _check_head(head: Head) -> None:
+    """Check what the parts of a head say, and that they fit each other.
+
+    Raises:
+        ValueError: something cannot be; the text names its place.
+    """
+    checks.check_session(head.row)
+    for at, leg in enumerate(head.legs):
+        checks.check_leg(leg, f"legs.{at}")
+    for at, (kind, name) in enumerate(head.aliases):
+        checks.check_alias(kind, name, f"aliases.{at}")
+    for at, codec in enumerate(head.codecs):
+        checks.check_codec(codec, f"codecs.{at}")
+    for name, dialect in head.dialects.items():
+        checks.check_dialect(dialect, f"dialects.{name[:64]}")
     if [leg.number for leg in head.legs] != list(range(len(head.legs))) or not head.legs:
         raise ValueError("`legs` are not numbered from 0 on")
     if missing := [leg.backend for leg in head.legs if leg.backend not in head.dialects]:
@@ -215,7 +241,8 @@ def _read_head(value: dict[str, Any]) -> Head:
     names = [name for name, _ in head.blobs]
     if len(set(names)) < len(names) or not all(map(_SHA256.fullmatch, names)):
         raise ValueError("`blobs` is damaged")
-    return head
+    if any(size > checks.FILE_MOST for _, size in head.blobs):
+        raise ValueError(f"`blobs` has a file of more than {checks.FILE_MOST} bytes")
 
 
 def _text(value: object) -> str:
@@ -224,10 +251,11 @@ def _text(value: object) -> str:
     return value
 
 
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-        raise TypeError("a number is missing")
-    return value
+def _count(value: object, place: str) -> int:
+    number = int_of(value)
+    if number is None or not 0 <= number <= MOST_COUNT:
+        raise ValueError(f"`{place}` is not a whole number from 0 to {MOST_COUNT}")
+    return number
 
 
 class Unpacker:

@@ -15,6 +15,7 @@ from adapters.model.stored import StoredByNewer
 from adapters.offline.moves import Continuing
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.archives.checks import check_entry
 from proxy.archives.form import LINE_MOST, ArchiveError, Foot, Head, Piece, Unpacker
 from proxy.archives.packing import under_way
 from proxy.base.errors import UNREADABLE, JournalError, NameTaken, SessionNotFound
@@ -33,10 +34,6 @@ ROW_BYTES = 32 * 1024
 row."""
 
 ROW_ENTRIES = 32
-
-FILE_MOST = 256 * 1024 * 1024
-"""Bytes of a file of a session: it is in memory while it comes. Far above `server.max_body_bytes`,
-in which it was once sent."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -274,6 +271,7 @@ class _Arriving:
             entry = Entry.decode(part, session_id=self._row.id)
             if entry.session_id != self._row.id:
                 raise ArchiveError(line, "it is an entry of another session")
+            check_entry(entry)
             self._state.apply_entry(entry)
         except UNREADABLE as error:
             raise ArchiveError(line, f"the entry is damaged: {_said(error)}") from error
@@ -300,8 +298,6 @@ class _Arriving:
 
     async def _take_piece(self, piece: Piece, line: int) -> None:
         self._file += piece.data
-        if len(self._file) > FILE_MOST:
-            raise ArchiveError(line, f"a file has more than {FILE_MOST} bytes")
         if not piece.last:
             return
         data, self._file = bytes(self._file), bytearray()

@@ -14,7 +14,7 @@ import random
 import time
 import uuid
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32, without the letters that look like digits: `i`, `l`, `o`, `u`."""
 
 MINTED_LENGTH = 26
@@ -135,7 +135,7 @@ class Ids:
     def mint(self, prefix: str) -> str:
         """Return a new URL-safe id: `dgs` gives `dgs_` and 26 characters."""
         number = int.from_bytes(self.bytes(17))
-        digits = (_ALPHABET[number >> (5 * at) & 31] for at in range(MINTED_LENGTH))
+        digits = (ALPHABET[number >> (5 * at) & 31] for at in range(MINTED_LENGTH))
         return f"{prefix}_{''.join(digits)}"
 
     def fraction(self) -> float:

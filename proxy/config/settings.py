@@ -125,8 +125,13 @@ def _listen(text: str) -> str:
     return text
 
 
+def is_name(text: str) -> bool:
+    """Say whether a backend, a route or a key can have this name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def _name(text: str) -> str:
-    if _NAME.fullmatch(text) is None:
+    if not is_name(text):
         shown = "this, which looks like a key," if looks_like_key(text) else f"`{text}`"
         raise ValueError(
             f"{shown} cannot be a name: it stands in URLs, "

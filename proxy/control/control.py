@@ -47,7 +47,7 @@ from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.base.turns import Turns
 from proxy.config.complaints import member
-from proxy.config.settings import SHADOWS, Settings, Share
+from proxy.config.settings import SHADOWS, Settings, Share, is_name
 from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes
 from proxy.entry.keys import KEYS, SESSIONS, SETTINGS
 from proxy.fanout.hub import entry_of
@@ -424,9 +424,9 @@ class DeletedOut(Body):
 class PruneIn(Body):
     """What is kept of the key's sessions; at least one limit. With `dry_run` nothing is erased."""
 
-    older_than_seconds: float | None = Field(default=None, ge=0, le=MOST_SECONDS)
-    max_bytes_per_backend: int | None = Field(default=None, ge=0, le=MOST_BYTES)
-    max_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES)
+    older_than_seconds: float | None = Field(default=None, ge=0, le=MOST_SECONDS, strict=True)
+    max_bytes_per_backend: int | None = Field(default=None, ge=0, le=MOST_BYTES, strict=True)
+    max_bytes: int | None = Field(default=None, ge=0, le=MOST_BYTES, strict=True)
     dry_run: bool = False
 
 
@@ -670,6 +670,14 @@ def _integer(request: web.Request, name: str, default: int | None) -> int | None
     return number
 
 
+def _limit(request: web.Request) -> int:
+    """Return how many sessions a page is to have."""
+    limit = _integer(request, "limit", PAGE)
+    if limit is None or not 1 <= limit <= MOST:
+        raise _invalid(f"`limit` is from 1 to {MOST}, not {limit}.")
+    return limit
+
+
 def _whole(text: str) -> int | None:
     if text.isascii() and text.isdigit() and len(text) <= WHOLE_DIGITS:
         return int(text)
@@ -692,7 +700,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
     for state in states or ():
         if state not in known:
             raise _invalid(f"`state` is one of {', '.join(known)}, not `{state[:40]}`.")
-    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    limit = _limit(request)
     rows = await request.app[SESSIONS].journal.sessions(
         owner=None if every else principal.name,
         route=request.query.get("route"),
@@ -962,7 +970,7 @@ async def list_movable(request: web.Request) -> web.StreamResponse:
     backend = request.query.get("from", "")
     if request.app[SETTINGS].backend(backend) is None:
         raise _invalid("`from` names the backend whose sessions are listed.")
-    limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
+    limit = _limit(request)
     rows = await request.app[SESSIONS].journal.sessions(
         backend=backend,
         states=MOVABLE,
@@ -1311,8 +1319,11 @@ async def import_session(request: web.Request) -> web.StreamResponse:
     """
     principal = _admin(request)
     _check_running(request)
+    owner = request.query.get("owner")
+    if owner is not None and not is_name(owner):
+        raise _invalid(f"`owner` is the name of a key, not `{owner[:40]}`.")
     wishes = Wishes(
-        owner=request.query.get("owner"),
+        owner=owner,
         backends=dict(_renamed(request)),
         dry_run=_yes(request, "dry_run", default=False),
     )
@@ -1342,7 +1353,7 @@ def imported_out(done: Imported) -> ImportedOut:
 def _renamed(request: web.Request) -> Iterator[tuple[str, str]]:
     for text in request.query.getall("backend", []):
         old, _, new = text.partition("=")
-        if not (old and new):
+        if not (is_name(old) and is_name(new)):
             raise _invalid(f"`backend` is `OLD=NEW`, not `{text[:40]}`.")
         yield old, new
 

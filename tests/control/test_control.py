@@ -161,7 +161,7 @@ async def test_sessions_are_narrowed_by_state_and_route() -> None:
         assert await ids(f"name={idle[:8]}") == await ids(f"name={idle[4:]}") == [idle]
         assert await ids(f"name={idle[:7]}") == await ids("name=") == []
         assert await ids(f"name={idle}&state=paused") == []
-        assert await ids("limit=0") == [paused]
+        assert await ids("limit=1") == [paused]
 
 
 @pytest.mark.parametrize(
@@ -170,6 +170,15 @@ async def test_sessions_are_narrowed_by_state_and_route() -> None:
         ("/sessions?state=busy", "busy"),
         ("/sessions?limit=x", "`limit`"),
         ("/sessions?limit=-1", "`limit`"),
+        ("/sessions?limit=0", "`limit` is from 1 to 1000, not 0"),
+        ("/sessions?limit=1001", "`limit` is from 1 to 1000, not 1001"),
+        ("/sessions?limit=NaN", "`limit`"),
+        ("/sessions?limit=1.5", "`limit`"),
+        ("/sessions?limit=1e2", "`limit`"),
+        ("/sessions?limit=%2B5", "`limit`"),
+        ("/sessions?before=-1", "`before`"),
+        ("/migration/sessions?from=engine&limit=0", "`limit`"),
+        ("/migration/sessions?from=engine&before=Infinity", "`before`"),
         ("/sessions?before=", "`before`"),
         ("/sessions?before=" + "9" * 5000, "`before`"),
         ("/sessions?before=99999999999999999999", "`before`"),
@@ -183,6 +192,26 @@ async def test_a_query_that_means_nothing_is_refused_by_name(
     assert (status, code) == (400, "invalid_request")
     assert names in message
     assert len(message) < 300
+
+
+@pytest.mark.parametrize("after", ["-1", "x", "1.0", "NaN", "", "1" * 19, "0x10", "1_000"])
+async def test_a_seq_that_is_no_number_is_refused_by_name(dragoman: Proxied, after: str) -> None:
+    session_id = await dragoman.say("hello")
+    path = f"/sessions/{session_id}/events?after={after}"
+    status, code, message = await failed(dragoman, "GET", path)
+    assert (status, code) == (400, "invalid_request")
+    assert "`after` is a whole number" in message
+
+
+@pytest.mark.parametrize("name", ["older_than_seconds", "max_bytes", "max_bytes_per_backend"])
+@pytest.mark.parametrize("value", [b"-1", b'"5"', b"true", b"9" * 40, b"[]"])
+async def test_a_limit_of_a_prune_that_is_no_number_is_refused_by_name(
+    dragoman: Proxied, name: str, value: bytes
+) -> None:
+    body = b'{"%b":%b}' % (name.encode(), value)
+    status, code, message = await failed(dragoman, "POST", "/prune", data=body)
+    assert (status, code) == (400, "invalid_request")
+    assert f"`{name}`" in message
 
 
 async def test_what_does_not_exist_is_404(dragoman: Proxied) -> None:

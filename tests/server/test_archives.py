@@ -439,6 +439,12 @@ async def test_what_does_not_come_whole_leaves_nothing_and_may_come_again(
     assert "a second session begins here" in answer["error"]["message"]
     status, answer = await posted(second, data, "?backend=engine")
     assert (status, answer["error"]["message"]) == (400, "`backend` is `OLD=NEW`, not `engine`.")
+    for query, why in (
+        ("owner=a/b", "`owner` is the name of a key"),
+        ("backend=a=b/", "`OLD=NEW`"),
+    ):
+        status, answer = await posted(second, data, f"?{query}")
+        assert (status, why in answer["error"]["message"]) == (400, True), answer
     assert await journal.sessions() == []
     assert await journal.blob(hashlib.sha256(PICTURE).hexdigest()) is None
     status, answer = await posted(second, data)
