@@ -127,6 +127,12 @@ _failed_reads = _counter(
     "kind",
     ("unavailable", "corrupt"),
 )
+_over_limit = _counter(
+    "dragoman_over_limit",
+    "Requests that were refused because their key has as much as it may have.",
+    "kind",
+    ("streams", "readers", "sessions"),
+)
 _unusable = _counter(
     "dragoman_snapshots_unusable",
     "Snapshots that were found and could not be used.",
@@ -399,6 +405,11 @@ def count_failed_write(error: JournalError) -> None:
 def count_failed_read(error: JournalError) -> None:
     """Count a question that the journal could not answer."""
     _failed_reads.labels(_KINDS.get(type(error), "other")).inc()
+
+
+def count_over_limit(kind: str) -> None:
+    """Count a request that was refused because its key has as much of a kind as it may have."""
+    _over_limit.labels(kind).inc()
 
 
 def count_unusable_snapshot(kind: str) -> None:

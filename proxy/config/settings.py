@@ -287,6 +287,15 @@ class ServerSettings(Table):
         return parse_listen(self.listen)
 
 
+class LimitSettings(Table):
+    """`[limits]`: what one key may have; without keys that of everybody together."""
+
+    # Five times the streams of the bench, which are those of one key.
+    streams_per_key: Annotated[int, Field(ge=1)] = 10_000
+    readers_per_key: Annotated[int, Field(ge=1)] = 500
+    new_sessions_per_minute: Annotated[int, Field(ge=1)] = 6_000
+
+
 class LogSettings(Table):
     """`[log]`: what is written to stderr."""
 
@@ -567,6 +576,7 @@ class Settings(BaseSettings):
     )
 
     server: ServerSettings = ServerSettings()
+    limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
     journal: JournalSettings = JournalSettings()
     retention: RetentionSettings = RetentionSettings()

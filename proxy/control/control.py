@@ -526,6 +526,17 @@ def _principal(request: web.Request) -> Principal:
     return authenticate(request.headers, request.app[KEYS])
 
 
+def reads(handler: Handler) -> Handler:
+    """Count the reader of a handler's answer, which may last for as long as its reader likes."""
+
+    @functools.wraps(handler)
+    async def run(request: web.Request) -> web.StreamResponse:
+        with request.app[SESSIONS].quotas.held(_principal(request).name, "readers"):
+            return await handler(request)
+
+    return run
+
+
 async def _session(request: web.Request, action: Action) -> tuple[Principal, Session]:
     principal = _principal(request)
     authorize_action(principal, action, request.app[SETTINGS])
@@ -936,6 +947,7 @@ async def _looked_into(sessions: Sessions, ids: Sequence[str]) -> AsyncGenerator
             _log.warning("session `%s` cannot be looked into: %s", name, error.message)
 
 
+@reads
 async def plan_migration(request: web.Request) -> web.StreamResponse:
     """Say what the sessions on the backend `from` used that the backend `to` cannot do; for
     administrators.
@@ -1252,6 +1264,7 @@ def _yes(request: web.Request, name: str, *, default: bool) -> bool:
             raise _invalid(f"`{name}` is 1 or 0, not `{other[:40]}`.")
 
 
+@reads
 async def events(request: web.Request) -> web.StreamResponse:
     """Stream a session's canonical events after seq `after`: NDJSON, or SSE to who accepts it.
 
@@ -1286,6 +1299,7 @@ async def _streamed(
     return body.response
 
 
+@reads
 async def archive(request: web.Request) -> web.StreamResponse:
     """Stream a session as `POST /sessions/import` of another installation takes it; for
     administrators.

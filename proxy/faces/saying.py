@@ -282,6 +282,7 @@ async def _make(
     aliases = [(AliasKind.TASK, chosen)] if chosen is not None else []
     if opening.once is not None:
         aliases.append((AliasKind.OPERATION, opening.once))
+    visit.sessions.quotas.count_session(visit.owner)
     with visit.making():
         session, ids = await visit.sessions.create_with(
             opening.commands,

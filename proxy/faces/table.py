@@ -24,6 +24,7 @@ from adapters.contract.faces import (
     Say,
     Size,
     Tell,
+    TurnBody,
     Waiting,
 )
 from adapters.model.base import Response
@@ -112,7 +113,7 @@ def _wrong_methods(face: Face, methods: Mapping[str, list[str]]) -> list[Route]:
 def _handler(at: ServedFace, route: Route) -> Handler:
     """Return what answers the requests of a route: errors in the dialect's own form; what is no
     error of anybody's is logged and answered as one of ours."""
-    do, refuse = _DOES[type(route.does)], at.face.refuse
+    do, refuse, streams = _DOES[type(route.does)], at.face.refuse, _streams(route)
 
     @takes(_size(route))
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -120,7 +121,10 @@ def _handler(at: ServedFace, route: Route) -> Handler:
         try:
             check_head(request)
             visit.admit()
-            return await do(visit)
+            if not streams or not visit.entered:
+                return await do(visit)
+            with visit.sessions.quotas.held(visit.owner, "streams"):
+                return await do(visit)
         except DragomanError as error:
             return to_web(refuse(_failure(visit, error)))
         except (asyncio.CancelledError, ConnectionError, web.HTTPException):
@@ -136,6 +140,14 @@ def _handler(at: ServedFace, route: Route) -> Handler:
 
 def _failure(visit: Visit, error: DragomanError, error_id: str | None = None) -> Failure:
     return Failure(error, visit.incoming, visit.route, visit.entered, visit.said, error_id)
+
+
+def _streams(route: Route) -> bool:
+    """Say whether the answers of a route may last for as long as their readers like."""
+    act = route.does
+    return isinstance(act, Follow | ReadLog) or (
+        isinstance(act, Say) and isinstance(act.answer, TurnBody)
+    )
 
 
 def _size(route: Route) -> Size:

@@ -24,6 +24,7 @@ from proxy.base.tasks import Tasks
 from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
 from proxy.http.bodies import Bodies
+from proxy.http.quotas import Quotas
 from proxy.journal.base import Journal
 from proxy.recording.recording import Captures
 from proxy.session import RESET_SECONDS, Session
@@ -83,6 +84,7 @@ class Sessions:
         # One session at a time arrives from another installation.
         self.arrivals = asyncio.Lock()
         self.bodies = Bodies(settings.server)
+        self.quotas = Quotas(settings.limits, clock.monotonic)
         self.slots = asyncio.Semaphore(WORK_AT_ONCE)
         self.backends = backends or Backends(settings, http, ids)
         self.faces: Mapping[str, Mapping[str, Any]] = {
