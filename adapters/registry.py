@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from adapters.agui import routes as agui
 from adapters.agui.server import AguiEncoder
+from adapters.agui.wire import DELTAS as AGUI_DELTAS
 from adapters.aisdk import routes as aisdk
 from adapters.aisdk.server import AisdkEncoder
+from adapters.aisdk.wire import DELTAS as AISDK_DELTAS
+from adapters.captures.secrets import by_type
 from adapters.contract.dialect import Dialect
 from adapters.contract.faces import Face
 from adapters.engine import routes as engine
@@ -13,16 +16,19 @@ from adapters.engine.captured import CAPTURED as ENGINE
 from adapters.engine.client import EngineClient
 from adapters.engine.probe import PROBE as PROBE_ENGINE
 from adapters.engine.server import EngineEncoder
+from adapters.engine.wire import DELTAS as ENGINE_DELTAS
 from adapters.eve import routes as eve
 from adapters.eve.captured import CAPTURED as EVE
 from adapters.eve.client import EveClient
 from adapters.eve.probe import PROBE as PROBE_EVE
 from adapters.eve.server import EveEncoder
+from adapters.eve.wire import DELTAS as EVE_DELTAS
 from adapters.herm import routes as herm
 from adapters.herm.captured import CAPTURED as HERM
 from adapters.herm.client import HermClient
 from adapters.herm.probe import PROBE as PROBE_HERM
 from adapters.herm.server import HermEncoder
+from adapters.herm.wire import DELTAS as HERM_DELTAS
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -36,6 +42,7 @@ DIALECTS: dict[str, Dialect] = {
             face=herm.FACE,
             captured=HERM,
             probe=PROBE_HERM,
+            deltas=HERM_DELTAS,
             silence_seconds=60.0,
         ),
         # Six heartbeats of 10 s from 0.57 on, and its lease; an older eve sends none, and is read
@@ -47,6 +54,7 @@ DIALECTS: dict[str, Dialect] = {
             face=eve.FACE,
             captured=EVE,
             probe=PROBE_EVE,
+            deltas=EVE_DELTAS,
             silence_seconds=60.0,
         ),
         # Four heartbeats of about 15 s (section 17).
@@ -57,15 +65,20 @@ DIALECTS: dict[str, Dialect] = {
             face=engine.FACE,
             captured=ENGINE,
             probe=PROBE_ENGINE,
+            deltas=ENGINE_DELTAS,
             silence_seconds=60.0,
         ),
-        Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends"),
-        Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends"),
+        Dialect("agui", AguiEncoder, face=agui.FACE, only="frontends", deltas=AGUI_DELTAS),
+        Dialect("aisdk", AisdkEncoder, face=aisdk.FACE, only="frontends", deltas=AISDK_DELTAS),
         Dialect("managed-agents"),
         Dialect("hermes-agent"),
     )
 }
 """Every dialect by its name, with the halves that are built."""
+
+DELTAS = by_type(delta for dialect in DIALECTS.values() for delta in dialect.deltas)
+"""The frames of all of them that have more of a text, by their type: what passes a recorder may be
+of any."""
 
 
 def faces() -> dict[str, Face]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.origin import BLOCK_DELTAS, EVENT_SIZES
 from bench.parts import FULL_SIZES
 from bench.results import Results
-from bench.stages import BESIDE
+from bench.stages import BESIDE, RECORD
 from bench.target import BARE, DURABLE, MEMORY, TARGETS
 
 NOT_MEASURED = "–"
@@ -108,6 +108,9 @@ def stage_table(results: Results) -> str:
     lines += [f"| {stage} | {spent:.2f} |" for stage, spent in results.stages]
     way = sum(spent for name, spent in results.stages if name not in BESIDE)
     lines.append(f"| all of them | {way:.2f} |")
+    if (recording := dict(results.stages).get(RECORD)) is not None and way:
+        # It has a thread of its own.
+        lines.append(f"| recording, in times of all of them | {recording / way:.2f} |")
     return "\n".join(lines)
 
 

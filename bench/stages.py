@@ -19,12 +19,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import uvloop
 
-from adapters.captures import End, Record, Request, body_of, format_record
-from adapters.captures import Event as CapturedEvent
+from adapters.captures import End, LogLine, Record, Request, body_of, format_record
 from adapters.captures import Response as CapturedResponse
 from adapters.captures.redact import Redactor
 from adapters.engine.client import EngineClient
@@ -34,8 +33,8 @@ from adapters.model.commands import SendMessage
 from adapters.model.events import Entry, Event, Text
 from adapters.model.normalizer import Normalizer
 from adapters.offline.replay import ReplayClient, Script, script_of
+from adapters.registry import DELTAS
 from adapters.wire.framing.sse import SseFrame, SseParser
-from adapters.wire.jsonvalue import parse_json
 from bench.origin import Connection, Origin, Turn
 from bench.wire import ChunkedBody
 from proxy.base.errors import JournalError
@@ -152,7 +151,7 @@ def _encode(entries: list[Entry]) -> list[list[Frame]]:
 def _record(pieces: list[bytes], entries: list[Entry]) -> int:
     """Make the lines of a capture: of the backend's bytes, of as many for a frontend, of the
     log."""
-    redactor = Redactor(b"salt")
+    redactor = Redactor(b"salt", DELTAS)
     size = 0
     given: list[Record] = []
     for exchange, side in ((1, "backend"), (2, "frontend")):
@@ -163,11 +162,12 @@ def _record(pieces: list[bytes], entries: list[Entry]) -> int:
         given.append(CapturedResponse(exchange=exchange, at=_NOW, status=200, headers=headers))
         given += [body_of(exchange, "response", _NOW, piece) for piece in pieces]
         given.append(End(exchange=exchange, at=_NOW, how="ended"))
-    for entry in entries:
-        value: Any = parse_json(entry.encode())
-        given.append(CapturedEvent(at=_NOW, entry=value))
+    lines = [LogLine(_NOW, entry.encode()) for entry in entries]
     for record in given:
         for ready in redactor.add(record):
+            size += len(format_record(ready))
+    for at in range(0, len(lines), _BATCH):
+        for ready in redactor.add_log(lines[at : at + _BATCH]):
             size += len(format_record(ready))
     return size + sum(len(format_record(ready)) for ready in redactor.close())
 

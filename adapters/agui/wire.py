@@ -8,7 +8,30 @@ member but its own. What only clients know that declare `protocolVersion` is kep
 
 from __future__ import annotations
 
+from adapters.captures.secrets import Delta
+
 DIALECT = "agui"
+
+_MESSAGE = (("messageId",),)
+_CALL = (("toolCallId",),)
+
+DELTAS = (
+    *(
+        Delta(type_, ("delta",), _MESSAGE, ends=(end, "RUN_FINISHED", "RUN_ERROR"))
+        for type_, end in (
+            ("TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
+            ("TEXT_MESSAGE_CHUNK", "STEP_FINISHED"),
+            ("REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_END"),
+            ("REASONING_MESSAGE_CHUNK", "STEP_FINISHED"),
+            ("THINKING_TEXT_MESSAGE_CONTENT", "THINKING_TEXT_MESSAGE_END"),
+        )
+    ),
+    *(
+        Delta(type_, ("delta",), _CALL, ends=("TOOL_CALL_END", "RUN_FINISHED", "RUN_ERROR"))
+        for type_ in ("TOOL_CALL_ARGS", "TOOL_CALL_CHUNK")
+    ),
+)
+"""The events that have more of a text."""
 
 PROTOCOL_VERSION = "1.0"
 """What `RUN_STARTED` declares; clients before 1.0 ignore it."""

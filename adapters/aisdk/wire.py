@@ -7,6 +7,8 @@ error. So what is written has only fields that every release of its form knows.
 
 from __future__ import annotations
 
+from adapters.captures.secrets import Delta
+
 DIALECT = "aisdk"
 
 CHAT = "/api/chat"
@@ -75,3 +77,17 @@ CHAT_OPTION = "aisdk_chat"
 NOTES = "aisdk"
 """The keys in the options of `session.started` for the chat's id, and there and in the details of
 an input for what the page calls its messages."""
+
+_ENDS = ("finish-step", "finish", "abort", "error")
+
+DELTAS = (
+    Delta("text-delta", ("delta",), (("id",),), ends=("text-end", *_ENDS)),
+    Delta("reasoning-delta", ("delta",), (("id",),), ends=("reasoning-end", *_ENDS)),
+    Delta(
+        "tool-input-delta",
+        ("inputTextDelta",),
+        (("toolCallId",),),
+        ends=("tool-input-available", "tool-input-error", *_ENDS),
+    ),
+)
+"""The parts of a stream that have more of a text."""

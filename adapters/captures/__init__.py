@@ -16,7 +16,7 @@ import base64
 import binascii
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -33,9 +33,13 @@ __all__ = [
     "Event",
     "Exchange",
     "Head",
+    "Headers",
+    "LeftOut",
+    "LogLine",
     "Record",
     "Request",
     "Response",
+    "Side",
     "body_of",
     "format_record",
     "read_capture",
@@ -133,9 +137,31 @@ class Event(_Line):
     entry: dict[str, Any]
 
 
-Record = Annotated[Request | Response | Body | End | Event, Field(discriminator="type")]
+class LogLine(NamedTuple):
+    """An `event` as a recorder has it: with the entry in JSON."""
 
-_RECORD: TypeAdapter[Any] = TypeAdapter(Record)
+    at: float
+    entry: bytes
+
+
+class LeftOut(_Line):
+    """How many records are missing here: of an exchange, of which nothing follows, or of the log.
+    The recorder was behind, or a body was too long."""
+
+    type: Literal["left_out"] = "left_out"
+    at: float
+    count: int
+    exchange: int | None = None
+
+
+Record = Request | Response | Body | End | Event | LogLine | LeftOut
+
+_RECORD: TypeAdapter[Any] = TypeAdapter(
+    Annotated[
+        Request | Response | Body | End | Event | LeftOut,
+        Field(discriminator="type"),
+    ]
+)
 
 
 def body_of(exchange: int, of: Literal["request", "response"], at: float, data: bytes) -> Body:
@@ -146,9 +172,30 @@ def body_of(exchange: int, of: Literal["request", "response"], at: float, data: 
         return Body(exchange=exchange, of=of, at=at, base64=base64.b64encode(data).decode())
 
 
-def format_record(record: Head | Request | Response | Body | End | Event) -> bytes:
-    """Return a record as its line."""
-    return format_json(record.model_dump(exclude_none=True)) + b"\n"
+def format_record(record: Head | Record) -> bytes:
+    """Return a record as its line. A header or a target that is not UTF-8 is read as ISO 8859-1, as
+    HTTP has it."""
+    if isinstance(record, LogLine):
+        return b'{"type":"event","at":%b,"entry":%b}\n' % (format_json(record.at), record.entry)
+    try:
+        return format_json(record.model_dump(exclude_none=True)) + b"\n"
+    except JsonError:
+        return format_json(_encodable(record.model_dump(exclude_none=True))) + b"\n"
+
+
+def _encodable(value: Any) -> Any:
+    match value:
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return value.encode("utf-8", "surrogateescape").decode("latin-1")
+            return value
+        case list() | tuple():
+            return [_encodable(one) for one in value]
+        case dict():
+            return {name: _encodable(one) for name, one in value.items()}
+    return value
 
 
 @dataclasses.dataclass(slots=True)
@@ -174,13 +221,22 @@ class Exchange:
 
 @dataclasses.dataclass(slots=True)
 class Capture:
-    """A capture that was read. `cut` says why its last line is missing, None where nothing is."""
+    """A capture that was read. `cut` says why its last line is missing, None where nothing is;
+    `left_out` counts the records that the recorder left out."""
 
     name: str
     head: Head
     exchanges: list[Exchange] = dataclasses.field(default_factory=list)
     log: list[ev.Entry] = dataclasses.field(default_factory=list)
     cut: str | None = None
+    left_out: int = 0
+
+    def holes(self) -> list[str]:
+        """Say what is missing in it."""
+        holes = [f"it was cut off: {self.cut}"] if self.cut else []
+        if self.left_out:
+            holes.append(f"its recorder was behind and left out {self.left_out} records")
+        return holes
 
     def of_side(self, side: Side) -> Sequence[Exchange]:
         """Return the exchanges of one side."""
@@ -276,6 +332,9 @@ def _take(capture: Capture, known: dict[int, Exchange], record: Any, line: int) 
             capture.log.append(ev.Entry.decode(format_json(record.entry)))
         except (DragomanError, ValueError) as error:
             raise BadCapture(f"the entry cannot be read: {error}", name=name, line=line) from None
+        return
+    if isinstance(record, LeftOut):
+        capture.left_out += record.count
         return
     if isinstance(record, Request):
         if record.exchange in known:

@@ -1,40 +1,50 @@
-"""Bodies that are held back until it is known what of them is secret: all but streams."""
+"""Bodies, held back until it is known what of them is secret."""
 
 from __future__ import annotations
 
 import abc
-import bisect
-import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from adapters.captures import Body, Event, Record, body_of
-from adapters.captures.secrets import LONGEST_BEGIN, Secrets, Span, apart
-from adapters.captures.strings import JsonStrings, String
-from adapters.wire.jsonvalue import format_json, parse_json
+from adapters.captures import Body, LeftOut, LogLine, Record, body_of
+from adapters.captures.secrets import Delta, Finder, Frame, RunningText, Texts
+from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["Pieces", "Whole", "before", "in_bytes"]
+__all__ = ["Document", "Frames", "Log", "Pieces", "Words"]
 
-WHOLE_BYTES = 1024 * 1024
-"""How much of a body is held back that is not a stream; of a longer one, the string that is not
-whole."""
+DOCUMENT_BYTES = 36 * 1024 * 1024
+"""How much is held back of a body that is one document, and of a frame: as long as a conversation
+with files may be. The rest of a longer one is left out."""
 
-_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+FRAMES_BYTES = 4 * 1024 * 1024
+"""How much is held back of the frames that wait for the end of a secret."""
+
+
+class _Edit(NamedTuple):
+    """What stands in the place of some bytes of a body: where their last one came."""
+
+    start: int
+    end: int
+    new: bytes
 
 
 class Pieces(abc.ABC):
-    """Records that are held back, as the bytes that they have together."""
+    """The pieces of a body that are held back, as the bytes that they have together. Places are
+    those of the body."""
 
-    def __init__(self, secrets: Secrets) -> None:
-        self._secrets = secrets
-        self._held: list[tuple[Body | Event, int]] = []
+    def __init__(self) -> None:
+        self._held: deque[tuple[Body, int]] = deque()
         self._data = bytearray()
-        # Where `_data` begins in the body.
+        # Where `_data` begins.
         self._base = 0
-        self._spans: list[Span] = []
+        self._edits: list[_Edit] = []
+        # Up to where it was looked at.
+        self._searched = 0
 
-    def add(self, record: Body | Event) -> list[Record]:
+    def add(self, record: Body) -> list[Record]:
         """Take one and return those that may be written now."""
-        data = record.data if isinstance(record, Body) else format_json(record.entry) + b"\n"
+        data = record.data
         self._held.append((record, len(data)))
         self._data += data
         return self._given(self._look(final=False))
@@ -43,172 +53,295 @@ class Pieces(abc.ABC):
         """Return them all."""
         return self._given(self._look(final=True))
 
+    def settle(self) -> list[Record]:
+        """Return what is held back if it is whole, as far as that can be told."""
+        return []
+
     @abc.abstractmethod
     def _look(self, *, final: bool) -> int:
         """Find what is secret, and return up to where that is decided."""
 
     def _given(self, limit: int) -> list[Record]:
         out: list[Record] = []
-        spans = self._spans = apart(self._spans)
         at = self._base
-        count = 0
-        for record, size in self._held:
-            if at + size > limit:
-                break
-            out.append(self._redacted(record, at, size, spans))
-            at += size
-            count += 1
-        del self._held[:count]
+        edits = sorted(self._edits)
+        done = 0
+        while self._held and at + self._held[0][1] <= limit:
+            record, size = self._held.popleft()
+            end = at + size
+            first = done
+            while done < len(edits) and edits[done].end <= end:
+                done += 1
+            # The next one may begin here.
+            mine = edits[first : done + 1]
+            if mine and mine[0].start < end:
+                new = self._edited(mine, at, end)
+                record = body_of(record.exchange, record.of, record.at, new)
+            out.append(record)
+            at = end
         del self._data[: at - self._base]
         self._base = at
-        self._spans = [span for span in spans if span.end > at]
+        self._edits = edits[done:]
         return out
 
-    def _redacted(self, record: Body | Event, at: int, size: int, spans: Sequence[Span]) -> Record:
-        end = at + size
-        first = bisect.bisect_right(spans, at, key=lambda span: span.end)
-        if first == len(spans) or spans[first].start >= end:
-            return record
+    def _edited(self, edits: list[_Edit], at: int, end: int) -> bytes:
         out = bytearray()
-        done = at
-        for span in spans[first:]:
-            if span.start >= end:
+        for edit in edits:
+            if edit.start >= end:
                 break
-            out += self._data[done - self._base : max(span.start, done) - self._base]
-            if span.start >= at:
-                out += span.mark.encode()
-            done = min(span.end, end)
-        out += self._data[done - self._base : end - self._base]
-        if isinstance(record, Event):
-            return record.model_copy(update={"entry": parse_json(bytes(out))})
-        return body_of(record.exchange, record.of, record.at, bytes(out))
+            out += self._data[at - self._base : max(at, edit.start) - self._base]
+            at = min(edit.end, end)
+            if edit.end <= end:
+                out += edit.new
+        return bytes(out + self._data[at - self._base : end - self._base])
 
 
-class Whole(Pieces):
-    """A body that is not a stream: JSON or another text.
+class Document(Pieces):
+    """A body that is one document: JSON, or a form.
 
     Args:
-        secrets: what finds them.
+        clean: what returns it without its secrets.
         size: how many bytes it has, if that is known.
-        form: what finds the secrets of a form, if it is one.
     """
 
-    def __init__(
-        self, secrets: Secrets, size: int | None, form: Callable[[str], list[Span]] | None
-    ) -> None:
-        super().__init__(secrets)
+    def __init__(self, clean: Callable[[bytes], bytes], size: int | None) -> None:
+        super().__init__()
+        self._clean = clean
         self._size = size
-        self._form = form
-        self._json: JsonStrings | None = None
-        self._tried = JsonStrings()
-        self._tried_to = 0
-        # Up to where it was looked at.
-        self._at = 0
-        # In a string that is longer than what is held back, and what stands for it if it is secret.
-        self._long = False
-        self._mark: str | None = None
+        self._left_out: LeftOut | None = None
+        self._tried = 0
+
+    def add(self, record: Body) -> list[Record]:
+        """The same; what is too much is not kept."""
+        if self._left_out is not None:
+            count = self._left_out.count + 1
+            self._left_out = self._left_out.model_copy(update={"count": count})
+            return []
+        out = super().add(record)
+        if len(self._data) > DOCUMENT_BYTES:
+            count = len(self._held)
+            self._left_out = LeftOut(at=record.at, exchange=record.exchange, count=count)
+            self._held.clear()
+            self._data.clear()
+        return out
 
     def settle(self) -> list[Record]:
-        """Return it if it seems to be whole."""
-        half = self._at == 0 and self._begins_with(b"{[") and not self._is_closed()
-        return [] if half else self._given(self._look(final=True))
+        """The same: of JSON that can be told."""
+        return self.close() if self._is_whole() else []
+
+    def close(self) -> list[Record]:
+        """Return all that is held back, and how much was too much."""
+        out = super().close()
+        if self._left_out is not None:
+            out.append(self._left_out)
+        return out
+
+    def _is_whole(self) -> bool:
+        if not self._data.lstrip().startswith((b"{", b"[")):
+            return True
+        try:
+            parse_json(bytes(self._data))
+        except JsonError:
+            return False
+        return True
 
     def _look(self, *, final: bool) -> int:
         end = self._base + len(self._data)
-        final = final or end == self._size or self._is_closed()
-        if not final and len(self._data) <= WHOLE_BYTES:
+        if not final and not self._ends(end):
             return self._base
-        if self._at == 0 and self._begins_with(b'{["'):
-            self._json = JsonStrings()
-        if self._json is None:
-            self._at = self._text(self._at, end, final)
-            return self._at
-        return self._strings(self._json, end, final)
-
-    def _begins_with(self, marks: bytes) -> bool:
-        first = self._data[:64].lstrip()[:1]
-        return first != b"" and first in marks
-
-    def _is_closed(self) -> bool:
-        """Say whether it is JSON, of which all that was opened is closed."""
-        if self._at or not self._begins_with(b"{["):
-            return False
-        _, self._tried_to = self._tried.read(bytes(self._data), self._tried_to, final=False)
-        return self._tried.closed
-
-    def _strings(self, reader: JsonStrings, end: int, final: bool) -> int:
         data = bytes(self._data)
-        while self._at < end:
-            if self._long:
-                if not self._rest(data, final):
-                    break
-                continue
-            strings, at = reader.read(data, self._at - self._base, final=final)
-            self._spans += _spans(strings, self._secrets, self._base)
-            self._at = self._base + at
-            if final or len(data) - at <= WHOLE_BYTES or data[at : at + 1] != b'"':
-                break
-            self._long, self._at = True, self._at + 1
-            named = self._secrets.is_member(reader.name)
-            self._mark = self._secrets.mark(str(data[at:])) if named else None
-        return end if final else self._at
+        if (new := self._clean(data)) != data:
+            self._edits.append(_Edit(self._base, end, new))
+        return end
 
-    def _rest(self, data: bytes, final: bool) -> bool:
-        """Look at more of a very long string, and say whether it ends here."""
-        start = self._at - self._base
-        found = _REST_OF_STRING.match(data, start)
-        stop = start if found is None else found.end()
-        closed = data[stop : stop + 1] == b'"'
-        if self._mark is not None:
-            self._spans.append(Span(self._at, self._base + stop, self._mark))
-            self._mark = ""
-            self._at = self._base + stop
-        else:
-            self._at = self._text(self._at, self._base + stop, final or closed)
-        if closed:
-            self._at += 1
-            self._long, self._mark = False, None
-        return closed
+    def _ends(self, end: int) -> bool:
+        """Say whether nothing more comes, as far as that is known early: a later body may repeat
+        what is secret here."""
+        if self._size is not None:
+            return end >= self._size
+        # Not for each piece: as often as its size doubles.
+        if end < 2 * self._tried or not self._data.endswith((b"}", b"]")):
+            return False
+        self._tried = end
+        return self._is_whole()
 
-    def _text(self, start: int, end: int, final: bool) -> int:
-        """Look at a text, and return up to where it is decided."""
-        data = self._data[start - self._base : end - self._base]
+
+class Words(Pieces):
+    """A body that is another text; `size` is how many bytes it has, if that is known."""
+
+    def __init__(self, finder: Finder, size: int | None) -> None:
+        super().__init__()
+        self._finder = finder
+        self._size = size
+        self._running = RunningText(finder)
+        self._decided = 0
+        # The text that is not decided, where it begins in characters, and how much of it passed.
+        self._text = ""
+        self._place = 0
+        self._passed = 0
+
+    def settle(self) -> list[Record]:
+        """The same: it is, for all that is known."""
+        return self.close()
+
+    def _look(self, *, final: bool) -> int:
+        text = self._data[self._searched - self._base :].decode("utf-8", "surrogateescape")
+        self._searched = self._base + len(self._data)
+        self._text += text
+        self._running.add(text)
+        if final or self._searched == self._size:
+            self._running.end()
+        while self._running.spans:
+            span = self._running.spans.popleft()
+            start = self._step(span.start)
+            self._edits.append(
+                _Edit(start, self._step(span.end), self._finder.marked_as(span).encode())
+            )
+        decided = self._step(self._running.decided)
+        self._text = self._text[self._passed :]
+        self._place += self._passed
+        self._passed = 0
+        return decided
+
+    def _step(self, place: int) -> int:
+        """Return the byte of a character, to which all before is decided."""
+        passed = self._text[self._passed : place - self._place]
+        self._passed += len(passed)
+        self._decided += len(passed.encode("utf-8", "surrogateescape"))
+        return self._decided
+
+
+class Frames(Pieces):
+    """A stream of frames: SSE, or JSON in lines."""
+
+    def __init__(self, finder: Finder, deltas: Mapping[str, Delta], *, sse: bool) -> None:
+        super().__init__()
+        self._finder = finder
+        self._sse = sse
+        self._texts = Texts(finder, deltas)
+        # Where the frame begins that is not whole, and its line that is not.
+        self._frame = 0
+        self._line = 0
+        # The lines of that frame, with their places.
+        self._lines: list[tuple[int, bytes]] = []
+        # What waits, with its data in the body.
+        self._waiting: deque[tuple[Frame, _Lines]] = deque()
+
+    def _look(self, *, final: bool) -> int:
+        data, base = self._data, self._base
+        end = base + len(data)
+        final |= end - self._frame > DOCUMENT_BYTES
+        # Only what came now may end a line, or the carriage return before it.
+        since = max(self._line, self._searched - 1) - base
+        self._searched = end
+        if final or data.find(b"\n", since) >= 0 or data.find(b"\r", since) >= 0:
+            self._take(bytes(data[self._line - base :]), final=final)
+        if final or self._frame - self._base > FRAMES_BYTES:
+            self._texts.close()
+        waiting = self._waiting
+        while waiting and waiting[0][0].settled:
+            frame, lines = waiting.popleft()
+            if frame.new is not None:
+                self._edits += lines.edits(frame.new)
+        return waiting[0][1].start if waiting else self._frame
+
+    def _take(self, data: bytes, *, final: bool) -> None:
+        """Take lines, and look at the frames that they end."""
+        lines = data.splitlines(keepends=True)
+        if not (final or data.endswith(b"\n")):
+            # It is not whole, or its end is not.
+            lines.pop()
+        begin, frames = self._frame, []
+        for line in lines:
+            if self._sse and line[0] in b"\r\n":
+                frames.append((self._frame, self._lines))
+                self._frame, self._lines = self._line + len(line), []
+            else:
+                self._lines.append((self._line, line.rstrip(b"\r\n")))
+            self._line += len(line)
+        if final or not self._sse:
+            frames += [(at, [(at, line)]) for at, line in self._lines]
+            if self._sse:
+                frames = [*frames[: -len(self._lines)], (self._frame, self._lines)]
+            self._frame, self._lines = self._line, []
+        if frames:
+            self._look_at(begin, frames)
+
+    def _look_at(self, begin: int, frames: list[tuple[int, list[tuple[int, bytes]]]]) -> None:
+        whole = self._data[begin - self._base : self._frame - self._base]
+        clean = self._finder.has_nothing(whole.decode("utf-8", "surrogateescape"))
+        given: list[tuple[bytes, str]] = []
+        places: list[_Lines] = []
+        for at, lines in frames:
+            event, parts, spans = "", [], []
+            for start, line in lines:
+                if not self._sse or line.startswith(b"data:"):
+                    head = (6 if line[5:6] == b" " else 5) if self._sse else 0
+                    parts.append(line[head:])
+                    spans.append((start + head, start + len(line)))
+                elif line:
+                    if line.startswith(b"event:"):
+                        event = line[6:].strip().decode(errors="replace")
+                    if not clean:
+                        self._plain(line, start)
+            if len(parts) > 1:
+                # What stands between its lines was looked at too.
+                clean = False
+            if parts:
+                given.append((parts[0] if len(parts) == 1 else b"\n".join(parts), event))
+                places.append(_Lines(at, tuple(spans)))
+        for frame, place in zip(self._texts.take(given, clean=clean), places, strict=True):
+            if not frame.settled or self._waiting or frame.new is not None:
+                self._waiting.append((frame, place))
+
+    def _plain(self, data: bytes, at: int) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        spans = self._secrets.in_text(text)
-        if self._form is not None:
-            spans = apart([*self._form(text), *spans])
-        begin = len(text)
-        if not final:
-            begin = max(0, min(self._secrets.begin(text), begin - LONGEST_BEGIN))
-            begin = before(spans, begin, len(text))
-        for span in spans:
-            if span.end <= begin:
-                self._spans.append(in_bytes(text, span, start))
-        return start + len(text[:begin].encode("utf-8", "surrogateescape"))
+        new = self._finder.clean(text)
+        if new != text:
+            edited = new.encode("utf-8", "surrogateescape")
+            self._edits.append(_Edit(at, at + len(data), edited))
 
 
-def in_bytes(text: str, span: Span, base: int) -> Span:
-    """Return a span of a text as bytes of a body, in which the text begins at `base`."""
-    before = text[: span.start].encode("utf-8", "surrogateescape")
-    inner = text[span.start : span.end].encode("utf-8", "surrogateescape")
-    start = base + len(before)
-    return Span(start, start + len(inner), span.mark)
+class _Lines(NamedTuple):
+    """Where a frame begins in its body, and the data of its lines."""
+
+    start: int
+    places: tuple[tuple[int, int], ...]
+
+    def edits(self, new: bytes) -> list[_Edit]:
+        """Return what puts something in their place: lines, at the last one."""
+        lines = new.split(b"\n")
+        if len(lines) != len(self.places):
+            # Lines without data are but space in JSON.
+            lines = [*(b"" for _ in self.places[1:]), b"\ndata: ".join(lines)]
+        return [_Edit(*place, line) for place, line in zip(self.places, lines, strict=True)]
 
 
-def _spans(strings: Sequence[String], secrets: Secrets, base: int) -> list[Span]:
-    out = []
-    for string, spans in zip(strings, secrets.in_strings(strings), strict=True):
-        out += [
-            Span(base + string.place(span.start), base + string.place(span.end), span.mark)
-            for span in spans
-        ]
-    return out
+class Log:
+    """The entries of the canonical log."""
 
+    def __init__(self, finder: Finder, deltas: Mapping[str, Delta]) -> None:
+        self._finder = finder
+        self._texts = Texts(finder, deltas)
+        self._held: deque[tuple[LogLine, Frame]] = deque()
 
-def before(spans: Sequence[Span], begin: int, size: int) -> int:
-    """Return where a text of this size is to be cut, at most at `begin`, so that no secret is cut,
-    and none that may go on."""
-    for span in reversed(spans):
-        if span.start < begin and (span.end > begin or span.end == size):
-            begin = span.start
-    return begin
+    def add(self, records: Sequence[LogLine]) -> list[Record]:
+        """Take some and return those that may be written now."""
+        whole = b"\n".join([record.entry for record in records]).decode("utf-8", "surrogateescape")
+        frames = self._texts.take(
+            [(record.entry, "") for record in records], clean=self._finder.has_nothing(whole)
+        )
+        self._held += zip(records, frames, strict=True)
+        return self._given()
+
+    def close(self) -> list[Record]:
+        """Return them all."""
+        self._texts.close()
+        return self._given()
+
+    def _given(self) -> list[Record]:
+        out: list[Record] = []
+        while self._held and self._held[0][1].settled:
+            record, frame = self._held.popleft()
+            out.append(record if frame.new is None else record._replace(entry=frame.new))
+        return out

@@ -1,13 +1,13 @@
 """What a capture must not hold: credentials and other secrets, in heads and in bodies.
 
 A `Redactor` stands between a record and its line. In the place of a secret it writes a mark, the
-same for the same value and salt: so one still sees where the same value was used. All other bytes
-stay, and so does each piece of a body with its time: the mark stands in the piece in which the
-secret began.
+same for the same value and salt: so one still sees where the same value was used. Each piece of a
+body stays, with its time, and all bytes stay where there is no secret. JSON that has one is written
+anew, in the piece in which it ended: without its spaces.
 
 To see a secret that is cut, it holds back: of a stream the frame that is not whole, and those whose
-deltas may be the begin of a secret; of another body all of it, up to 1 MiB. So what it gives out
-stands in order within an exchange, but may stand behind later records of other ones.
+deltas may be the begin of a secret; of a document all of it; of another text the last word. So what
+it gives out stands in order within an exchange, but may stand behind later records of other ones.
 """
 
 from __future__ import annotations
@@ -15,21 +15,24 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import unquote, unquote_plus
 
-from adapters.captures import Body, End, Event, Record, Request, Response
-from adapters.captures.frames import Frames
-from adapters.captures.held import Pieces, Whole
-from adapters.captures.secrets import BadPattern, Secrets, Span, apart
+from adapters.captures import Body, End, Event, LeftOut, LogLine, Record, Request, Response
+from adapters.captures.held import Document, Frames, Log, Pieces, Words
+from adapters.captures.secrets import LOG, BadPattern, Delta, Finder
+from adapters.wire.jsonvalue import format_json
 
 __all__ = ["BadPattern", "Redactor"]
 
 _URLS = frozenset({"location", "content-location", "referer", "link"})
 """Headers whose value is a URL, with a query."""
 
-_IN_QUERY = re.compile(r"[?&;#]([^=&;?#]+)=([^&;#>]*)")
+_IN_QUERY = re.compile(r"(?<=[?&;#])([^=&;?#]{1,256}+)=([^&;#>]++)")
 _COOKIE = re.compile(r"=\"?([^;\"]+)")
+
+_FORM = "application/x-www-form-urlencoded"
 
 
 class Redactor:
@@ -37,6 +40,7 @@ class Redactor:
 
     Args:
         salt: what marks are made with.
+        deltas: which frames have more of a text, by their type.
         keys: names besides, of JSON members, headers and parts of queries, whose values are secret.
         patterns: regular expressions besides, of which each match is a secret.
 
@@ -44,10 +48,18 @@ class Redactor:
         BadPattern: a pattern is not one, or matches the empty string.
     """
 
-    def __init__(self, salt: bytes, keys: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        self._secrets = Secrets(salt, keys, patterns)
-        self._bodies: dict[tuple[int, str], Pieces] = {}
-        self._log = Frames(self._secrets, sse=False)
+    def __init__(
+        self,
+        salt: bytes,
+        deltas: Mapping[str, Delta],
+        keys: Iterable[str] = (),
+        patterns: Iterable[str] = (),
+    ) -> None:
+        self._finder = Finder(salt, keys, patterns)
+        self._deltas = deltas
+        # Of some the first bytes say what they are.
+        self._bodies: dict[tuple[int, str], Pieces | _Unknown] = {}
+        self._log = Log(self._finder, LOG)
 
     def add(self, record: Record) -> list[Record]:
         """Return what may be written now that this has come: records of its exchange, or entries
@@ -55,10 +67,11 @@ class Redactor:
         match record:
             case Request():
                 self._open(record.exchange, "request", record.headers)
+                # What a header has may stand in the path too.
+                headers = self._headers(record.headers)
                 target = self._url(record.target)
                 for part in target.partition("?")[0].split("/"):
-                    self._secrets.show(unquote(part))
-                headers = self._headers(record.headers)
+                    self._finder.show(unquote(part))
                 return [record.model_copy(update={"target": target, "headers": headers})]
             case Response():
                 out = self._settled((record.exchange, "request"))
@@ -66,23 +79,32 @@ class Redactor:
                 headers = self._headers(record.headers)
                 return [*out, record.model_copy(update={"headers": headers})]
             case Body():
-                key = (record.exchange, record.of)
-                if key not in self._bodies:
-                    self._open(*key, ())
-                return self._bodies[key].add(record)
+                return self._body((record.exchange, record.of), record)
             case End():
                 out = self._closed(record.exchange, "request")
                 out += self._closed(record.exchange, "response")
-                why = None if record.why is None else self._text(record.why)
+                why = None if record.why is None else self._finder.clean(record.why)
                 return [*out, record.model_copy(update={"why": why})]
+            case LogLine():
+                return self._log.add([record])
             case Event():
-                return self._log.add(record)
+                return self._log.add([LogLine(record.at, format_json(record.entry))])
+            case LeftOut(exchange=int(exchange)):
+                # Nothing more comes of it.
+                out = self._closed(exchange, "request")
+                return [*out, *self._closed(exchange, "response"), record]
+            case LeftOut():
+                return [record]
+
+    def add_log(self, records: Sequence[LogLine]) -> list[Record]:
+        """Do the same for some entries of the log."""
+        return self._log.add(records)
 
     def hide(self, value: str) -> str:
         """Return what stands for a value that is known to be secret, and look for it from now
         on."""
-        self._secrets.remember(value)
-        return self._secrets.mark(value)
+        self._finder.remember(value)
+        return self._finder.mark(value)
 
     def close(self) -> list[Record]:
         """Return all that is held back: nothing more comes."""
@@ -94,37 +116,52 @@ class Redactor:
     def _open(self, exchange: int, of: str, headers: Iterable[tuple[str, str]]) -> None:
         given = {name.lower(): value for name, value in headers}
         media = given.get("content-type", "").partition(";")[0].strip().lower()
-        body: Pieces
+        body: Pieces | _Unknown
         if media == "text/event-stream":
-            body = Frames(self._secrets, sse=True)
+            body = Frames(self._finder, self._deltas, sse=True)
         elif media.endswith(("ndjson", "jsonl", "json-lines", "json-seq")):
-            body = Frames(self._secrets, sse=False)
+            body = Frames(self._finder, self._deltas, sse=False)
         else:
             size = given.get("content-length", "")
-            form = self._in_form if media == "application/x-www-form-urlencoded" else None
-            body = Whole(self._secrets, int(size) if size.isdecimal() else None, form)
+            body = _Unknown(int(size) if size.isdecimal() else None, form=media == _FORM)
         self._bodies[exchange, of] = body
+
+    def _body(self, key: tuple[int, str], record: Body) -> list[Record]:
+        body = self._bodies.get(key)
+        if body is None or isinstance(body, _Unknown):
+            body = body or _Unknown(None, form=False)
+            self._bodies[key] = body = self._known(body, record.data)
+        return body.add(record)
+
+    def _known(self, body: _Unknown, first: bytes) -> Pieces:
+        if body.form:
+            return Document(self._clean_form, body.size)
+        # A document begins with these, whatever it says that it is.
+        if first[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b'"', b""):
+            return Document(self._finder.clean_data, body.size)
+        return Words(self._finder, body.size)
 
     def _settled(self, key: tuple[int, str]) -> list[Record]:
         """An answer comes: a request is whole by now, if it is not half JSON."""
         body = self._bodies.get(key)
-        return body.settle() if isinstance(body, Whole) else []
+        return body.settle() if isinstance(body, Pieces) else []
 
     def _closed(self, exchange: int, of: str) -> list[Record]:
         body = self._bodies.pop((exchange, of), None)
-        return [] if body is None else body.close()
+        return body.close() if isinstance(body, Pieces) else []
 
     # heads
 
     def _headers(self, headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         pairs = tuple(headers)
         # First what is known by its name: the others may repeat it.
-        named = [self._credential(n, v) if self._secrets.is_header(n) else None for n, v in pairs]
+        is_header = self._finder.names.is_header
+        named = [self._credential(n, v) if is_header(n) else None for n, v in pairs]
         out = []
         for (name, value), redacted in zip(pairs, named, strict=True):
             if redacted is None:
                 url = name.lower() in _URLS
-                redacted = self._url(value) if url else self._text(value)
+                redacted = self._url(value) if url else self._finder.clean(value)
             out.append((name, redacted))
         return tuple(out)
 
@@ -137,40 +174,36 @@ class Redactor:
         if lower in ("cookie", "set-cookie"):
             pairs = _COOKIE.findall(value)
             for one in pairs if lower == "cookie" else pairs[:1]:
-                self._secrets.remember(one)
-        self._secrets.remember(rest)
+                self._finder.remember(one)
+        self._finder.remember(rest)
         if scheme.lower() == "basic":
             try:
                 user_and_password = base64.b64decode(rest).decode()
             except (binascii.Error, ValueError):
                 user_and_password = ""
-            self._secrets.remember(user_and_password.partition(":")[2])
-        return f"{scheme} {self._secrets.mark(rest)}" if scheme else self._secrets.mark(rest)
-
-    def _text(self, text: str) -> str:
-        return _applied(text, self._secrets.in_text(text))
+            self._finder.remember(user_and_password.partition(":")[2])
+        return f"{scheme} {self._finder.mark(rest)}" if scheme else self._finder.mark(rest)
 
     def _url(self, url: str) -> str:
-        return _applied(url, apart([*self._in_query(url), *self._secrets.in_text(url)]))
+        return self._finder.clean(_IN_QUERY.sub(self._parameter, url))
 
-    def _in_form(self, text: str) -> list[Span]:
-        return self._in_query(text, 1)
+    def _clean_form(self, data: bytes) -> bytes:
+        # The first name has no mark before it.
+        url = self._url("&" + data.decode("utf-8", "surrogateescape"))
+        return url[1:].encode("utf-8", "surrogateescape")
 
-    def _in_query(self, text: str, lead: int = 0) -> list[Span]:
-        """Return the credentials of a query; of a form too, whose first name has no mark before it:
-        `lead` is 1 then."""
-        spans = []
-        for found in _IN_QUERY.finditer("&" * lead + text):
-            if not found[2] or not self._secrets.is_query(unquote_plus(found[1])):
-                continue
-            value = unquote_plus(found[2])
-            self._secrets.remember_named(value)
-            start, end = found.span(2)
-            spans.append(Span(start - lead, end - lead, self._secrets.mark(value)))
-        return spans
+    def _parameter(self, found: re.Match[str]) -> str:
+        """Return a part of a query with the mark of its value, if that is a credential."""
+        if not self._finder.names.is_query(unquote_plus(found[1])):
+            return found[0]
+        value = unquote_plus(found[2])
+        self._finder.remember_named(value)
+        return f"{found[1]}={self._finder.mark(value)}"
 
 
-def _applied(text: str, spans: Sequence[Span]) -> str:
-    for span in reversed(spans):
-        text = text[: span.start] + span.mark + text[span.end :]
-    return text
+class _Unknown(NamedTuple):
+    """A body of which nothing has come: how many bytes it has, if that is known, and whether it is
+    a form."""
+
+    size: int | None
+    form: bool

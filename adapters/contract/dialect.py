@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from adapters.captures.dialect import Captured
+from adapters.captures.secrets import Delta
 from adapters.contract.faces import Face
 from adapters.contract.probing import Probe
 from adapters.model.base import ClientCodec, Encoder
@@ -23,7 +24,8 @@ class Dialect:
     settings of one. `only` says that a protocol has one side by nature: `frontends` that nobody is
     a backend of it, `backends` that nobody talks to it. What is not built and not excluded by
     `only` is still to come. `captured` says what is known of its captures, `probe` what a backend
-    is asked by `dragoman check`. `silence_seconds` is how long an open stream of a backend may
+    is asked by `dragoman check`. `deltas` are its frames that have more of a text: a secret may be
+    spelled by several. `silence_seconds` is how long an open stream of a backend may
     bring no byte before it is taken for dead, where its configuration does not say.
     """
 
@@ -35,6 +37,7 @@ class Dialect:
     only: Only | None = None
     captured: Captured | None = None
     probe: Probe | None = None
+    deltas: tuple[Delta, ...] = ()
     silence_seconds: float = 60.0
 
     def __post_init__(self) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from adapters.captures.secrets import Delta
+
 DIALECT = "engine"
 
 MEMBERS_OPTION = "engine_members"
@@ -72,3 +74,10 @@ def format_time(at: int) -> str:
 def heartbeat(stamp: int) -> bytes:
     """Return the frame of a `heartbeat`; it repeats the last frame's stamp (section 11.2)."""
     return b'event: heartbeat\ndata: {"timestamp":"%b"}\n\n' % format_time(stamp).encode()
+
+
+DELTAS = tuple(
+    Delta(type_, ("text",), ends=("content_block_stop", "tool_call", "thread_lifecycle", "error"))
+    for type_ in ("text_delta", "thinking_delta")
+)
+"""The events that have more of a text (sections 8.3 and 8.4); one has no place of its own."""

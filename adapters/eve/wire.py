@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from adapters.captures.secrets import Delta, Path
+
 DIALECT = "eve"
 
 Form: TypeAlias = Literal["all", "tokens", "newest"]
@@ -32,6 +34,38 @@ STREAM_FORMAT_HEADER = "x-eve-stream-format"
 STREAM_VERSION_HEADER = "x-eve-stream-version"
 STREAM_TAIL_INDEX_HEADER = "x-eve-stream-tail-index"
 """Sections 4.3 and 7.2."""
+
+_STEP: tuple[Path, ...] = (("data", "turnId"), ("data", "stepIndex"))
+
+DELTAS = (
+    Delta(
+        "message.appended",
+        ("data", "messageDelta"),
+        _STEP,
+        so_far=("data", "messageSoFar"),
+        ends=(
+            "message.completed",
+            "step.completed",
+            "step.failed",
+            "turn.completed",
+            "turn.failed",
+        ),
+    ),
+    Delta(
+        "reasoning.appended",
+        ("data", "reasoningDelta"),
+        _STEP,
+        so_far=("data", "reasoningSoFar"),
+        ends=("reasoning.completed", "message.appended", "step.completed", "turn.failed"),
+    ),
+    Delta(
+        "action.input.appended",
+        ("data", "inputTextDelta"),
+        (("data", "callId"),),
+        ends=("actions.requested", "step.completed", "turn.failed"),
+    ),
+)
+"""More of a text (section 7.8 and the catalogue): up to version 24 with all of it so far."""
 
 STREAM_CONTENT_TYPE = "application/x-ndjson; charset=utf-8"
 STREAM_FORMAT = "ndjson"

@@ -11,6 +11,7 @@ import datetime
 from collections.abc import Iterable
 from typing import Any
 
+from adapters.captures.secrets import Delta
 from adapters.wire.paths import path_of
 
 DIALECT = "herm"
@@ -85,3 +86,15 @@ def iso(at: int) -> str:
 def iso_seconds(at: int) -> str:
     """Return Unix milliseconds as session objects write times: whole seconds (section 1)."""
     return f"{datetime.datetime.fromtimestamp(at // 1000, datetime.UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+DELTAS = tuple(
+    Delta(
+        type_,
+        ("payload", "content", 0, "text"),
+        when=("payload", "delta"),
+        ends=(type_, "agent.tool_use", "session.status_idle"),
+    )
+    for type_ in ("agent.message", "agent.thinking")
+)
+"""The events that are more of a text where they say so (section 4.4)."""

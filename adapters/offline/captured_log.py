@@ -44,7 +44,7 @@ def log_of(capture: Capture, dialect: str | None = None) -> Reading:
         BadCapture: nothing says which dialect it is of.
         NotSupported: the dialect cannot be read.
     """
-    notes = [f"it was cut off: {capture.cut}"] if capture.cut else []
+    notes = capture.holes()
     if capture.log:
         return Reading(list(capture.log), notes)
     found = read_exchanges(capture, _recorded(capture), dialect or capture.head.dialect)

@@ -9,14 +9,10 @@ are to people who open them in a browser.
 from __future__ import annotations
 
 import contextlib
-import functools
-import ipaddress
-import re
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 from aiohttp.log import server_logger
-from yarl import URL
 
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
@@ -32,7 +28,8 @@ from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
 from proxy.faces import addresses
 from proxy.faces.table import add_astray, add_face
 from proxy.http.auth import Key
-from proxy.http.malformed import HOST, NO_HTTP, is_text
+from proxy.http.loopback import foreign_name
+from proxy.http.malformed import NO_HTTP, is_text
 from proxy.sessions.sessions import Sessions
 
 
@@ -91,16 +88,14 @@ async def _reply(
 def _foreign(request: web.Request) -> web.Response | None:
     """Return the refusal of a request by a name that was rebound to loopback, or from an origin
     that is foreign and not allowed by name."""
-    origin = None if allowed(request) else request.headers.get("Origin")
-    for url in (f"http://{request.host}", origin):
-        if url is not None and not _is_loopback(url):
-            text = (
-                "Without keys only programs of this machine are served, "
-                f"and `{url[:80]}` is not of it. Add a [[keys]] table, or allow a web page's "
-                "origin by name: `server.allowed_origins`."
-            )
-            return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
-    return None
+    url = foreign_name(request, origin=allowed(request) is None)
+    if url is None:
+        return None
+    text = (
+        f"Without keys only programs of this machine are served, and `{url[:80]}` is not of it. "
+        "Add a [[keys]] table, or allow a web page's origin by name: `server.allowed_origins`."
+    )
+    return control.error_response(DragomanError(text, code=ErrorCode.FORBIDDEN))
 
 
 def _preflight(request: web.Request) -> web.Response:
@@ -108,25 +103,6 @@ def _preflight(request: web.Request) -> web.Response:
         return preflight(request)
     except DragomanError as error:
         return control.error_response(error)
-
-
-_ORIGIN = re.compile("[A-Za-z][A-Za-z0-9+.-]{0,31}://" + HOST)
-
-
-@functools.lru_cache(maxsize=256)
-def _is_loopback(url: str) -> bool:
-    if _ORIGIN.fullmatch(url) is None:
-        return False
-    try:
-        host = URL(url).host or ""
-    except (ValueError, IndexError):
-        return False
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def create_app(settings: Settings, sessions: Sessions) -> web.Application:

@@ -99,7 +99,7 @@ async def opened_sessions(
     finally:
         await journal.aclose()
         if captures is not None:
-            captures.close()
+            await captures.aclose()
 
 
 async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:

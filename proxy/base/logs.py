@@ -19,6 +19,7 @@ from typing import TextIO
 
 import orjson
 
+from adapters.captures.secrets import Values
 from adapters.wire.errors import DragomanError
 from proxy.base import sealed
 from proxy.base.sealed import REDACTED
@@ -39,12 +40,12 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
-    """Return a text with each of `secrets` replaced wherever it occurs."""
-    # The longest first: one secret may be a part of another.
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, REDACTED)
-    return text
+    """Return a text with each of `secrets` replaced wherever it occurs, however it is spelled."""
+    return _found(secrets).replaced(text, REDACTED)
+
+
+def _found(secrets: Iterable[str]) -> Values:
+    return Values(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
 
 
 class JsonFormatter(logging.Formatter):
@@ -56,7 +57,7 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Replace each of `secrets` wherever it occurs in a text."""
         super().__init__()
-        self._secrets = tuple(secrets)
+        self._secrets = _found(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its line feed."""
@@ -81,7 +82,7 @@ class JsonFormatter(logging.Formatter):
         return self._clean(str(value))
 
     def _clean(self, text: str) -> str:
-        text = sealed.scrub(without_secrets(text, self._secrets))
+        text = sealed.scrub(self._secrets.replaced(text, REDACTED))
         if len(text) > MOST_TEXT:
             text = f"{text[:MOST_TEXT]}… ({len(text)} characters)"
         # A lone surrogate cannot be encoded.

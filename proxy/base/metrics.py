@@ -206,6 +206,16 @@ HOLES = Counter(
     "Reads of a feed that ended because a frame is missing.",
     registry=REGISTRY,
 )
+CAPTURES_LEFT_OUT = Counter(
+    "dragoman_capture_records_left_out",
+    "Records that captures lack because their recorder was behind.",
+    registry=REGISTRY,
+)
+CAPTURES_BROKEN = Counter(
+    "dragoman_captures_broken",
+    "Captures that ended early: what was to be written of them cannot be.",
+    registry=REGISTRY,
+)
 MALFORMED = Counter(
     "dragoman_malformed_requests",
     "Connections that were answered 400 because what they sent is not HTTP.",

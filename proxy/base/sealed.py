@@ -9,8 +9,8 @@ The end of a delta that may be the beginning of a value waits for the next delta
 for what else its thread says.
 
 This does not find a value of which only a part is there (a frame that was cut), a value that is
-spelled otherwise than JSON and URLs spell it, a number, or a value in a later turn or after a
-restart. The names of members and the protocol's own strings stay: a password may be a word of the
+spelled otherwise than JSON, URLs and base64 spell it, a number, or a value in a later turn or after
+a restart. The names of members and the protocol's own strings stay: a password may be a word of the
 dialect.
 """
 
@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from adapters.captures.secrets import Values
 from adapters.model import events as ev
 from adapters.model.base import Response
 from adapters.model.commands import Sealed
@@ -56,12 +57,14 @@ class SecretScrubber:
     """The sealed values of one session, by the commands that carry them; `active` while there is
     any."""
 
-    __slots__ = ("__weakref__", "_spellings", "_tails", "_values", "active")
+    __slots__ = ("__weakref__", "_found", "_spellings", "_tails", "_values", "active")
 
     def __init__(self) -> None:
         self.active = False
         self._values: dict[str, Sealed] = {}
-        # The longest first.
+        # What finds them, however they are spelled; None where there are none.
+        self._found: Values | None = None
+        # The longest first: what the end of a delta may begin.
         self._spellings: list[str] = []
         # The ends of deltas that may be the beginning of a value, by thread and block.
         self._tails: dict[tuple[str, str], _Delta] = {}
@@ -85,6 +88,7 @@ class SecretScrubber:
         self.active = True
         self._values[command_id] = value
         self._spellings = _all_spellings(self._values.values())
+        self._found = Values({text for one in self._values.values() for text in _texts(one)})
         _all.add(self)
 
     def is_in(self, command_ids: Collection[str]) -> bool:
@@ -95,15 +99,14 @@ class SecretScrubber:
         """Forget all values."""
         self.active = False
         self._values.clear()
+        self._found = None
         self._spellings = []
         self._tails.clear()
         _all.discard(self)
 
     def clean(self, text: str) -> str:
         """Return a text without the values."""
-        for one in self._spellings:
-            text = text.replace(one, REDACTED)
-        return text
+        return text if self._found is None else self._found.replaced(text, REDACTED)
 
     def frame(self, frame: SseFrame | bytes | FrameTooLarge) -> SseFrame | bytes | FrameTooLarge:
         """Return a frame without the values."""
@@ -211,17 +214,23 @@ def scrub(text: str) -> str:
 
 def _all_spellings(values: Iterable[Sealed]) -> list[str]:
     """Return all that is looked for, the longest first: one may be a part of another."""
-    spelled = {text for one in values for text in _spellings(one.reveal())}
+    spelled = {spelled for one in values for text in _texts(one) for spelled in _spellings(text)}
     return sorted(spelled, key=len, reverse=True)
 
 
-def _spellings(value: str) -> Iterator[str]:
-    """Yield a value and its lines as they are and as JSON and URLs spell them."""
+def _texts(sealed: Sealed) -> Iterator[str]:
+    """Yield a value and its long lines."""
+    value = sealed.reveal()
     lines = [line.strip() for line in value.splitlines()]
     for text in (value.strip(), *(line for line in lines if len(line) >= SHORTEST_LINE)):
         if len(text) >= SHORTEST:
             yield text
-            # As in a JSON text that is itself a string.
-            yield format_json(text).decode()[1:-1]
-            yield json.dumps(text)[1:-1]
-            yield quote(text, safe="")
+
+
+def _spellings(text: str) -> Iterator[str]:
+    """Yield a text as it is and as JSON and URLs spell it."""
+    yield text
+    # As in a JSON text that is itself a string.
+    yield format_json(text).decode()[1:-1]
+    yield json.dumps(text)[1:-1]
+    yield quote(text, safe="")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from adapters.captures.redact import BadPattern, Redactor
-from adapters.registry import DIALECTS
+from adapters.registry import DELTAS, DIALECTS
 from proxy.cli.printing import fail
 from proxy.cli.running import announce, listening, run_server
 from proxy.config.settings import wrong_url
@@ -76,7 +76,7 @@ def record(
     unchanged, and into one capture for each session, with marks in the place of credentials.
     """
     try:
-        redactor = Redactor(secrets.token_bytes(16), keys, patterns)
+        redactor = Redactor(secrets.token_bytes(16), DELTAS, keys, patterns)
     except BadPattern as error:
         raise click.UsageError(f"--redact-pattern: {error}.") from None
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from adapters.captures.secrets import LOOKS
+from adapters.captures.secrets import looks_secret
 
 __all__ = ["file_value", "looks_like_key", "variable_value"]
 
@@ -27,7 +27,7 @@ _LONG_RUN = 32
 
 def looks_like_key(text: str) -> bool:
     """Tell whether a text looks like a credential and not like a name."""
-    if any(look.whole.search(text) for look in LOOKS):
+    if looks_secret(text):
         return True
     runs = [run for run in _RUN.findall(text) if len(run) > _SHORT_RUN]
     return any(len(run) >= _LONG_RUN or _MIXED.search(run) for run in runs)

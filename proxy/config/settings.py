@@ -41,7 +41,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from adapters.captures.redact import BadPattern, Redactor
+from adapters.captures.secrets import BadPattern, Finder
 from adapters.contract.dialect import Only
 from adapters.registry import DIALECTS
 from proxy.base.errors import ConfigError
@@ -319,7 +319,7 @@ class JournalSettings(Table):
 
 def _pattern(text: str) -> str:
     try:
-        Redactor(b"", patterns=(text,))
+        Finder(b"", patterns=(text,))
     except BadPattern as error:
         raise ValueError(str(error)) from None
     return text

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 from adapters.captures import Head, Record, format_record
 from adapters.wire.jsonvalue import parse_json
 from proxy import __version__
+from proxy.base.metrics import CAPTURES_BROKEN
 
 __all__ = ["Files", "Left"]
 
@@ -74,8 +75,10 @@ class Files:
             file.write(lines)
         except OSError as error:
             self._broken.add(session)
+            CAPTURES_BROKEN.inc()
             name = "what names no session" if session is None else f"session {session!r}"
-            _log.error("the capture of %s ends here: %s", name, error)
+            why = error.strerror or type(error).__name__
+            _log.error("the capture of %s ends here: %s", name, why)
 
     def _opened(self, session: str | None, dialect: str | None) -> BinaryIO:
         if len(self._open) >= FILES_OPEN:

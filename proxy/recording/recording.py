@@ -1,8 +1,9 @@
 """What is recorded of the sessions of `dragoman serve`, where its configuration says so: what goes
 to their backends and back, what frontends ask and read, and the log.
 
-Nothing waits in memory but what is needed to know which session it is about, or whether it is
-sealed.
+What is written is made and written in a thread (`proxy.recording.background`): those who talk do
+not wait for it. Here nothing waits but what is needed to know which session it is about, or whether
+it is sealed.
 """
 
 from __future__ import annotations
@@ -16,23 +17,36 @@ import secrets
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from aiohttp import web
 
-from adapters.captures import End, Event, Record, Request, Response, Side, body_of
+from adapters.captures import (
+    End,
+    Headers,
+    LeftOut,
+    LogLine,
+    Record,
+    Request,
+    Response,
+    Side,
+    body_of,
+)
 from adapters.captures.redact import Redactor
 from adapters.model.base import ClientCodec
 from adapters.model.events import Entry
-from adapters.registry import DIALECTS
+from adapters.registry import DELTAS, DIALECTS
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing import FrameTooLarge
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 from proxy.base.errors import ConfigError
+from proxy.base.metrics import CAPTURES_BROKEN as BROKEN
+from proxy.base.metrics import CAPTURES_LEFT_OUT as LEFT_OUT
 from proxy.base.rows import SessionRow
 from proxy.base.sealed import SecretScrubber
 from proxy.config.settings import CaptureSettings
+from proxy.recording.background import Background
 from proxy.recording.captures import Files, Left
 
 __all__ = ["ASKING", "SEALED", "Asking", "Captures", "Exchange", "OfSession"]
@@ -58,7 +72,7 @@ class Exchange:
     """What is written of one request and its answer: nothing before it is `asked`, and nothing
     after it has `ended`."""
 
-    __slots__ = ("_ended", "_hides", "_number", "_of", "_side", "_waiting", "answered")
+    __slots__ = ("_ended", "_hides", "_lost", "_number", "_of", "_side", "_waiting", "answered")
 
     def __init__(self, of: OfSession, side: Side, *, hides: bool) -> None:
         """`hides` says whether its pieces may have sealed values in them."""
@@ -67,6 +81,8 @@ class Exchange:
         self._hides = hides
         self._number = 0
         self._ended = False
+        # A record of it is left out, and all that follow.
+        self._lost = False
         # Pieces that are not known to be free of sealed values, with their times.
         self._waiting: list[tuple[float, bytes]] = []
         self.answered = False
@@ -83,28 +99,36 @@ class Exchange:
         """Write the head of the request. The values of the headers `secret` are left out, as are
         those of all that are called like credentials."""
         of = self._of
-        self._number = of.next_number()
-        of.write(
-            Request(
-                exchange=self._number,
-                side=self._side,
-                at=of.now() if at is None else at,
+        self._number = number = of.next_number()
+        side, begun, pairs = self._side, of.now() if at is None else at, tuple(headers)
+        names = frozenset(name.lower() for name in secret)
+
+        def made() -> Record:
+            return Request(
+                exchange=number,
+                side=side,
+                at=begun,
                 method=method,
                 target=target,
-                headers=of.without(headers, secret),
+                headers=of.without(pairs, names),
             )
-        )
+
+        self._put(made, _size(pairs))
 
     def sent(self, data: bytes) -> None:
         """Write a piece of the request's body."""
-        self._of.write(body_of(self._number, "request", self._of.now(), data))
+        made = functools.partial(body_of, self._number, "request", self._of.now(), data)
+        self._put(made, len(data))
 
     def responded(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Write the head of the answer."""
         self.answered = True
         of = self._of
         pairs = tuple(headers)
-        of.write(Response(exchange=self._number, at=of.now(), status=status, headers=pairs))
+        made = functools.partial(
+            Response, exchange=self._number, at=of.now(), status=status, headers=pairs
+        )
+        self._put(made, _size(pairs))
 
     def received(
         self, data: bytes, frames: Sequence[SseFrame | bytes | FrameTooLarge] = ()
@@ -137,7 +161,13 @@ class Exchange:
         self._waiting.clear()
 
     def _write(self, at: float, data: bytes) -> None:
-        self._of.write(body_of(self._number, "response", at, data))
+        self._put(functools.partial(body_of, self._number, "response", at, data), len(data))
+
+    def _put(self, made: Callable[[], Record], size: int) -> None:
+        if self._lost:
+            self._of.leave_out(self._number)
+        else:
+            self._lost = not self._of.put(made, size, self._number)
 
     def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
         """Write how it ended; what is said first counts."""
@@ -147,7 +177,8 @@ class Exchange:
         seals = self._of.seals
         if self._waiting:
             self._let_go(sealed=seals is None or seals(_joined(self._waiting)))
-        self._of.write(End(exchange=self._number, at=self._of.now(), how=how, why=why))
+        now = self._of.now()
+        self._put(functools.partial(End, exchange=self._number, at=now, how=how, why=why), 0)
 
     def __enter__(self) -> Self:
         """Begin a call to the backend."""
@@ -167,6 +198,10 @@ def _raw(frame: SseFrame | bytes | FrameTooLarge) -> SseFrame | bytes:
     return frame.offending if isinstance(frame, FrameTooLarge) else frame
 
 
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value) for name, value in headers)
+
+
 def _joined(pieces: Iterable[tuple[float, bytes]]) -> bytes:
     return b"".join(data for _, data in pieces)
 
@@ -177,11 +212,14 @@ class OfSession:
 
     __slots__ = (
         "__weakref__",
+        "_background",
+        "_broken",
         "_dialect",
         "_files",
         "_first",
         "_held",
         "_id",
+        "_left_out",
         "_number",
         "_redactor",
         "_seq",
@@ -192,6 +230,7 @@ class OfSession:
     def __init__(
         self,
         files: Files,
+        background: Background,
         session_id: str,
         dialect: str,
         *,
@@ -203,32 +242,77 @@ class OfSession:
         """Begin with the request that makes the session, where there is one, or go on where the
         file has `left` off."""
         self._files = files
+        self._background = background
         self._id = session_id
         self._dialect = dialect
         self._number, self._seq = left
         self._first = first
         self._held: SecretScrubber | None = None
+        # How many records are left out that the file does not tell of, by exchange; None stands
+        # for the log.
+        self._left_out: dict[int | None, int] = {}
+        self._broken = False
         self.now = now
         self._redactor = redactor
         self.seals: Callable[[SseFrame | bytes], bool] | None = None
 
-    def write(self, record: Record) -> None:
-        """Write a record without its secrets, once these are known."""
+    def put(self, made: Callable[[], Record], size: int, exchange: int | None = None) -> bool:
+        """Let a record be made and written without its secrets, once these are known. Say whether
+        it is, or is left out: the recorder is behind."""
+        if not self._has_room(size):
+            self.leave_out(exchange)
+            return False
+        self._background.put(self, lambda: self._add(made()), size)
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        if self._broken or not self._background.has_room(size):
+            return False
+        self._tell_left_out()
+        return True
+
+    def leave_out(self, exchange: int | None, count: int = 1) -> None:
+        """Count records that are left out."""
+        if self._broken:
+            return
+        if not self._left_out:
+            _log.warning(
+                "the capture of session %r leaves out records: its disk or this machine is behind;"
+                " how many they are stands in the file",
+                self._id,
+            )
+        self._left_out[exchange] = self._left_out.get(exchange, 0) + count
+        LEFT_OUT.inc(count)
+
+    def _tell_left_out(self) -> None:
+        for exchange, count in self._left_out.items():
+            record = LeftOut(at=self.now(), count=count, exchange=exchange)
+            self._background.put(self, functools.partial(self._add, record))
+        self._left_out.clear()
+
+    def _add(self, record: Record) -> None:
         self._write(self._redactor.add(record))
 
     def _write(self, records: Iterable[Record]) -> None:
+        if self._broken:
+            return
         for record in records:
             self._files.write(self._id, self._files.line(record), self._dialect)
 
+    def failed(self, error: Exception) -> None:
+        """End the capture: something in it cannot be written."""
+        if not self._broken:
+            self._broken = True
+            BROKEN.inc()
+            _log.error("the capture of session %r ends here", self._id, exc_info=error)
+
     def close(self) -> None:
         """Write what may be the begin of a secret: the session leaves memory."""
-        self._write(self._redactor.close())
+        self._tell_left_out()
+        self._background.put(self, lambda: self._write(self._redactor.close()))
 
-    def without(
-        self, headers: Iterable[tuple[str, str]], secret: Collection[str]
-    ) -> tuple[tuple[str, str], ...]:
-        """Return headers without the values of those that are named."""
-        names = {name.lower() for name in secret}
+    def without(self, headers: Headers, names: Collection[str]) -> Headers:
+        """Return headers without the values of those that are named, in small letters."""
         hide = self._redactor.hide
         return tuple((n, hide(value) if n.lower() in names else value) for n, value in headers)
 
@@ -253,16 +337,21 @@ class OfSession:
         """Say whether the session has a sealed value now."""
         return self._held is not None and self._held.active
 
-    def entries(self, entries: Iterable[Entry]) -> None:
+    def entries(self, entries: Sequence[Entry]) -> None:
         """Write entries of the log, which are stored."""
         first, self._first = self._first, None
         if first is not None:
             first.of(self)
-        for entry in entries:
-            if entry.seq > self._seq:
-                self._seq = entry.seq
-                value: Any = parse_json(entry.encode())
-                self.write(Event(at=self.now(), entry=value))
+        at = self.now()
+        new = [LogLine(at, entry.encode()) for entry in entries if entry.seq > self._seq]
+        if not new:
+            return
+        self._seq = entries[-1].seq
+        size = sum(len(one.entry) for one in new)
+        if self._has_room(size):
+            self._background.put(self, lambda: self._write(self._redactor.add_log(new)), size)
+        else:
+            self.leave_out(None, len(new))
 
     def call(self) -> Exchange:
         """Return what a call to the backend is written by."""
@@ -375,6 +464,7 @@ class Captures:
         self._settings = settings
         self._salt = secrets.token_bytes(16)
         self._files = Files(settings.dir, None, now)
+        self._background = Background()
         self._known: weakref.WeakValueDictionary[str, OfSession] = weakref.WeakValueDictionary()
         self.now = now
         try:
@@ -410,7 +500,8 @@ class Captures:
         if known is not None:
             return known
         try:
-            left = await asyncio.to_thread(self._files.left, row.id)
+            # Behind what is still to be written of it.
+            left = await self._background.do(lambda: self._files.left(row.id))
         except (OSError, ValueError) as error:
             _log.error("the capture of session %r is not gone on with: %s", row.id, error)
             return None
@@ -419,11 +510,12 @@ class Captures:
     def _add(self, row: SessionRow, dialect: str, left: Left, first: Asking | None) -> OfSession:
         made = OfSession(
             self._files,
+            self._background,
             row.id,
             dialect,
             now=self.now,
             redactor=Redactor(
-                self._salt, self._settings.redact_keys, self._settings.redact_patterns
+                self._salt, DELTAS, self._settings.redact_keys, self._settings.redact_patterns
             ),
             left=left,
             first=first,
@@ -431,8 +523,13 @@ class Captures:
         self._known[row.id] = made
         return made
 
-    def close(self) -> None:
+    async def written(self) -> None:
+        """Wait until all is written that was to be so far."""
+        await self._background.do(lambda: None)
+
+    async def aclose(self) -> None:
         """Write what is left, and close the files."""
         for one in list(self._known.values()):
             one.close()
-        self._files.close()
+        self._background.put(None, self._files.close)
+        await asyncio.to_thread(self._background.close)

@@ -256,6 +256,8 @@ class Live:
             # What was stored just before a crash is not there.
             async for chunk in self._journal.scan(row.key, after=capture.seq):
                 capture.entries([e async for e in entries_by_steps(chunk.body, row.id)])
+                # So much is not to wait in memory.
+                await self._captures.written()
         return capture
 
     def begin_capture(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:

@@ -2,9 +2,10 @@
 
 Every request is passed on to the backend and every answer back, bytes unchanged and as they come.
 What passes is written to a capture (`adapters.captures`), one file for each session. Nothing is
-held up for it: a body goes on piece by piece, and each piece is one line of the file. A line is
-written at once, or when it is known what of it is secret (`adapters.captures.redact`). So a
-recorder that is killed leaves files that are right up to their last whole line.
+held up for it: a body goes on piece by piece, and each piece is one line of the file, which a
+thread makes and writes at once, or when it is known what of it is secret
+(`adapters.captures.redact`). So a recorder that is killed leaves files that are right up to their
+last whole line.
 
 A request that makes a session names none; what is to be written of it waits in memory for the
 answer, which does. What names no session at all goes into a file of its own, `unnamed`.
@@ -14,19 +15,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from adapters.captures import End, Record, Request, Response, body_of
+from adapters.captures import Body, End, LeftOut, Record, Request, Response, body_of
 from adapters.captures.dialect import SessionNaming
 from adapters.captures.redact import Redactor
 from proxy.base.clock import Clock
+from proxy.http.loopback import foreign_name, is_loopback
+from proxy.recording.background import Background
 from proxy.recording.captures import Files
 from proxy.scripted.running import serve_alone
 from proxy.upstream.failures import read_failure, request_failure
@@ -50,22 +55,89 @@ _HOP = frozenset(
 
 
 class _Exchange:
-    """What is written of one request and its answer."""
+    """What is written of one request and its answer, all of it in the thread of the recorder."""
 
     def __init__(self, recorder: Recorder, number: int, target: str) -> None:
         self._recorder = recorder
-        self._now = recorder.now
         self._target = target
         self._held: list[bytes] | None = []
         self._size = 0
         self._sent = bytearray()
         self._answer = bytearray()
         self._session: str | None = None
+        # Records that are left out since the recorder was behind, and that nothing more is written.
+        self._left_out = 0
+        self._broken = False
         self.number = number
+
+    def put(self, made: Callable[[], Record], size: int = 0) -> None:
+        """Let a record be made and written. After one that is left out none of this exchange is."""
+        background = self._recorder.background
+        if self._broken:
+            return
+        if not self._left_out and background.has_room(size):
+            background.put(self, lambda: self.write(made()), size)
+            return
+        if not self._left_out:
+            _log.warning(
+                "dragoman: records of %s are left out: the disk or this machine is behind; how"
+                " many stands in the capture",
+                self._target.partition("?")[0],
+            )
+        self._left_out += 1
+
+    def request(self, request: web.Request) -> None:
+        """Write the head of the request."""
+        made = functools.partial(
+            Request,
+            exchange=self.number,
+            side="backend",
+            at=self._recorder.now(),
+            method=request.method,
+            target=request.raw_path,
+            headers=tuple(request.headers.items()),
+        )
+        self.put(made, len(request.raw_path))
+
+    def response(self, answer: aiohttp.ClientResponse) -> None:
+        """Write the head of the answer."""
+        made = functools.partial(
+            Response,
+            exchange=self.number,
+            at=self._recorder.now(),
+            status=answer.status,
+            headers=tuple(answer.headers.items()),
+        )
+        self.put(made)
+
+    def piece(self, of: Literal["request", "response"], data: bytes) -> None:
+        """Write a piece of a body."""
+        made = functools.partial(body_of, self.number, of, self._recorder.now(), data)
+        self.put(made, len(data))
+
+    def sent(self) -> None:
+        """Name the session, if the request does: it has come to its end."""
+        self._recorder.background.put(self, self._name)
+
+    def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
+        """Write the end."""
+        end = functools.partial(
+            End, exchange=self.number, at=self._recorder.now(), how=how, why=why
+        )
+        self._recorder.background.put(self, lambda: self._end(end))
+
+    def failed(self, error: Exception) -> None:
+        """Write no more of it: something in it cannot be written."""
+        self._broken = True
+        _log.error("dragoman: the capture of an exchange ends here", exc_info=error)
+
+    # In the thread.
 
     def write(self, record: Record) -> None:
         """Write a record without its secrets, once these are known, or keep it until the session
         is known."""
+        if isinstance(record, Body) and self._held is not None:
+            (self._sent if record.of == "request" else self._answer).extend(record.data)
         for ready in self._recorder.redactor.add(record):
             self._write(self._recorder.files.line(ready))
 
@@ -78,19 +150,7 @@ class _Exchange:
         if self._size > HELD_BYTES:
             self._settle(None)
 
-    def sent(self, data: bytes) -> None:
-        """Write a piece of the request's body."""
-        if self._held is not None:
-            self._sent += data
-        self.write(body_of(self.number, "request", self._now(), data))
-
-    def received(self, data: bytes) -> None:
-        """Write a piece of the answer's body."""
-        if self._held is not None:
-            self._answer += data
-        self.write(body_of(self.number, "response", self._now(), data))
-
-    def asked(self) -> None:
+    def _name(self) -> None:
         """Look whether the request, as far as it came, names a session."""
         if self._held is None:
             return
@@ -98,14 +158,18 @@ class _Exchange:
         if found is not None:
             self._settle(found)
 
-    def ended(self, how: str, why: str | None = None) -> None:
-        """Write the end."""
+    def _end(self, end: Callable[[], End]) -> None:
+        if self._broken:
+            return
         # A backend may answer before it has the whole request.
-        self.asked()
+        self._name()
         if self._held is not None:
             made = self._recorder.naming.of_answer(self._target, bytes(self._answer))
             self._settle(made)
-        self.write(End(exchange=self.number, at=self._now(), how=how, why=why))  # type: ignore[arg-type]
+        record: Record = end()
+        if self._left_out:
+            record = LeftOut(at=end().at, count=self._left_out + 1, exchange=self.number)
+        self.write(record)
 
     def _settle(self, session: str | None) -> None:
         held, self._held, self._session = self._held, None, session
@@ -117,11 +181,13 @@ class Recorder:
 
     Args:
         session: for requests to the backend.
-        url: where the backend is; the path of a request is put behind it.
+        url: where the backend is; the path of a request is put behind it, but not `/`.
         naming: how the backend's dialect names sessions.
         files: where captures go.
         redactor: what takes secrets out of what is written.
         now: the time in milliseconds.
+        local: whether only programs of this machine can reach it: then requests by a name that was
+            rebound to it, or from a web page of elsewhere, are refused.
     """
 
     def __init__(
@@ -132,10 +198,14 @@ class Recorder:
         files: Files,
         redactor: Redactor,
         now: Callable[[], float],
+        *,
+        local: bool = True,
     ) -> None:
+        self._local = local
         self._session = session
-        self._url = url.rstrip("/")
+        self._url = url
         self._numbers = 0
+        self.background = Background()
         self.redactor = redactor
         self.now = now
         self.naming = naming
@@ -143,35 +213,40 @@ class Recorder:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass a request on, and its answer back."""
+        if self._local and (name := foreign_name(request)) is not None:
+            text = (
+                f"This recorder serves programs of this machine, and `{name[:80]}` is not of it."
+                " Ask for it by 127.0.0.1 or localhost."
+            )
+            return web.Response(status=403, text=f"{text}\n")
         self._numbers += 1
         target = request.raw_path
         exchange = _Exchange(self, self._numbers, target)
-        exchange.write(
-            Request(
-                exchange=exchange.number,
-                side="backend",
-                at=self.now(),
-                method=request.method,
-                target=target,
-                headers=tuple(request.headers.items()),
-            )
-        )
+        exchange.request(request)
         return await self._pass_on(request, exchange, target)
+
+    def _address(self, target: str) -> str:
+        """Return what a request goes to. A client that is given the recorder's address alone asks
+        for `/`, as it would ask for the path of the backend's address: nothing is added to that."""
+        path, mark, query = target.partition("?")
+        if path == "/" and URL(self._url).path != "/":
+            return self._url + mark + query
+        return self._url.rstrip("/") + target
 
     async def _pass_on(
         self, request: web.Request, exchange: _Exchange, target: str
     ) -> web.StreamResponse:
         async def body() -> object:
             async for data in request.content.iter_any():
-                exchange.sent(data)
+                exchange.piece("request", data)
                 yield data
-            exchange.asked()
+            exchange.sent()
 
         headers = _passed(request.headers)
         try:
             answer = await self._session.request(
                 request.method,
-                URL(self._url + target, encoded=True),
+                URL(self._address(target), encoded=True),
                 headers=headers,
                 data=body() if request.body_exists else None,
                 allow_redirects=False,
@@ -180,7 +255,7 @@ class Recorder:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             why = request_failure(error, "").error.message
             async for data in request.content.iter_any():
-                exchange.sent(data)
+                exchange.piece("request", data)
             exchange.ended("broke", why)
             text = f"{why} Look whether it runs at {self._url}, or name another with --backend."
             # On stderr too: of the client's own error nobody learns why.
@@ -190,28 +265,21 @@ class Recorder:
             exchange.ended("left")
             raise
         if not request.body_exists:
-            exchange.asked()
+            exchange.sent()
         with contextlib.closing(answer):
             return await self._pass_back(request, exchange, answer)
 
     async def _pass_back(
         self, request: web.Request, exchange: _Exchange, answer: aiohttp.ClientResponse
     ) -> web.StreamResponse:
-        exchange.write(
-            Response(
-                exchange=exchange.number,
-                at=self.now(),
-                status=answer.status,
-                headers=tuple(answer.headers.items()),
-            )
-        )
+        exchange.response(answer)
         response = web.StreamResponse(
             status=answer.status, reason=answer.reason, headers=_passed(answer.headers)
         )
         try:
             await response.prepare(request)
             async for data in answer.content.iter_any():
-                exchange.received(data)
+                exchange.piece("response", data)
                 await response.write(data)
         except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError) as error:
             exchange.ended("broke", read_failure(error, "").message)
@@ -255,10 +323,12 @@ async def record(
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, auto_decompress=False
     ) as session:
-        recorder = Recorder(session, url, naming, files, redactor, now)
+        local = is_loopback(f"http://[{listen[0]}]" if ":" in listen[0] else f"http://{listen[0]}")
+        recorder = Recorder(session, url, naming, files, redactor, now, local=local)
         app = web.Application(client_max_size=0)
         app.router.add_route("*", "/{path:.*}", recorder.handle)
         try:
             await serve_alone(app, *listen, ready=ready, stop=stop)
         finally:
-            files.close()
+            recorder.background.put(None, files.close)
+            await asyncio.to_thread(recorder.background.close)

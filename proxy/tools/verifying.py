@@ -77,7 +77,10 @@ def verify_file(
     except OSError as error:
         return _unreadable(name, str(error.strerror or error)), []
     notes = [*capture.notes] if isinstance(capture, Foreign) else []
-    notes += [f"it was cut off: {capture.cut}"] if capture.cut else []
+    if capture.left_out:
+        why = "; ".join(capture.holes())
+        return Verdict(name, (Check("the file", "not compared", why=why),)), []
+    notes += capture.holes()
     return verify(capture, dialect, ignore), [f"{name}: {note}" for note in notes]
 
 

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.captures import Body, End, Record, body_of
-from adapters.captures.redact import Redactor
+from adapters.captures.redact import Redactor as AnyRedactor
 from tests.capture.test_redact import (
     JSON,
     LINES,
     SSE,
+    Redactor,
     answered,
     asked,
     engine_deltas,
@@ -52,7 +53,7 @@ def cut(draw: Any, body: bytes) -> list[bytes]:
     return [body[a:b] for a, b in itertools.pairwise(edges)]
 
 
-def written(redactor: Redactor, pieces: list[bytes], headers: Any) -> list[bytes]:
+def written(redactor: AnyRedactor, pieces: list[bytes], headers: Any) -> list[bytes]:
     out: list[Record] = [*redactor.add(asked(headers=())), *redactor.add(answered(headers=headers))]
     for at, piece in enumerate(pieces):
         out += redactor.add(body_of(1, "response", float(at), piece))

@@ -6,6 +6,8 @@ import asyncio
 import json
 import re
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,18 @@ from adapters.captures.redact import Redactor
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.offline.captured_log import log_of
+from adapters.registry import DELTAS
 from adapters.registry import DIALECTS as KNOWN
 from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseParser
 from proxy.app.server import opened_sessions
 from proxy.base.errors import ConfigError
+from proxy.base.metrics import CAPTURES_LEFT_OUT
 from proxy.base.sealed import SecretScrubber
 from proxy.config.settings import Settings
 from proxy.journal.sqlite import SqliteJournal
+from proxy.recording import background as background_module
+from proxy.recording.background import Background
 from proxy.recording.captures import Files
 from proxy.recording.recording import OfSession
 from proxy.scripted.faults import Cut, Faults
@@ -38,8 +44,13 @@ from tests.support.dragoman import BACKEND_KEY
 from tests.support.herm_client import Expect, HermClient
 from tests.support.journals import sqlite, stored_entries
 from tests.support.keys import credential
+from tests.support.recording import backgrounds, written
 from tests.support.waiting import asks, settled, until
 from tests.test_cli_scripted import program
+
+__all__ = ["backgrounds"]
+
+pytestmark = pytest.mark.usefixtures("backgrounds")
 
 DIALECTS = ("herm", "eve", "engine")
 READ = {
@@ -58,10 +69,12 @@ SECRET = "n0-0ne-may-see-7h1s"
 
 
 def read(file: Path) -> Capture:
+    written()
     return read_capture(file.read_bytes().splitlines(keepends=True), file.name)
 
 
 def files(folder: Path) -> list[Path]:
+    written()
     return sorted(folder.glob("*.ndjson"))
 
 
@@ -72,6 +85,11 @@ def unmarked(data: bytes) -> bytes:
 
 def pieces(exchange: Exchange) -> list[bytes]:
     return [piece.data for piece in exchange.received]
+
+
+def recorded(kept: Files, dialect: str) -> OfSession:
+    redactor = Redactor(b"s", DELTAS)
+    return OfSession(kept, Background(), "s", dialect, now=lambda: 1.0, redactor=redactor)
 
 
 class House(Alone):
@@ -229,7 +247,7 @@ async def test_a_live_reader_gets_what_its_exchange_says_that_was_written(
         target = f"/as/{face}/to/{backend}{LIVE[face].format(name)}"
         got: list[bytes] = []
 
-        def written() -> list[bytes]:
+        def said() -> list[bytes]:
             (said,) = [one for one in read(file).exchanges if one.request.target == target]
             return pieces(said)
 
@@ -244,9 +262,9 @@ async def test_a_live_reader_gets_what_its_exchange_says_that_was_written(
             await person.say("script: tool")
             await person.settled(turns=2)
             await house.rest()
-            await until(lambda: unmarked(b"".join(got)) == unmarked(b"".join(written())))
+            await until(lambda: unmarked(b"".join(got)) == unmarked(b"".join(said())))
             reading.cancel()
-        assert len(written()) > 3
+        assert len(said()) > 3
 
 
 async def test_plain_answers_refusals_and_reads_are_recorded_too(tmp_path: Path) -> None:
@@ -440,7 +458,9 @@ async def test_a_server_that_is_killed_leaves_a_capture_that_the_next_one_goes_o
         (said,) = killed.of_side("frontend")
         assert json.loads(said.body) == body
         assert said.end is None
-        assert said.answer.startswith(got)
+        # What the thread had not written is lost with it.
+        assert said.answer
+        assert said.answer.startswith(got) or got.startswith(said.answer)
         assert [entry.seq for entry in killed.log] == list(range(1, len(killed.log) + 1))
         async with program("serve", "--config", str(config)) as base:
             query = "task_id=t&after=0"
@@ -515,7 +535,7 @@ async def test_a_disk_that_refuses_ends_a_recording_and_nothing_else(
         name = await house.rest()
         captures = house.sessions.captures
         assert captures is not None
-        captures.close()
+        captures._background.put(None, captures._files.close)
         # A folder stands where the file was.
         (file,) = files(house.folder)
         file.unlink()
@@ -545,6 +565,118 @@ async def test_a_capture_that_cannot_be_read_is_not_gone_on_with(
         assert any("is not gone on with: it has no head" in line for line in caplog.messages)
 
 
+# A recorder that is behind, or fails.
+
+
+async def test_a_recorder_that_is_behind_leaves_out_records_and_says_how_many(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Files(tmp_path, None, lambda: 1.0)
+    made = recorded(kept, "engine")
+    monkeypatch.setattr(background_module, "JOBS_MOST", 4)
+    goes_on = threading.Event()
+    before = left_out()
+    with made.call() as call:
+        call.asked("GET", "/a", [])
+        made._background.put(None, goes_on.wait)
+        call.responded(200, [])
+        for number in range(20):
+            call.received(b"piece %d" % number)
+        goes_on.set()
+        written()
+        # What follows of it would have a hole before it.
+        call.received(b"the last one")
+    with made.call() as call:
+        call.asked("GET", "/b", [])
+    made.close()
+    written()
+    kept.close()
+    capture = read(tmp_path / "s.ndjson")
+    first, second = capture.exchanges
+    assert (first.end, second.request.target) == (None, "/b")
+    assert first.answer == b"".join(b"piece %d" % number for number in range(len(first.received)))
+    assert 0 < len(first.received) < 20
+    # The end of it is one of them.
+    assert capture.left_out == 20 + 2 - len(first.received)
+    assert left_out() - before == capture.left_out
+    (line,) = [line for line in caplog.messages if "leaves out" in line]
+    assert line.startswith("the capture of session 's' leaves out records: ")
+
+
+def left_out() -> float:
+    (metric,) = CAPTURES_LEFT_OUT.collect()
+    return metric.samples[0].value
+
+
+async def test_what_is_left_out_stands_in_a_capture_that_is_verified(tmp_path: Path) -> None:
+    kept = Files(tmp_path, None, lambda: 1.0)
+    made = recorded(kept, "engine")
+    with made.call() as call:
+        call.asked("GET", "/a", [])
+    made.leave_out(None, 3)
+    made.close()
+    written()
+    kept.close()
+    assert read(tmp_path / "s.ndjson").left_out == 3
+    assert b'{"type":"left_out","at":1.0,"count":3}' in (tmp_path / "s.ndjson").read_bytes()
+
+
+async def test_what_cannot_be_written_ends_its_capture_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with House(tmp_path, "engine") as house:
+        await ask_engine(house, "execute", message="script: text")
+        name = await house.rest()
+
+        def broken(self: Redactor, record: Any) -> list[Any]:
+            raise RuntimeError("no")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Redactor, "add", broken)
+            _, got = await ask_engine(house, "execute", message="script: text")
+            assert b"completed" in b"".join(got)
+            await house.rest()
+            written()
+        (line,) = [line for line in caplog.messages if "ends here" in line]
+        assert line == f"the capture of session '{name}' ends here"
+        await ask_engine(house, "execute", message="script: text")
+        # Another session is recorded.
+        await ask_engine(house, "execute", message="script: text", task_id="other")
+        assert len(files(house.folder)) == 2
+
+
+async def test_a_header_that_is_not_utf_8_changes_nothing(tmp_path: Path) -> None:
+    async with House(tmp_path, "engine") as house:
+        body = b'{"task_id":"first","message":"script: text"}'
+        url = URL(house.face("engine", "engine"))
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(
+            b"POST %b/execute HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Name: caf\xe9\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
+            % (url.path.encode(), len(body), body)
+        )
+        answer = await reader.read()
+        writer.close()
+        assert answer.startswith(b"HTTP/1.1 200")
+        await house.rest()
+        capture = await house.agrees()
+        (said,) = capture.of_side("frontend")
+        assert dict(said.request.headers)["X-Name"] == "café"
+
+
+async def test_an_ordinary_message_costs_nobody_else_its_time(tmp_path: Path) -> None:
+    """What took a minute: an address book of 28 kB."""
+    text = "name.surname@department.example.org, " * 780
+    async with House(tmp_path, "engine") as house:
+        begin = time.process_time()
+        await ask_engine(house, "execute", message=f"script: text\n{text}")
+        await house.rest()
+        written()
+        # On a slow machine too; it was some 60 s.
+        assert time.process_time() - begin < 20
+        assert len(files(house.folder)) == 1
+
+
 # Credentials and sealed answers.
 
 
@@ -561,9 +693,10 @@ async def test_credentials_are_marks(tmp_path: Path) -> None:
 
 async def test_a_credential_in_a_header_of_any_name_is_a_mark(tmp_path: Path) -> None:
     kept = Files(tmp_path, None, lambda: 1.0)
-    made = OfSession(kept, "s", "herm", now=lambda: 1.0, redactor=Redactor(b"s"))
+    made = recorded(kept, "herm")
     headers = [("X-Pass", "hunter2 two"), ("X-Other", "shown")]
     made.call().asked("GET", "/", headers, secret=["x-pass"])
+    written()
     kept.close()
     (one,) = read(tmp_path / "s.ndjson").exchanges
     (_, hidden), other = one.request.headers
@@ -612,7 +745,7 @@ async def test_an_echo_that_comes_in_pieces_is_sealed_as_a_whole(tmp_path: Path)
     make = KNOWN["herm"].client
     assert make is not None
     kept = Files(tmp_path, None, lambda: 1.0)
-    made = OfSession(kept, "s", "herm", now=lambda: 1.0, redactor=Redactor(b"s"))
+    made = recorded(kept, "herm")
     made.guard(make({"task_id": "x"}), SecretScrubber())
     parser = SseParser()
 
@@ -629,6 +762,7 @@ async def test_an_echo_that_comes_in_pieces_is_sealed_as_a_whole(tmp_path: Path)
         hear(call, b'"value":"hunter2"}\n\nevent: c\n')
         hear(call, b"data: {}\n\n")
         hear(call, b"event: user.sudo_result\nda")
+    written()
     kept.close()
     (one,) = read(tmp_path / "s.ndjson").exchanges
     assert pieces(one) == [
@@ -668,13 +802,7 @@ def test_an_expression_that_finds_nothing_or_all_is_refused(pattern: str) -> Non
 
 def half_a_secret(folder: Path) -> OfSession:
     """A capture that holds the begin of a secret back, in a delta of the log."""
-    made = OfSession(
-        Files(folder, None, lambda: 1.0),
-        "s",
-        "engine",
-        now=lambda: 1.0,
-        redactor=Redactor(b"s"),
-    )
+    made = recorded(Files(folder, None, lambda: 1.0), "engine")
     delta = ev.TextDelta(
         thread_id="main", turn_id="t", message_id="m", block_id="b", text="it is sk-ant"
     )
