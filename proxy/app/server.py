@@ -15,7 +15,7 @@ from proxy import __version__
 from proxy.app.app import create_app, create_listener
 from proxy.base import process
 from proxy.base.clock import Clock, Ids
-from proxy.base.errors import CannotListen, why_not_listening
+from proxy.base.errors import CannotListen, JournalError, why_not_listening
 from proxy.base.loop_lag import LAG
 from proxy.base.tasks import Tasks
 from proxy.config.settings import Address, Settings
@@ -126,9 +126,11 @@ async def serve(
     ready: Callable[[str], None] | None = None,
     stop: asyncio.Event | None = None,
     checked: bool = True,
+    failed: Callable[[JournalError], None] | None = None,
 ) -> None:
     """Serve until `stop` is set; `ready` hears the URL once requests are taken. Unless the backends
     are not to be `checked`, the log warns of those that cannot be used, as soon as that is known.
+    `failed` ends the process when the journal can store nothing more, see `Journal.when_failed`.
 
     Raises:
         CannotListen: an address cannot be listened on.
@@ -138,6 +140,8 @@ async def serve(
     stop = stop or asyncio.Event()
     process.set_up()
     async with opened_sessions(settings) as sessions:
+        if failed is not None:
+            sessions.journal.when_failed(failed)
         runners: list[web.AppRunner] = []
         checks = Tasks("checks")
         try:

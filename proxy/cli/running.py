@@ -37,15 +37,11 @@ def run(work: Callable[[asyncio.Event], Coroutine[Any, Any, T]], seconds: float 
         return runner.run(_until_told(work, seconds))
 
 
-def _end_now() -> None:
+def end_now(reason: str) -> NoReturn:
     """End the process as a crash does, for which the journal is made: threads that wait for a disk
     would hold an orderly end for as long as they do."""
     # Where nobody reads the log, writing to it waits too.
-    said = threading.Thread(
-        target=_log.error,
-        args=("it did not stop within [server] shutdown_seconds, and is ended where it is",),
-        daemon=True,
-    )
+    said = threading.Thread(target=_log.error, args=("%s", reason), daemon=True)
     said.start()
     said.join(0.2)
     os._exit(1)
@@ -71,7 +67,8 @@ async def _until_told(
         stop.set()
         if seconds is not None:
             # Nobody takes it back: it is over with the process, whose own end it bounds as well.
-            late = threading.Timer(seconds, _end_now)
+            reason = "it did not stop within [server] shutdown_seconds, and is ended where it is"
+            late = threading.Timer(seconds, end_now, (reason,))
             late.daemon = True
             late.start()
         # A second signal ends the process at once.

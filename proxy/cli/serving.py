@@ -22,6 +22,7 @@ from proxy.cli.running import (
     DEFAULT_CONFIG,
     OF_A_CONFIGURATION,
     announce,
+    end_now,
     found_config,
     read_settings,
     run_server,
@@ -87,7 +88,9 @@ def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, A
             for line in base_urls(url, settings.route_names):
                 click.echo(line)
 
-    return server.serve(settings, ready=ready, stop=stop)
+    return server.serve(
+        settings, ready=ready, stop=stop, failed=lambda error: end_now(error.message)
+    )
 
 
 def base_urls(url: str, routes: Sequence[str]) -> list[str]:

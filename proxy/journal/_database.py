@@ -21,6 +21,22 @@ BUSY_TIMEOUT_MS = 5000
 """How long a statement waits for a lock that a foreign tool holds on the file."""
 
 
+_FAILED_SYNCS = (apsw.SQLITE_IOERR_FSYNC, apsw.SQLITE_IOERR_DIR_FSYNC)
+
+REWRITTEN_BYTES = 1 << 16
+"""How much of a write-ahead log is written again at once; SQLite's files take less than 128 KiB."""
+
+
+def is_failed_sync(error: BaseException) -> bool:
+    """Say whether the disk refused to make durable what was written to it.
+
+    Linux tells of that once and takes what was lost for written, so that another sync succeeds:
+    PostgreSQL's wiki has it under "fsyncgate".
+    """
+    # The stubs of apsw lack it.
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNCS
+
+
 def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
     """Return the journal's error for one of SQLite or the operating system: it names the file and
     the way out.
@@ -39,6 +55,11 @@ def translate(error: apsw.Error | OSError, path: Path) -> JournalError:
             )
         case apsw.ConstraintError():
             return SequenceConflict(f"the journal `{path}` holds this already: {error}")
+        case apsw.IOError() if is_failed_sync(error):
+            way_out = (
+                "the disk did not take what was written, and nobody knows what it has now; mend or "
+                "change the disk (`dmesg` tells of it), then start again: what was shown is stored"
+            )
         case apsw.FullError() | OSError(errno=errno.ENOSPC | errno.EDQUOT):
             way_out = "the disk is full; make room, and it goes on by itself"
         case apsw.BusyError() | apsw.LockedError():
@@ -131,6 +152,11 @@ def connect_writer(path: Path, *, synced: bool = True) -> apsw.Connection:
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "FULL" if synced else "OFF")
         connection.pragma("secure_delete", "ON")
+        # SQLite says nothing when these two fail: the writer does them.
+        connection.wal_autocheckpoint(0)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        if synced:
+            _rewrite_log(connection)
         _migrate(connection)
     except (apsw.Error, OSError) as error:
         if connection is not None:
@@ -141,6 +167,30 @@ def connect_writer(path: Path, *, synced: bool = True) -> apsw.Connection:
             connection.close(True)
         raise
     return connection
+
+
+def _rewrite_log(connection: apsw.Connection) -> None:
+    """Make durable what a crash left in the write-ahead log, before anybody is shown it.
+
+    SQLite takes for committed what it finds there, even if the crash came before the sync, or the
+    sync failed. After a failure Linux knows no more that it has to write these pages, so they are
+    written once more.
+    """
+    # Another program may write the journal as well.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        flags = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        log = apsw.VFSFile(connection.open_vfs, connection.filename_wal, [flags, 0])
+        try:
+            size = log.xFileSize()
+            for at in range(0, size, REWRITTEN_BYTES):
+                log.xWrite(log.xRead(min(REWRITTEN_BYTES, size - at), at), at)
+            if size:
+                log.xSync(apsw.SQLITE_SYNC_FULL)
+        finally:
+            log.xClose()
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def connect_reader(path: Path) -> apsw.Connection:

@@ -11,6 +11,10 @@ sessions. The index of a session's rows is written late (`_index_some`), a few p
 transactions of its own; until then `Tail`s hold it in memory, and after a crash they are rebuilt
 from the rows above the indexed ones.
 
+A sync that fails is never tried again, see `is_failed_sync`: the writer stores nothing more, and
+what it stored before is what the next start finds. So checkpoints are made here, where an error is
+heard of.
+
 Why one room: the thread's loop and the work that it does for later share when there is time for
 what.
 """
@@ -53,7 +57,7 @@ from proxy.journal._changes import (
     insert_session,
     insert_snapshot,
 )
-from proxy.journal._database import WriterLock, connect_writer, translate
+from proxy.journal._database import WriterLock, connect_writer, is_failed_sync, translate
 from proxy.journal._frames import FrameBatch
 from proxy.journal._staging import unstage_all
 from proxy.journal._tail import Tail, recover_tails
@@ -96,6 +100,9 @@ VACUUM_SECONDS = 0.01
 
 FREE_PAGES = 256
 """Free pages that are kept for what comes next: 1 MiB."""
+
+CHECKPOINT_PAGES = 1000
+"""Pages in the write-ahead log that begin a checkpoint: SQLite's own number."""
 
 HURRY_SECONDS = 0.02
 """How long a reader is waited for that holds the write-ahead log while somebody waits for its end:
@@ -164,14 +171,15 @@ Settled = Callable[[list[Item], dict[int, JournalError], int], None]
 
 
 class Writer:
-    """The writing thread. `start` and `stop` are awaited in the event loop that `settled` is called
-    in.
+    """The writing thread. `start` and `stop` are awaited in the event loop that `settled` and
+    `failed` are called in.
     """
 
     def __init__(
         self,
         path: Path,
         settled: Settled,
+        failed: Callable[[JournalError], None],
         *,
         window_ms: float,
         index_rows: int,
@@ -187,6 +195,9 @@ class Writer:
         self._stopped: asyncio.Future[None]
         self._connection: apsw.Connection
         self._settled = settled
+        self._failed = failed
+        self._failure: JournalError | None = None
+        self._log_pages = 0
         self._synced = synced
         self._window = window_ms / 1000
         self._index_rows = index_rows
@@ -254,6 +265,7 @@ class Writer:
         try:
             self._lock.acquire()
             self._connection = connect_writer(self._path, synced=self._synced)
+            self._connection.set_wal_hook(self._note_log)
         except JournalError as error:
             self._lock.release()
             self._resolve(started, error)
@@ -279,9 +291,34 @@ class Writer:
                     begun = ended
                 if self._do_later_work():
                     metrics.COMMITS["later"].add(1, time.thread_time() - begun)
+                if self._log_pages >= CHECKPOINT_PAGES:
+                    self._checkpoint()
             self._close()
         finally:
             self._resolve(self._stopped, None)
+
+    def _note_log(self, _: apsw.Connection, name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Bring the write-ahead log into the file, as far as readers let it; the next commit tells
+        whether more is left."""
+        self._log_pages = 0
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.Error as error:
+            # On a full disk, say: all is in the log, and the next commit comes.
+            self._hear_of(error)
+
+    def _hear_of(self, error: BaseException) -> bool:
+        """Store nothing more where an error is that of a failed sync; say whether it is."""
+        if not isinstance(error, apsw.Error) or not is_failed_sync(error):
+            return False
+        self._failure = translate(error, self._path)
+        self._tell(self._failed, self._failure)
+        self._tell_emptied()
+        return True
 
     def _resolve(self, future: asyncio.Future[None], error: JournalError | None) -> None:
         def resolve() -> None:
@@ -327,6 +364,8 @@ class Writer:
             if erase_unnamed(connection):
                 self._truncate_due = 0.0
         except apsw.Error as error:
+            if is_failed_sync(error):
+                raise
             # On a full disk, say: nobody has to wait for that, and the next start comes.
             logger.warning("files that no session names were not erased: %s", error)
         self._vacuum_due = time.monotonic() + RETRY_SECONDS
@@ -393,9 +432,13 @@ class Writer:
         else:
             self._emptying.append(item.future)
             self._truncate_due = 0.0
+            if self._failure is not None:
+                self._tell_emptied()
 
     def _patience(self) -> float | None:
         """Return how many seconds nothing needs to be done if nothing comes; None is for ever."""
+        if self._failure is not None:
+            return None
         dues = (self._index_due, self._truncate_due, self._vacuum_due)
         due = [due for due in dues if due is not None]
         if self._frames or self._round:
@@ -409,6 +452,14 @@ class Writer:
     def _store(self, batch: list[Item]) -> None:
         """Store a batch in one transaction and tell the loop, whatever happens."""
         errors: dict[int, JournalError] = {}
+        if self._failure is not None:
+            self._fail(batch, errors, self._failure)
+        else:
+            self._store_together(batch, errors)
+        size = sum([item.size for item in batch if isinstance(item, Write)])
+        self._tell(self._settled, batch, errors, size)
+
+    def _store_together(self, batch: list[Item], errors: dict[int, JournalError]) -> None:
         transaction = Transaction(self._connection, self.tails, self._row)
         try:
             for index, item in enumerate(batch):
@@ -420,6 +471,7 @@ class Writer:
             errors.clear()
             self._store_singly(batch, errors)
         except apsw.Error as error:
+            self._hear_of(error)
             self._undo(transaction)
             self._fail(batch, errors, translate(error, self._path))
         except Exception:
@@ -428,8 +480,6 @@ class Writer:
             self._fail(
                 batch, errors, JournalUnavailable("the journal's writer failed, see the log")
             )
-        size = sum([item.size for item in batch if isinstance(item, Write)])
-        self._tell(self._settled, batch, errors, size)
 
     def _store_singly(self, batch: list[Item], errors: dict[int, JournalError]) -> None:
         """Store what is right of a batch in which something is wrong, still in one transaction."""
@@ -450,6 +500,7 @@ class Writer:
                 execute("RELEASE item")
             self._commit(transaction)
         except apsw.Error as error:
+            self._hear_of(error)
             self._undo(transaction)
             self._fail(batch, errors, translate(error, self._path))
 
@@ -553,7 +604,7 @@ class Writer:
         """Do a little of what need not happen at once, in a transaction of its own; say whether
         there was any."""
         now = time.monotonic()
-        if now < self._rest_until:
+        if self._failure is not None or now < self._rest_until:
             return False
         try:
             if self._emptying and self._truncate_due is not None and now >= self._truncate_due:
@@ -576,7 +627,8 @@ class Writer:
                 return False
         except (apsw.Error, *UNREADABLE) as error:
             # The thread must go on whatever it reads: everybody's writes are its work.
-            logger.warning("the journal puts off its index and source frames: %s", error)
+            if not self._hear_of(error):
+                logger.warning("the journal puts off its index and source frames: %s", error)
             metrics.POSTPONED.inc()
             self._rest_until = now + RETRY_SECONDS
             self._roll_back()
@@ -718,7 +770,7 @@ class Writer:
         try:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.Error as error:
-            if not isinstance(error, apsw.BusyError):
+            if not self._hear_of(error) and not isinstance(error, apsw.BusyError):
                 logger.warning("the journal could not empty its write-ahead log: %s", error)
             return
         finally:
@@ -728,18 +780,23 @@ class Writer:
 
     def _tell_emptied(self) -> None:
         for future in self._emptying:
-            self._resolve(future, None)
+            self._resolve(future, self._failure)
         self._emptying = []
 
     def _close(self) -> None:
         self._rest_until = self._snapshots_due = 0.0
-        while not self._rest_until:
+        while not self._rest_until and self._failure is None:
             if not (self._frames or self._snapshots or self._round or self._dirty):
                 break
             if not (self._frames or self._snapshots or self._round):
                 self._begin_round()
             self._do_later_work()
         try:
+            if self._failure is None:
+                self._checkpoint()
+            if self._failure is None:
+                # SQLite removes the log when it has made sure that nothing is in it.
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
             self._connection.close()
         except apsw.Error:
             logger.exception("the journal could not be closed")

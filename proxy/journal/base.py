@@ -143,6 +143,12 @@ class Journal(abc.ABC):
         """Store what was submitted, then close."""
 
     @abc.abstractmethod
+    def when_failed(self, tell: Callable[[JournalError], None]) -> None:
+        """Call `tell` once nothing can be stored any more until the next start, at once where it
+        is so already: before anybody hears of what was not stored, for it may be there after a
+        start."""
+
+    @abc.abstractmethod
     def new_key(self) -> int:
         """Return the key of a session to be made: no other session has it."""
 

@@ -120,12 +120,15 @@ class SqliteJournal(Journal):
             Writer,
             self._path,
             self._settle,
+            self._fail,
             window_ms=window_ms,
             index_rows=index_rows,
             index_seconds=index_seconds,
             synced=synced,
         )
         self._writer: Writer | None = None
+        self._failure: JournalError | None = None
+        self._tell_failure: Callable[[JournalError], None] | None = None
         self._keep_frames = frames and not read_only
         self._frame_limit = frame_limit
         self._frame_seconds = frame_seconds
@@ -149,6 +152,7 @@ class SqliteJournal(Journal):
             JournalCorrupt: it is damaged, no journal, or from a newer version.
         """
         self._loop = asyncio.get_running_loop()
+        self._failure = None
         if not self._read_only:
             self._writer = self._make_writer()
             await self._writer.start()
@@ -188,6 +192,19 @@ class SqliteJournal(Journal):
         await asyncio.to_thread(self._pool.shutdown)
         while not self._readers.empty():
             self._readers.get().close()
+
+    def when_failed(self, tell: Callable[[JournalError], None]) -> None:
+        """Call `tell` once nothing can be stored any more until the next start, at once where it
+        is so already: before anybody hears of what was not stored, for it may be there after a
+        start."""
+        self._tell_failure = tell
+        if self._failure is not None:
+            tell(self._failure)
+
+    def _fail(self, failure: JournalError) -> None:
+        self._failure = failure
+        if self._tell_failure is not None:
+            self._tell_failure(failure)
 
     def submit(self, write: Write) -> None:
         """Hand over a write; never blocks. `write.done` hears of the outcome, in the order of

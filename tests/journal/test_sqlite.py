@@ -926,7 +926,12 @@ def test_commits_are_rarer_while_very_many_writes_come(
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     writer = _writer.Writer(
-        tmp_path / "x.db", lambda *_: None, window_ms=10_000, index_rows=1, index_seconds=1
+        tmp_path / "x.db",
+        lambda *_: None,
+        lambda _: None,
+        window_ms=10_000,
+        index_rows=1,
+        index_seconds=1,
     )
     (most, much), (many, more) = LONGER
     for count in (1, many, most, many, 1, 1):

@@ -19,10 +19,12 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.journal.power import lose_power
 from tests.proof import results
 from tests.proof.attack.hostile import Hostile, plan_of
 from tests.proof.attack.run import Attack
@@ -33,6 +35,7 @@ ATTACKS = 1_000_000
 KILLS = 2000
 DISCONNECTS = 10_000
 SOAK_MINUTES = 60.0
+POWER_LOSSES = 2000
 CLOSING_S = 30.0
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 
@@ -45,6 +48,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--disconnects", type=int, default=DISCONNECTS)
     parser.add_argument("--soak", type=float, default=SOAK_MINUTES, help="minutes in all")
+    parser.add_argument("--power-losses", type=int, default=POWER_LOSSES)
     parser.add_argument("--fraction", type=float, default=1.0, help="of all goals")
     parser.add_argument("--minutes", type=float, default=8.0, help="the longest slice")
     parser.add_argument("--once", action="store_true", help="one slice, then stop")
@@ -52,7 +56,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report", action="store_true", help="print the figures, run nothing")
     parser.add_argument("--docs", action="store_true", help="write the figures into the docs")
     parser.add_argument(
-        "--only", choices=["attack", "hostile", "kills", "disconnects", "soak", "calm"]
+        "--only", choices=["attack", "hostile", "kills", "disconnects", "soak", "calm", "power"]
     )
     parser.add_argument("--form", choices=["all", "tokens", "newest"], help="of the eve face")
     parser.add_argument("--generation", choices=["T", "S1", "S2"], help="of the eve backend")
@@ -161,6 +165,33 @@ def attacked(options: argparse.Namespace, kind: str, seed: int, goal: int, done:
     )
 
 
+def without_power(first: int, goal: int, seconds: float) -> Slice:
+    """Lose the power at points of the journal that follow from their numbers, `first` and on, and
+    return the figures."""
+    begun = time.monotonic()
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for point in range(first, first + goal):
+        with tempfile.TemporaryDirectory(prefix="proof-") as folder:
+            way = lose_power(point, Path(folder))
+        counts += way.counts
+        counts["taken back"] += bool(way.wrong)
+        wrong += [f"point {point}: {text}" for text in way.wrong]
+        if time.monotonic() - begun > seconds:
+            break
+    say(f"power: {counts['power losses']} losses, {counts['taken back']} took something back")
+    return Slice(
+        kind="power",
+        seed=first,
+        commit=results.commit(),
+        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d"),
+        seconds=round(time.monotonic() - begun, 1),
+        counts=dict(counts),
+        pairs={},
+        wrong=wrong[:200],
+    )
+
+
 def longest_of(options: argparse.Namespace) -> float:
     """Return how many seconds the traffic of a slice may take; what is looked at after it takes the
     rest of its minutes."""
@@ -200,7 +231,9 @@ def next_slice(options: argparse.Namespace, done: Sequence[Slice]) -> tuple[str,
     if left > 1:
         left = max(left, 1.5 * results.WARM_UP_S)
         return "soak", 0, min(longest, left) if options.once else left
-    return None
+    points = math.ceil(options.power_losses * options.fraction)
+    points -= int(results.total(done, "power", "power losses"))
+    return ("power", points, longest) if points > 0 else None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -208,6 +241,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     # What the scripted backends log is what is done to them on purpose.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+    logging.getLogger("proxy.journal").setLevel(logging.CRITICAL)
     # Some thousand connections at a time, most of them broken and soon closed.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -217,9 +251,12 @@ def main(arguments: Sequence[str]) -> int:
             "hostile": math.ceil(len(plan_of(options.seed)[0]) * options.fraction),
             "kills": options.kills,
             "disconnects": options.disconnects,
+            "power": options.power_losses,
         }.get(options.only, 0)
         if options.only in results.ATTACKS:
             done = [attacked(options, options.only, options.seed, goal, 0)]
+        elif options.only == "power":
+            done = [without_power(options.seed, goal, longest_of(options))]
         else:
             done = [one(options, options.only, options.seed, goal, longest_of(options))]
     else:
@@ -235,6 +272,9 @@ def main(arguments: Sequence[str]) -> int:
             if kind in results.ATTACKS:
                 talked = int(results.total(done, "hostile", "conversations"))
                 add(attacked(options, kind, seed, goal, talked))
+            elif kind == "power":
+                lost = int(results.total(done, "power", "power losses"))
+                add(without_power(lost + 1, goal, seconds))
             else:
                 add(one(options, kind, seed, goal, seconds, add))
             if options.once:

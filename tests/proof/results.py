@@ -29,8 +29,8 @@ BAD = (
 )
 """What must be zero in every pair."""
 
-BAD_OF_ALL = ("answered twice", "executed twice", "memory over")
-"""What must be zero over all pairs."""
+BAD_OF_ALL = ("answered twice", "executed twice", "memory over", "taken back")
+"""What must be zero over all pairs, and without any."""
 
 ATTACKS = {"attack": "strangers and tenants", "hostile": "hostile backends"}
 """The kinds of slices in which somebody attacks, and who."""
@@ -207,8 +207,33 @@ def report(slices: Sequence[Slice]) -> str:
         if wrong:
             lines += ["", f"{len(wrong)} complaints, the first of them:", ""]
             lines += [f"- `{text[:240].replace('`', '')}`" for text in wrong[:10]]
+    lines += _power_report([one for one in slices if one.kind == "power"])
     lines += _attack_report([one for one in slices if one.kind in ATTACKS])
     return "\n".join(lines).strip() + "\n"
+
+
+def _power_report(slices: Sequence[Slice]) -> list[str]:
+    """Return what losses of power took back."""
+    if not slices:
+        return []
+    counts: Counter[str] = Counter()
+    for one in slices:
+        counts.update(one.counts)
+    dates = sorted({one.date for one in slices})
+    commits = ", ".join(sorted({one.commit for one in slices}))
+    wrong = [text for one in slices for text in one.wrong]
+    return [
+        "",
+        "### Power",
+        "",
+        f"{counts['power losses']} losses of power, {counts['failed syncs']} syncs that failed "
+        f"before them, {counts['faults at the start']} faults in a start; "
+        f"{counts['confirmed']} writes were confirmed, {counts['taken back']} losses took "
+        "something back that was shown.",
+        "",
+        f"Dates: {dates[0]} to {dates[-1]}. Commits: {commits}.",
+        *(f"- `{text[:240].replace('`', '')}`" for text in wrong[:10]),
+    ]
 
 
 def _attack_report(slices: Sequence[Slice]) -> list[str]:

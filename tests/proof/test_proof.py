@@ -29,7 +29,7 @@ from proxy.scripted.faults import (
 from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.journal.conftest import create, store
 from tests.proof import results
-from tests.proof.__main__ import next_slice, parse
+from tests.proof.__main__ import next_slice, parse, without_power
 from tests.proof.attack.hostile import WAYS, plan_of
 from tests.proof.attack.rude import RUDE
 from tests.proof.commands import Command, Log, Record, Session, commands_of, judged
@@ -181,6 +181,12 @@ def made(kind: str, pairs: dict[str, dict[str, int]] | None = None, **counts: in
         (
             [made("kills", kills=2001), made("disconnects", disconnects=10_000)]
             + [made("soak")] * 8,
+            ("power", 2000, 450.0),
+        ),
+        (
+            [made("kills", kills=2001), made("disconnects", disconnects=10_000)]
+            + [made("soak")] * 8
+            + [made("power", None, **{"power losses": 2000})],
             None,
         ),
     ],
@@ -219,6 +225,25 @@ def test_one_bad_figure_of_an_attack_fails_its_slice(name: str) -> None:
     assert "| requests | 12 | 0 |" in table
     assert "| conversations | 0 | 4 |" in table
     assert "| slowest probe, ms | 9 | 0 |" in table
+
+
+def test_points_without_power_have_numbers_and_one_that_takes_something_back_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = without_power(7, 2, 60.0)
+    assert (done.seed, done.counts["power losses"], done.failed) == (7, 2, False)
+    assert "2 losses of power" in results.report([done])
+    monkeypatch.setattr(SqliteJournal, "__init__", forgetful(SqliteJournal.__init__))
+    bad = without_power(1, 20, 60.0)
+    assert bad.counts["taken back"] > 0
+    assert any("power, seed 1: point" in text for text in results.failures([bad]))
+
+
+def forgetful(made: Callable[..., None]) -> Callable[..., None]:
+    def make(self: SqliteJournal, path: Path, **options: Any) -> None:
+        made(self, path, **options, synced=False)
+
+    return make
 
 
 @pytest.mark.parametrize(("executed", "bad"), [(10, 0), (9, 1)])
