@@ -114,7 +114,13 @@ class Disk(apsw.VFS):
     def cut_power(self) -> None:
         """Let nothing more happen."""
         with self._lock:
-            self.gone = True
+            if not self.gone:
+                self._end()
+
+    def _end(self) -> None:
+        self.gone = True
+        if self.when_gone is not None:
+            self.when_gone()
 
     def image(self, folder: Path) -> None:
         """Write what is durable after a loss of power into a folder."""
@@ -161,9 +167,7 @@ class Disk(apsw.VFS):
         if self._fault is None or self._left > 0:
             return None
         if self._fault != "sync":
-            self.gone = True
-            if self.when_gone is not None:
-                self.when_gone()
+            self._end()
         return self._fault
 
     def write(self, file: _File, at: int, data: bytes | None) -> None:
