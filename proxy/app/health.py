@@ -15,11 +15,14 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Answer 200 while new work is taken, 503 while the server stops; where the backends count, 503
-    too with what is wrong with each that fails its check."""
+    """Answer 200 while new work is taken, 503 while the server stops or can store nothing; where the
+    backends count, 503 too with what is wrong with each that fails its check."""
     sessions = request.app[SESSIONS]
     if sessions.stopping:
         return web.json_response({"status": "stopping"}, status=503)
+    if await sessions.journal.trouble() is not None:
+        # Why is in the log: it names a file.
+        return web.json_response({"status": "journal_unavailable"}, status=503)
     if request.query.get("backends") == "1" and (down := await sessions.backends.not_ready()):
         # The kinds alone: what is said to the operator names addresses and variables.
         body = {"status": "backends_down", "backends": list(down), "why": down}

@@ -206,6 +206,10 @@ class Journal(abc.ABC):
         submission.
         """
 
+    @abc.abstractmethod
+    async def trouble(self) -> str | None:
+        """Return why nothing can be stored now, for the operator; None where it can."""
+
     @property
     @abc.abstractmethod
     def backlog(self) -> int:

@@ -42,6 +42,7 @@ from proxy.journal._changes import prune_frames as prune_some_frames
 from proxy.journal._database import connect_reader, translate
 from proxy.journal._frames import BATCH_BYTES, FRAME_LIMIT, FrameBatch, cut_frame
 from proxy.journal._fresh import Fresh
+from proxy.journal._storing import Storing
 from proxy.journal._tail import Tail
 from proxy.journal._writer import Emptying, Item, Job, Keepsake, Writer
 from proxy.journal.base import (
@@ -81,6 +82,10 @@ PRUNE_BATCHES = 256
 """Frame batches that one transaction prunes: their pages are overwritten, which takes a few
 milliseconds.
 """
+
+
+TRIED_BYTES = 256 * 1024
+"""Bytes that are stored to learn whether that can be done again."""
 
 
 class SqliteJournal(Journal):
@@ -129,6 +134,8 @@ class SqliteJournal(Journal):
         self._writer: Writer | None = None
         self._failure: JournalError | None = None
         self._tell_failure: Callable[[JournalError], None] | None = None
+        self._storing = Storing(self._path)
+        self._trial: asyncio.Task[None] | None = None
         self._keep_frames = frames and not read_only
         self._frame_limit = frame_limit
         self._frame_seconds = frame_seconds
@@ -237,6 +244,9 @@ class SqliteJournal(Journal):
         self._backlog -= size
         for error in errors.values():
             metrics.count_failed_write(error)
+            self._storing.failed(error)
+        if not errors and self._storing.is_due():
+            self._trial = self._loop.create_task(self._try())
         for index, item in enumerate(batch):
             if item.done is None:
                 continue
@@ -246,6 +256,22 @@ class SqliteJournal(Journal):
                 self._loop.call_exception_handler(
                     {"message": "`done` of a journal write failed", "exception": error}
                 )
+
+    async def trouble(self) -> str | None:
+        """Return why nothing can be stored, None where it can. While nothing is to be stored, it is
+        tried now and then."""
+        if self._storing.is_due():
+            await self._try()
+        return self._storing.trouble
+
+    async def _try(self) -> None:
+        """Try whether something can be stored again."""
+        try:
+            await self._job(_fill)
+            await self._job(_empty)
+        except JournalError:
+            return
+        self._storing.back()
 
     @property
     def backlog(self) -> int:
@@ -730,6 +756,17 @@ class SqliteJournal(Journal):
         if total:
             await self.emptied()
         return total
+
+
+def _fill(transaction: Transaction) -> None:
+    """Store more than fits into what is free in a full file."""
+    transaction.connection.execute(
+        "INSERT OR REPLACE INTO meta (name, value) VALUES ('tried', zeroblob(?))", (TRIED_BYTES,)
+    )
+
+
+def _empty(transaction: Transaction) -> None:
+    transaction.connection.execute("DELETE FROM meta WHERE name = 'tried'")
 
 
 class TemporaryJournal(SqliteJournal):

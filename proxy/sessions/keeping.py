@@ -49,7 +49,8 @@ class Keeping:
             try:
                 await self.erase(row)
             except JournalError as error:
-                _log.warning("session `%s` is not erased yet: %s", row.id, error.message)
+                level = logging.DEBUG if wait > RELOAD_SECONDS else logging.WARNING
+                _log.log(level, "session `%s` is not erased yet: %s", row.id, error.message)
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, RETRY_MOST_SECONDS)
             else:

@@ -370,7 +370,12 @@ class Live:
                 _log.error("session `%s` stays closed: %s", session_id, error.message)
                 return
             except JournalError as error:
-                _log.warning("session `%s` is not loaded again yet: %s", session_id, error.message)
+                # Once a journal that fails is told, not for each session and attempt.
+                level = logging.DEBUG if wait > 2 * RELOAD_SECONDS else logging.WARNING
+                if await self._journal.trouble() is not None:
+                    level = logging.DEBUG
+                text = "session `%s` is not loaded again yet: %s"
+                _log.log(level, text, session_id, error.message)
             else:
                 return
 

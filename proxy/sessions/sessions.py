@@ -175,7 +175,8 @@ class Sessions:
             try:
                 return await self._at_work(rows[-1].key)
             except JournalError as error:
-                _log.warning("sessions with work are not loaded yet: %s", error.message)
+                level = logging.DEBUG if wait > RELOAD_SECONDS else logging.WARNING
+                _log.log(level, "sessions with work are not loaded yet: %s", error.message)
             await self.clock.sleep(wait)
             wait = min(wait * 2, RETRY_MOST_SECONDS)
 

@@ -176,6 +176,35 @@ async def test_a_turn_that_meets_a_full_disk_is_whole_when_there_is_room(
     assert [json.loads(line) for line in lines] == session.log
 
 
+@pytest.mark.parametrize("fault", [full, locked, read_only])
+async def test_a_journal_that_cannot_store_is_told_once_and_makes_the_server_not_ready(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: Fault
+) -> None:
+    path = tmp_path / "own.db"
+    running = await run(f"sqlite:///{path}")
+    session = await running.eve().create("hello")
+    await session.read_turn()
+    await settled(await running.live(session.session_id))
+    assert await ask(running, "GET", "/readyz") == (200, {"status": "ready"})
+    url = f"/as/eve/to/engine/eve/v1/session/{session.session_id}"
+    async with fault(running, path):
+        for _ in range(5):
+            status, _ = await ask(running, "POST", url, json={"message": FILLING})
+            assert status == 503
+            assert await ask(running, "GET", "/readyz") == (
+                503,
+                {"status": "journal_unavailable"},
+            )
+    # Nothing is stored meanwhile: it is tried.
+    async with asyncio.timeout(SOON_S):
+        while (await ask(running, "GET", "/readyz"))[0] != 200:  # noqa: ASYNC110 - it is asked
+            await asyncio.sleep(0.05)
+    told = [record for record in caplog.records if record.levelname == "WARNING"]
+    first, last = [record.getMessage() for record in told]
+    assert first.startswith(f"the journal `{path}` cannot be used now: ")
+    assert last.startswith(f"the journal `{path}` is back: it stores again, after ")
+
+
 # At the start.
 
 

@@ -1,0 +1,62 @@
+"""Whether a journal can store now: the log says once that it cannot, and once that it can again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from proxy.base.errors import JournalError, JournalUnavailable
+
+__all__ = ["Storing"]
+
+_log = logging.getLogger("proxy.journal")
+
+TRIED_SECONDS = 1.0
+"""How often it is tried whether a journal can store again. That one write is stored says little: a
+small one may find room on a disk that is full."""
+
+
+class Storing:
+    """What became of the last writes of a journal."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failed = 0
+        self._since = 0.0
+        self._tried = 0.0
+        self.trouble: str | None = None
+
+    def failed(self, error: JournalError) -> None:
+        """Hear of a write that failed."""
+        if not isinstance(error, JournalUnavailable):
+            # Its own fault: others are stored.
+            return
+        self._failed += 1
+        if self.trouble is None:
+            self.trouble = error.message
+            self._since = time.monotonic()
+            _log.warning(
+                "%s: nothing is stored, and what is sent to a session is answered with 503",
+                error.message,
+            )
+
+    def back(self) -> None:
+        """Hear that it was tried, and can store again."""
+        if self.trouble is not None:
+            _log.warning(
+                "the journal `%s` is back: it stores again, after %.0f s in which %d writes failed",
+                self._path,
+                time.monotonic() - self._since,
+                self._failed,
+            )
+            self.trouble = None
+            self._failed = 0
+
+    def is_due(self) -> bool:
+        """Say whether to try it now: it failed, and was not tried just before."""
+        now = time.monotonic()
+        if self.trouble is None or now - self._tried < TRIED_SECONDS:
+            return False
+        self._tried = now
+        return True
