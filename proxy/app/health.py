@@ -15,8 +15,8 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def readyz(request: web.Request) -> web.Response:
-    """Answer 200 while new work is taken, 503 while the server stops or can store nothing; where the
-    backends count, 503 too with what is wrong with each that fails its check."""
+    """Answer 200 while new work is taken, 503 while the server stops or can store nothing; where
+    the backends count, 503 too with what is wrong with each that fails its check."""
     sessions = request.app[SESSIONS]
     if sessions.stopping:
         return web.json_response({"status": "stopping"}, status=503)

@@ -42,7 +42,7 @@ class Storing:
             )
 
     def back(self) -> None:
-        """Hear that it was tried, and can store again."""
+        """Say that it can store again, since that was tried."""
         if self.trouble is not None:
             _log.warning(
                 "the journal `%s` is back: it stores again, after %.0f s in which %d writes failed",
