@@ -259,10 +259,11 @@ class Frames(Pieces):
             else:
                 self._lines.append((self._line, line.rstrip(b"\r\n")))
             self._line += len(line)
+        if not self._sse:
+            frames = [(at, [(at, line)]) for at, line in self._lines]
+        elif final and self._lines:
+            frames.append((self._frame, self._lines))
         if final or not self._sse:
-            frames += [(at, [(at, line)]) for at, line in self._lines]
-            if self._sse:
-                frames = [*frames[: -len(self._lines)], (self._frame, self._lines)]
             self._frame, self._lines = self._line, []
         if frames:
             self._look_at(begin, frames)

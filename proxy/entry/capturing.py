@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 
 from proxy.entry.keys import SESSIONS
-from proxy.recording.recording import ASKING, Asking, Exchange
+from proxy.recording.recording import ASKING, Asking
+from proxy.recording.session import Exchange
 
 
 def add_captures(app: web.Application) -> None:

@@ -27,7 +27,8 @@ from proxy.faces.leavers import Leavers
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
 from proxy.journal.base import SessionRow
-from proxy.recording.recording import ASKING, Exchange
+from proxy.recording.recording import ASKING
+from proxy.recording.session import Exchange
 from proxy.session import Session, told
 from proxy.sessions.live import check_there
 from proxy.sessions.sessions import Sessions

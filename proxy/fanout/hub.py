@@ -34,7 +34,7 @@ from adapters.model.events import Entry
 from proxy.base import metrics
 from proxy.base.errors import UNREADABLE, JournalUnavailable, damaged
 from proxy.journal.base import Journal, Snapshot
-from proxy.recording.recording import Exchange
+from proxy.recording.session import Exchange
 
 _log = logging.getLogger(__name__)
 

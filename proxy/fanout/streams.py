@@ -14,7 +14,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from adapters.model.base import Frame
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.fanout.hub import Feed, Reader
-from proxy.recording.recording import Exchange
+from proxy.recording.session import Exchange
 
 PIECE_BYTES = 64 * 1024
 """Bytes of one write."""

@@ -26,7 +26,7 @@ from proxy.base.rows import AliasKind, CommandRow, LegRow, NewSession, SessionRo
 from proxy.base.sealed import SecretScrubber
 from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
-from proxy.recording.recording import OfSession
+from proxy.recording.session import OfSession
 from proxy.session.feeds import Feeds
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in

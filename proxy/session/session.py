@@ -34,7 +34,7 @@ from proxy.base.rows import CommandRow, LegRow, NewSession, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.fanout.hub import Feed
 from proxy.journal.base import Journal
-from proxy.recording.recording import OfSession
+from proxy.recording.session import OfSession
 from proxy.session.admission import Admission, Origin
 from proxy.session.feeds import Feeds
 from proxy.session.intake import Intake

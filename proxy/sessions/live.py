@@ -26,7 +26,8 @@ from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
-from proxy.recording.recording import Captures, OfSession
+from proxy.recording.recording import Captures
+from proxy.recording.session import OfSession
 from proxy.session import Session
 from proxy.sessions.backends import Backends
 

@@ -27,7 +27,7 @@ from adapters.wire.framing.sse import SseFrame, SseParser
 from adapters.wire.limits import is_light
 from adapters.wire.paths import segments_of
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
-from proxy.recording.recording import Exchange, OfSession
+from proxy.recording.session import Exchange, OfSession
 from proxy.upstream.failures import quoted, read_failure, request_failure, why_of
 from proxy.upstream.health import Health, Trouble
 

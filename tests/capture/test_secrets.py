@@ -183,6 +183,15 @@ def test_a_text_that_goes_on_for_long_is_given_out_as_it_comes() -> None:
     assert most <= 1
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_every_end_of_a_line_ends_a_frame(end: str, size: int) -> None:
+    body = f'data: {{"text":"x"}}{end}{end}event: a{end}data: {{"password":"p-1"}}{end}{end}'
+    pieces = [body[at : at + size].encode() for at in range(0, len(body), size)]
+    told = b"".join(passed(pieces, SSE)).decode()
+    assert told == body.replace("p-1", mark("p-1"))
+
+
 def test_a_very_long_key_is_hidden_to_its_end() -> None:
     key = "sk-" + "a1" * 8000
     frames = [("text_delta", {"text": text}) for text in ("x ", key[:5000], key[5000:], " y")]

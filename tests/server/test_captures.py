@@ -34,7 +34,7 @@ from proxy.journal.sqlite import SqliteJournal
 from proxy.recording import background as background_module
 from proxy.recording.background import Background
 from proxy.recording.captures import Files
-from proxy.recording.recording import OfSession
+from proxy.recording.session import OfSession
 from proxy.scripted.faults import Cut, Faults
 from proxy.scripted.herm import Variant
 from tests.pairs.frontends import Frontend, HermFrontend, Refusal

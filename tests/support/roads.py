@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from adapters.model.base import Call
-from proxy.recording.recording import Exchange
+from proxy.recording.session import Exchange
 from proxy.scripted import serving
 from proxy.upstream.client import Load, Upstream
 

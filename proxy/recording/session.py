@@ -1,0 +1,373 @@
+"""What is recorded of one session: its exchanges, and its log.
+
+What is written is made and written in a thread (`proxy.recording.background`): those who talk do
+not wait for it. Here nothing waits but what is needed to know whether it is sealed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from adapters.captures import (
+    End,
+    Headers,
+    LeftOut,
+    LogLine,
+    Record,
+    Request,
+    Response,
+    Side,
+    body_of,
+)
+from adapters.captures.redact import Redactor
+from adapters.model.base import ClientCodec
+from adapters.model.events import Entry
+from adapters.registry import DIALECTS
+from adapters.wire.errors import DragomanError
+from adapters.wire.framing import FrameTooLarge
+from adapters.wire.framing.sse import SseFrame
+from adapters.wire.jsonvalue import JsonError, format_json, parse_json
+from proxy.base.metrics import CAPTURES_BROKEN as BROKEN
+from proxy.base.metrics import CAPTURES_LEFT_OUT as LEFT_OUT
+from proxy.base.sealed import SecretScrubber
+from proxy.recording.background import Background
+from proxy.recording.captures import Files, Left
+
+__all__ = ["NOTHING", "SEALED", "Exchange", "OfSession", "is_sealed", "sealed_by"]
+
+_log = logging.getLogger(__name__)
+
+SEALED = b"[sealed]"
+"""What stands in the place of a body, or a piece of one, that may have a sealed value."""
+
+NOTHING = Left(0, 0)
+"""Where a capture that is empty ends."""
+
+_BLANK = (b"\n\n", b"\r\n\r\n")
+"""What a frame of an event stream ends with."""
+
+
+class Exchange:
+    """What is written of one request and its answer: nothing before it is `asked`, and nothing
+    after it has `ended`."""
+
+    __slots__ = ("_ended", "_hides", "_lost", "_number", "_of", "_side", "_waiting", "answered")
+
+    def __init__(self, of: OfSession, side: Side, *, hides: bool) -> None:
+        """`hides` says whether its pieces may have sealed values in them."""
+        self._of = of
+        self._side: Side = side
+        self._hides = hides
+        self._number = 0
+        self._ended = False
+        # A record of it is left out, and all that follow.
+        self._lost = False
+        # Pieces that are not known to be free of sealed values, with their times.
+        self._waiting: list[tuple[float, bytes]] = []
+        self.answered = False
+
+    def asked(
+        self,
+        method: str,
+        target: str,
+        headers: Iterable[tuple[str, str]],
+        *,
+        secret: Collection[str] = (),
+        at: float | None = None,
+    ) -> None:
+        """Write the head of the request. The values of the headers `secret` are left out, as are
+        those of all that are called like credentials."""
+        of = self._of
+        self._number = number = of.next_number()
+        side, begun, pairs = self._side, of.now() if at is None else at, tuple(headers)
+        names = frozenset(name.lower() for name in secret)
+
+        def made() -> Record:
+            return Request(
+                exchange=number,
+                side=side,
+                at=begun,
+                method=method,
+                target=target,
+                headers=of.without(pairs, names),
+            )
+
+        self._put(made, _size(pairs))
+
+    def sent(self, data: bytes) -> None:
+        """Write a piece of the request's body."""
+        made = functools.partial(body_of, self._number, "request", self._of.now(), data)
+        self._put(made, len(data))
+
+    def responded(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Write the head of the answer."""
+        self.answered = True
+        of = self._of
+        pairs = tuple(headers)
+        made = functools.partial(
+            Response, exchange=self._number, at=of.now(), status=status, headers=pairs
+        )
+        self._put(made, _size(pairs))
+
+    def received(
+        self, data: bytes, frames: Sequence[SseFrame | bytes | FrameTooLarge] = ()
+    ) -> None:
+        """Write a piece of the answer's body, which ended these frames. Where frames may be sealed
+        it waits for the end of the last one that it has a part of."""
+        of = self._of
+        if not self._hides:
+            self._write(of.now(), data)
+            return
+        piece = SEALED if of.holds else data
+        seals = of.seals
+        if seals is None:
+            self._write(of.now(), piece)
+            return
+        waiting = self._waiting
+        waiting.append((of.now(), piece))
+        whole = data.endswith(_BLANK)
+        if not (frames or whole):
+            return
+        sealed = any(map(seals, map(_raw, frames))) or seals(_joined(waiting))
+        last = None if whole else waiting.pop()
+        self._let_go(sealed=sealed)
+        if last is not None:
+            waiting.append((last[0], SEALED) if sealed else last)
+
+    def _let_go(self, *, sealed: bool) -> None:
+        for at, data in self._waiting:
+            self._write(at, SEALED if sealed else data)
+        self._waiting.clear()
+
+    def _write(self, at: float, data: bytes) -> None:
+        self._put(functools.partial(body_of, self._number, "response", at, data), len(data))
+
+    def _put(self, made: Callable[[], Record], size: int) -> None:
+        if self._lost:
+            self._of.leave_out(self._number)
+        else:
+            self._lost = not self._of.put(made, size, self._number)
+
+    def ended(self, how: Literal["ended", "broke", "left"], why: str | None = None) -> None:
+        """Write how it ended; what is said first counts."""
+        if self._ended or not self._number:
+            return
+        self._ended = True
+        seals = self._of.seals
+        if self._waiting:
+            self._let_go(sealed=seals is None or seals(_joined(self._waiting)))
+        now = self._of.now()
+        self._put(functools.partial(End, exchange=self._number, at=now, how=how, why=why), 0)
+
+    def __enter__(self) -> Self:
+        """Begin a call to the backend."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Write how the call ended, if nobody has."""
+        if isinstance(error, DragomanError):
+            self.ended("broke", error.message)
+        else:
+            self.ended("left")
+
+
+def _raw(frame: SseFrame | bytes | FrameTooLarge) -> SseFrame | bytes:
+    return frame.offending if isinstance(frame, FrameTooLarge) else frame
+
+
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value) for name, value in headers)
+
+
+def _joined(pieces: Iterable[tuple[float, bytes]]) -> bytes:
+    return b"".join(data for _, data in pieces)
+
+
+class OfSession:
+    """The capture of one session. `seals` says of a frame whether it is the echo of a sealed
+    answer, and is None where the backend has none."""
+
+    __slots__ = (
+        "__weakref__",
+        "_background",
+        "_broken",
+        "_dialect",
+        "_files",
+        "_first",
+        "_held",
+        "_id",
+        "_left_out",
+        "_number",
+        "_redactor",
+        "_seq",
+        "now",
+        "seals",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        background: Background,
+        session_id: str,
+        dialect: str,
+        *,
+        now: Callable[[], float],
+        redactor: Redactor,
+        left: Left = NOTHING,
+        first: Callable[[OfSession], object] | None = None,
+    ) -> None:
+        """Begin with the request that makes the session, where there is one, or go on where the
+        file has `left` off."""
+        self._files = files
+        self._background = background
+        self._id = session_id
+        self._dialect = dialect
+        self._number, self._seq = left
+        self._first = first
+        self._held: SecretScrubber | None = None
+        # How many records are left out that the file does not tell of, by exchange; None stands
+        # for the log.
+        self._left_out: dict[int | None, int] = {}
+        self._broken = False
+        self.now = now
+        self._redactor = redactor
+        self.seals: Callable[[SseFrame | bytes], bool] | None = None
+
+    def put(self, made: Callable[[], Record], size: int, exchange: int | None = None) -> bool:
+        """Let a record be made and written without its secrets, once these are known. Say whether
+        it is, or is left out: the recorder is behind."""
+        if not self._has_room(size):
+            self.leave_out(exchange)
+            return False
+        self._background.put(self, lambda: self._add(made()), size)
+        return True
+
+    def _has_room(self, size: int) -> bool:
+        if self._broken or not self._background.has_room(size):
+            return False
+        self._tell_left_out()
+        return True
+
+    def leave_out(self, exchange: int | None, count: int = 1) -> None:
+        """Count records that are left out."""
+        if self._broken:
+            return
+        if not self._left_out:
+            _log.warning(
+                "the capture of session %r leaves out records: its disk or this machine is behind;"
+                " how many they are stands in the file",
+                self._id,
+            )
+        self._left_out[exchange] = self._left_out.get(exchange, 0) + count
+        LEFT_OUT.inc(count)
+
+    def _tell_left_out(self) -> None:
+        for exchange, count in self._left_out.items():
+            record = LeftOut(at=self.now(), count=count, exchange=exchange)
+            self._background.put(self, functools.partial(self._add, record))
+        self._left_out.clear()
+
+    def _add(self, record: Record) -> None:
+        self._write(self._redactor.add(record))
+
+    def _write(self, records: Iterable[Record]) -> None:
+        if self._broken:
+            return
+        for record in records:
+            self._files.write(self._id, self._files.line(record), self._dialect)
+
+    def failed(self, error: Exception) -> None:
+        """End the capture: something in it cannot be written."""
+        if not self._broken:
+            self._broken = True
+            BROKEN.inc()
+            _log.error("the capture of session %r ends here", self._id, exc_info=error)
+
+    def close(self) -> None:
+        """Write what may be the begin of a secret: the session leaves memory."""
+        self._tell_left_out()
+        self._background.put(self, lambda: self._write(self._redactor.close()))
+
+    def without(self, headers: Headers, names: Collection[str]) -> Headers:
+        """Return headers without the values of those that are named, in small letters."""
+        hide = self._redactor.hide
+        return tuple((n, hide(value) if n.lower() in names else value) for n, value in headers)
+
+    def next_number(self) -> int:
+        """Return the number of the exchange that begins now."""
+        self._number += 1
+        return self._number
+
+    @property
+    def seq(self) -> int:
+        """Return the seq of the newest entry that is written."""
+        return self._seq
+
+    def guard(self, codec: ClientCodec, held: SecretScrubber) -> None:
+        """Know what is sealed: what the codec says is, and all that the backend says while `held`
+        has a value: it may repeat it, in pieces too."""
+        self._held = held
+        self.seals = _seals_of(codec)
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the session has a sealed value now."""
+        return self._held is not None and self._held.active
+
+    def entries(self, entries: Sequence[Entry]) -> None:
+        """Write entries of the log, which are stored."""
+        first, self._first = self._first, None
+        if first is not None:
+            first(self)
+        at = self.now()
+        new = [LogLine(at, entry.encode()) for entry in entries if entry.seq > self._seq]
+        if not new:
+            return
+        self._seq = entries[-1].seq
+        size = sum(len(one.entry) for one in new)
+        if self._has_room(size):
+            self._background.put(self, lambda: self._write(self._redactor.add_log(new)), size)
+        else:
+            self.leave_out(None, len(new))
+
+    def call(self) -> Exchange:
+        """Return what a call to the backend is written by."""
+        return Exchange(self, "backend", hides=True)
+
+    def asking(self) -> Exchange:
+        """Return what a request of a frontend is written by."""
+        return Exchange(self, "frontend", hides=False)
+
+    def body(self, data: bytes, command_ids: Collection[str]) -> bytes:
+        """Return the body of a call as it is written: without sealed answers."""
+        held = self._held
+        if held is not None and held.active:
+            text = data.decode("utf-8", "replace")
+            if held.is_in(command_ids) or held.clean(text) != text:
+                return SEALED
+        return SEALED if self.seals is not None and is_sealed(self.seals, data) else data
+
+
+def _seals_of(codec: ClientCodec) -> Callable[[SseFrame | bytes], bool] | None:
+    return None if type(codec).seals is ClientCodec.seals else codec.seals
+
+
+@functools.cache
+def sealed_by(dialect: str) -> Callable[[SseFrame | bytes], bool] | None:
+    """Return what knows sealed answers in the bodies of a dialect."""
+    make = DIALECTS[dialect].client
+    return None if make is None else _seals_of(make({"task_id": "-"}))
+
+
+def is_sealed(seals: Callable[[SseFrame | bytes], bool], data: bytes) -> bool:
+    """Say whether a body carries a sealed answer, however its JSON spells names."""
+    with contextlib.suppress(JsonError):
+        data += format_json(parse_json(data))
+    return seals(data)
