@@ -1,15 +1,17 @@
 """What this process counts, for Prometheus: rare things when they happen, the rest when asked for.
 
-Labels are configured backends, dialects, statuses, rules and kinds. No label names a session, a key
-or a route: a label with a session's id would grow for ever.
+Labels are configured backends and routes, dialects, statuses, rules, kinds, and outcomes and codes
+of ours. Routes are as few as the configuration has. No label names a session or a key, or has words
+of a backend: these would grow for ever.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from http import HTTPStatus
 from typing import Protocol, get_args
 
@@ -44,6 +46,7 @@ from proxy.base.errors import (
     SessionNotFound,
 )
 from proxy.base.loop_lag import LAG
+from proxy.base.outcomes import POSSIBLE, Code, Outcome
 
 # When a series began is nothing that anybody asks for, and doubles them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -142,7 +145,7 @@ _unusable = _counter(
 
 _backend_up = Gauge(
     "dragoman_backend_up",
-    "Whether the last request to a backend was answered.",
+    "Whether a backend answered the last request, and its last messages did not all fail.",
     ("backend",),
     registry=REGISTRY,
 )
@@ -156,6 +159,12 @@ _turns = Counter(
     "dragoman_turns",
     "Turns that ended, by their outcome.",
     ("dialect", "outcome"),
+    registry=REGISTRY,
+)
+_messages = Counter(
+    "dragoman_messages",
+    "Messages of frontends that are over, by how they ended.",
+    ("route", "backend", "outcome", "code"),
     registry=REGISTRY,
 )
 _first_event = Histogram(
@@ -307,12 +316,13 @@ REGISTRY.register(_summed)
 
 class BackendCounts:
     """Counts the requests to one configured backend. `up` says whether the last one was answered,
-    None before the first."""
+    None before the first; `working` whether it does what it is asked for."""
 
-    __slots__ = ("_name", "up")
+    __slots__ = ("_name", "_working", "up")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, working: Callable[[], bool] = lambda: True) -> None:
         self._name = name
+        self._working = working
         self.up: bool | None = None
         for status in (*CLASSES, NO_ANSWER):
             _backend_requests.labels(name, status)
@@ -328,8 +338,9 @@ class BackendCounts:
 
     def _count(self, status: str, *, up: bool) -> None:
         _backend_requests.labels(self._name, status).inc()
+        if self.up is None:
+            _backend_up.labels(self._name).set_function(lambda: bool(self.up and self._working()))
         self.up = up
-        _backend_up.labels(self._name).set(up)
 
 
 class Queued(Protocol):
@@ -380,6 +391,19 @@ class TurnCounts:
                 _first_event.labels(dialect).observe((now - self.waiting[1]) / 1000)
                 self.waiting = None
                 return
+
+
+@functools.cache
+def expect_messages(route: str, backend: str) -> None:
+    """Show how messages to a backend of a route may end, before one does."""
+    for outcome, codes in POSSIBLE.items():
+        for code in codes:
+            _messages.labels(route, backend, outcome, code)
+
+
+def count_message(route: str, backend: str, outcome: Outcome, code: Code) -> None:
+    """Count a message that is over."""
+    _messages.labels(route, backend, outcome, code).inc()
 
 
 def count_request(face: str, status: int) -> None:

@@ -42,7 +42,8 @@ class SessionRow:
     """A session: who made it, through which face and route, and whether it is over.
 
     `deleted` and `expired` are what remains of one: its names, so that nobody takes it for unknown.
-    `bytes` is what its events, source frames and files take, where each is stored.
+    `bytes` is what its events, source frames and files take, where each is stored. `outcome` is how
+    the newest of its messages that is over ended, None before the first.
     """
 
     key: int
@@ -58,6 +59,7 @@ class SessionRow:
     updated_at: int = 0
     last_seq: int = 0
     bytes: int = 0
+    outcome: Literal["completed", "failed", "refused", "unknown", "withdrawn"] | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

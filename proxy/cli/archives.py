@@ -192,7 +192,7 @@ def _all_of(source: Server | JournalFile) -> list[str]:
 def _page(journal: Journal, before: int | None) -> Coroutine[Any, Any, JsonObject]:
     from proxy.control import offline
 
-    return offline.listed(journal, state=None, limit=1000, before=before)
+    return offline.listed(journal, state=None, failed=False, limit=1000, before=before)
 
 
 def _renamed(

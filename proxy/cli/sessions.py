@@ -39,6 +39,7 @@ sessions.add_command(watch.sessions_watch)
     type=click.Choice(["idle", "running", "paused", "ended", "deleted", "expired"]),
     help="Only sessions in this state.",
 )
+@click.option("--failed", is_flag=True, help="Only those whose last message failed, or may have.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many."
 )
@@ -50,19 +51,23 @@ sessions.add_command(watch.sessions_watch)
 )
 @of_sessions
 def sessions_list(
-    source: Server | JournalFile, state: str | None, limit: int, before: int | None
+    source: Server | JournalFile, state: str | None, failed: bool, limit: int, before: int | None
 ) -> None:
     """List your sessions, newest first; with an administrator's key those of everybody."""
     if isinstance(source, JournalFile):
         from proxy.control import offline
 
         answer = source.ask(
-            lambda journal: offline.listed(journal, state=state, limit=limit, before=before)
+            lambda journal: offline.listed(
+                journal, state=state, failed=failed, limit=limit, before=before
+            )
         )
     else:
         query = {"limit": str(limit)}
         if state is not None:
             query["state"] = state
+        if failed:
+            query["failed"] = "1"
         if before is not None:
             query["before"] = str(before)
         answer = source.ask("GET", "/sessions", query=query)
@@ -80,6 +85,8 @@ def sessions_list(
     ]
     more = answer.get("next") is not None
     none = "no sessions yet" if state is None else f"no sessions in state `{state}`"
+    if failed:
+        none = "no sessions whose last message failed"
     if before is not None:
         none = f"no sessions before {before}"
     spare = ("dialect", "owner", "route")

@@ -165,11 +165,14 @@ class AbilityOut(Body):
 
 class BackendOut(Body):
     """A backend and what it can do; `abilities` is empty for a dialect that cannot be driven
-    yet."""
+    yet. `up` says whether it does its work, null before it was asked for anything; `why` why
+    it does not."""
 
     name: str
     dialect: str
     url: str
+    up: bool | None = None
+    why: str | None = None
     abilities: dict[str, AbilityOut]
 
 
@@ -235,7 +238,8 @@ class RouteIn(Body):
 
 class SessionOut(Body):
     """A session. Times are Unix milliseconds; `dialect` is the face that made it; `bytes` is what
-    its events, source frames and files take."""
+    its events, source frames and files take; `last_message` is how the newest message that is over
+    ended, null before the first."""
 
     id: str
     route: str
@@ -247,6 +251,7 @@ class SessionOut(Body):
     updated_at: int
     last_seq: int
     bytes: int
+    last_message: Literal["completed", "failed", "refused", "unknown", "withdrawn"] | None = None
 
 
 class InteractionOut(Body):
@@ -585,9 +590,15 @@ async def backends(request: web.Request) -> web.StreamResponse:
                 name: AbilityOut(support=ability.support.value, how=ability.how)
                 for name, ability in codec.abilities.items()
             }
+        health = request.app[SESSIONS].backends.health[backend.name]
         out.append(
             BackendOut(
-                name=backend.name, dialect=backend.dialect, url=backend.url, abilities=abilities
+                name=backend.name,
+                dialect=backend.dialect,
+                url=backend.url,
+                up=health.up,
+                why=health.failing,
+                abilities=abilities,
             )
         )
     return _json(BackendsOut(backends=out))
@@ -700,8 +711,9 @@ def _invalid(message: str) -> ClientProtocolError:
 
 
 async def list_sessions(request: web.Request) -> web.StreamResponse:
-    """List the key's sessions, newest first; `state`, `route`, `name`, `limit` and `before` narrow
-    and page. An administrator gets those of every owner; `all` refuses everybody else."""
+    """List the key's sessions, newest first; `state`, `failed`, `route`, `name`, `limit` and
+    `before` narrow and page. An administrator gets those of every owner; `all` refuses everybody
+    else."""
     principal, settings = _principal(request), request.app[SETTINGS]
     every = _yes(request, "all", default=administers(principal, settings))
     if every:
@@ -716,6 +728,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
         owner=None if every else principal.name,
         route=request.query.get("route"),
         states=states or ("idle", "running", "paused", "ended"),
+        failed=_yes(request, "failed", default=False),
         before=_integer(request, "before", None),
         named=request.query.get("name"),
         limit=limit,
@@ -742,6 +755,7 @@ def row_out(row: SessionRow) -> SessionOut:
         updated_at=row.updated_at,
         last_seq=row.last_seq,
         bytes=row.bytes,
+        last_message=row.outcome,
     )
 
 
@@ -1454,6 +1468,7 @@ ENDPOINTS = (
                 "type": "array",
                 "items": {"enum": list(get_args(SessionOut.model_fields["state"].annotation))},
             },
+            "failed": _YES,
             "route": {"type": "string"},
             "name": {"type": "string"},
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST, "default": PAGE},

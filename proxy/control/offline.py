@@ -83,11 +83,11 @@ async def _row(journal: Journal, name: str) -> SessionRow:
 
 
 async def listed(
-    journal: Journal, *, state: str | None, limit: int, before: int | None
+    journal: Journal, *, state: str | None, failed: bool, limit: int, before: int | None
 ) -> JsonObject:
     """Return a page of all sessions, newest first."""
     states = LIVING if state is None else (state,)
-    rows = await journal.sessions(states=states, before=before, limit=limit)
+    rows = await journal.sessions(states=states, failed=failed, before=before, limit=limit)
     out = SessionsOut(
         sessions=[row_out(row) for row in rows], next=rows[-1].key if len(rows) == limit else None
     )

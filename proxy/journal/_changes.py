@@ -247,16 +247,18 @@ def apply_rest(transaction: Transaction, write: Write, tail: Tail) -> None:
         )
         if not connection.changes():
             raise SessionNotFound(f"session {session} has no leg {write.leg}")
-    if write.state is not None or write.title is not None or write.archived_at is not None:
+    if any(one is not None for one in (write.state, write.title, write.archived_at, write.outcome)):
         connection.execute(
             "UPDATE sessions SET state = coalesce(?, state), title = coalesce(?, title),"
-            " archived_at = coalesce(?, archived_at), updated_at = max(updated_at, ?),"
+            " archived_at = coalesce(?, archived_at),"
+            " outcome = coalesce(?, outcome), updated_at = max(updated_at, ?),"
             # Anybody who deletes it erases it next, or the next start does.
             " erasing = max(erasing, ?) WHERE key = ?",
             (
                 write.state,
                 write.title,
                 write.archived_at,
+                write.outcome,
                 write.at,
                 write.state == "deleted",
                 session,

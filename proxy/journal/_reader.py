@@ -55,14 +55,15 @@ _SESSION = """
         updated_at, max(pruned, coalesce((
             SELECT i.first + e.count - 1 FROM event_index i JOIN events e ON e.row = i.row
             WHERE i.session = sessions.key ORDER BY i.first DESC LIMIT 1
-        ), 0)), bytes
+        ), 0)), bytes, outcome
     FROM sessions
 """
 
 _TYPES = frozenset(
-    (int, str, str, str, str, int, bytes, title, str, archived_at, int, int, int)
+    (int, str, str, str, str, int, bytes, title, str, archived_at, int, int, int, outcome)
     for title in (str, type(None))
     for archived_at in (int, type(None))
+    for outcome in (str, type(None))
 )
 """The types of a session's row."""
 
@@ -115,6 +116,7 @@ def read_sessions(
     backend: str | None,
     came_from: str | None,
     states: Sequence[str] | None,
+    failed: bool,
     before: int | None,
     named: str | None,
     limit: int,
@@ -146,6 +148,10 @@ def read_sessions(
         # SQLite takes an index of some rows only where the query says in its own words which.
         conditions.append("state IN ('running', 'paused')")
         index = "INDEXED BY sessions_at_work"
+    if failed:
+        # In the words of the index `sessions_failed`.
+        conditions.append("outcome IN ('failed', 'refused', 'unknown')")
+        index = index or "INDEXED BY sessions_failed"
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     with _snapshot(connection):
         rows = connection.execute(

@@ -553,6 +553,7 @@ class Writer:
             or item.native_id is not None
             or item.title is not None
             or item.archived_at is not None
+            or item.outcome is not None
             or item.aliases
             or item.takes
             or item.blobs

@@ -94,6 +94,7 @@ class Write:
     state: Literal["idle", "running", "paused", "ended", "deleted"] | None = None
     title: str | None = None
     archived_at: int | None = None
+    outcome: str | None = None
     blobs: Sequence[str] = ()
     at: int = 0
     new: NewSession | None = None
@@ -247,12 +248,14 @@ class Journal(abc.ABC):
         backend: str | None = None,
         came_from: str | None = None,
         states: Sequence[str] | None = None,
+        failed: bool = False,
         before: int | None = None,
         named: str | None = None,
         limit: int = 100,
     ) -> list[SessionRow]:
         """Return sessions, newest first: those of an owner, a route, those that a backend has now,
-        those whose last move was away from a backend, some states, those that people call so;
+        those whose last move was away from a backend, some states, those whose last message
+        `failed`, was refused or has an unknown fate, those that people call so;
         `before` is a key to page on from.
 
         People call a session by its id or the beginning of it, by its title, or by one of `NAMES`.

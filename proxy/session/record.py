@@ -4,6 +4,8 @@ it is stored.
 Every event takes this one way: normalizer, `seq` and `at`, journal, feeds. Nobody sees an event
 that a crash could take back. With it goes what changed beside it: commands in the outbox, the
 position of the codec in its backend's stream, new names, and at intervals a snapshot of the state.
+
+Why one room: one write takes all of it, in one order.
 """
 
 from __future__ import annotations
@@ -28,11 +30,13 @@ from proxy.fanout.hub import entries_by_steps, entries_in
 from proxy.journal.base import Journal, Write
 from proxy.recording.session import OfSession
 from proxy.session.feeds import Feeds
+from proxy.session.messages import Concluded
 from proxy.session.outbox import Outbox
 from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
 from proxy.session.telling import Observer
 from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_open
+from proxy.upstream.client import Upstream
 
 __all__ = ["Record"]
 
@@ -85,6 +89,7 @@ class Record:
         *,
         journal: Journal,
         codec: ClientCodec,
+        upstream: Upstream,
         clock: Clock,
         outbox: Outbox,
         feeds: Feeds,
@@ -104,7 +109,7 @@ class Record:
         self._upward = upward
         self._begin_at(LogState())
         self._snapshots = Snapshots(row.key, outbox)
-        self._counts = Observer(row.id, leg)
+        self._counts = Observer(row, leg, upstream)
         self.at = self.seq = self._lead = 0
         self._status: str = row.state
         self._native_id = leg.native_id
@@ -120,9 +125,10 @@ class Record:
         self.state = state
         self._normalizer = Normalizer(state, totals=metrics.REPAIRS[self._codec.dialect])
 
-    def rebind(self, leg: LegRow, codec: ClientCodec) -> None:
+    def rebind(self, leg: LegRow, codec: ClientCodec, upstream: Upstream) -> None:
         """Record what another backend says, by its codec, from the next event on."""
-        self._leg = self._counts.leg = leg
+        self._leg = leg
+        self._counts.rebind(leg, upstream)
         self._codec = codec
         self._native_id = leg.native_id
         self._name_stored = None
@@ -322,19 +328,11 @@ class Record:
         rows = [entry.encode_row() for entry in entries]
         rows.append(b"")
         changes = list(commands)
+        concluded: Sequence[Concluded] = ()
         if self._counts.waiting is not None:
             self._counts.look(entries, codec.dialect, now)
         if whole:
-            for entry in entries:
-                event = entry.event
-                if event.TYPE in ev.DELTAS:
-                    continue
-                row = self._outbox.hear(event, state, now)
-                if row is not None:
-                    changes.append(row)
-                self._snapshots.hear(event, now)
-                if event.TYPE in metrics.COUNTED:
-                    self._counts.hear(event, codec.dialect, state, self._outbox.queue, now)
+            concluded = self._follow(entries, changes)
         write = Write(
             self._row.key,
             first,
@@ -359,6 +357,8 @@ class Record:
                 write.state = status  # type: ignore[assignment]
             if state.about.title != self._row.title:
                 write.title = state.about.title
+            if concluded:
+                write.outcome = concluded[-1].outcome.value
         rests = write.state in ("idle", "ended")
         stored: asyncio.Future[None] | None = None
         if not upstream or write.native_id is not None:
@@ -366,13 +366,30 @@ class Record:
         if write.native_id is not None:
             self._name_stored = stored
         snapshot = self._snapshots.take(state) if seq >= self._snapshots.due else None
-        write.done = functools.partial(self._written, entries, stored, snapshot, rests)
+        write.done = functools.partial(self._written, entries, concluded, stored, snapshot, rests)
         self._journal.submit(write)
         if codec.wake_at is not None:
             self._upward.wake()
         if upstream and whole:
             self._check_open(batch.state or b"")
         return stored
+
+    def _follow(self, entries: Iterable[ev.Entry], changes: list[CommandRow]) -> list[Concluded]:
+        """Let all that goes with the log hear its new entries; return the messages that end with
+        them, and add the rows of the commands that they settle."""
+        concluded: list[Concluded] = []
+        state, now = self.state, self.at
+        for entry in entries:
+            event = entry.event
+            if event.TYPE in ev.DELTAS:
+                continue
+            row = self._outbox.hear(event, state, now)
+            if row is not None:
+                changes.append(row)
+            concluded += self._snapshots.hear(event, now)
+            if event.TYPE in metrics.COUNTED:
+                self._counts.hear(event, self._codec.dialect, state, self._outbox.queue, now)
+        return concluded
 
     def _check_open(self, kept: bytes) -> None:
         """Fail the turn where more is open than the codec's stored state `kept`, or memory, may
@@ -388,6 +405,7 @@ class Record:
     def _written(
         self,
         entries: Sequence[ev.Entry],
+        concluded: Sequence[Concluded],
         stored: asyncio.Future[None] | None,
         snapshot: Snapshot | None,
         rests: bool,
@@ -402,6 +420,8 @@ class Record:
                 stored.exception()
         if self._capture is not None and error is None:
             self._capture.entries(entries)
+        if error is None:
+            self._counts.conclude(concluded)
         if error is not None:
             self._upward.lost()
         elif entries and not self._work.closed:

@@ -21,6 +21,7 @@ from adapters.model.base import Call, ClientCodec
 from adapters.wire.errors import SESSION_LOST, DragomanError, ErrorCode, NotSupported
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import InteractionConflict, UpstreamError, UpstreamUnavailable
+from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.base.rows import CommandRow
 from proxy.session.admission import Admission
 from proxy.session.outbox import Fate, Input, Outbox
@@ -44,9 +45,6 @@ CUT_OFF = "The proxy stopped while the command was on its way; the backend has n
 
 IN_VAIN = "Nothing is left of what it was to stop."
 """Why an interrupt is withdrawn for which no turn began, or whose turn another one stopped."""
-
-STOP_UNCONFIRMED = "stop_unconfirmed"
-"""The error code that tells of a turn which was ended here after a stop."""
 
 NOT_STOPPED = "The backend did not end the turn after it was told to stop, so it was ended here."
 

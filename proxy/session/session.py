@@ -29,6 +29,7 @@ from adapters.wire.jsonvalue import parse_json
 from proxy.base import metrics
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
+from proxy.base.outcomes import SETTLED
 from proxy.base.repeats import Submission
 from proxy.base.rows import CommandRow, LegRow, NewSession, SessionRow
 from proxy.base.tasks import Tasks
@@ -50,9 +51,6 @@ from proxy.upstream.client import Upstream
 __all__ = ["Session"]
 
 _log = logging.getLogger(__name__)
-
-SETTLED = "settled_by_operator"
-"""The error code of a turn that an operator has ended."""
 
 
 class Session:
@@ -120,6 +118,7 @@ class Session:
             leg,
             journal=journal,
             codec=codec,
+            upstream=upstream,
             clock=clock,
             outbox=self._outbox,
             feeds=self._feeds,
@@ -432,7 +431,7 @@ class Session:
         self._outbox.rebind(codec)
         self._admission.rebind(codec)
         self._feeds.rebind(leg)
-        self._record.rebind(leg, codec)
+        self._record.rebind(leg, codec, upstream)
         self._reading.rebind(leg, codec, upstream, patience=patience, quiet=quiet)
         self._sending.rebind(codec)
         stored = self._record.emit([event], new_leg=leg)

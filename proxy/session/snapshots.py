@@ -5,6 +5,7 @@ They are a cache. Without one the whole log is folded when the session is loaded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from adapters.model import events as ev
@@ -17,6 +18,7 @@ from proxy.base.repeats import Requests
 from proxy.base.rows import SessionRow, Snapshot
 from proxy.fanout.hub import SNAPSHOT_MOST
 from proxy.journal.base import Journal
+from proxy.session.messages import HEARD, Concluded, Messages
 from proxy.session.outbox import Outbox
 
 __all__ = ["SNAPSHOT_ENTRIES", "SNAPSHOT_SHARE", "STATE", "Snapshots", "may_have_one", "told"]
@@ -57,10 +59,10 @@ class Snapshots:
     """Takes the snapshots of one session.
 
     `due` is the seq from which on the next one is taken. `requests` are those that gave the newest
-    inputs.
+    inputs, `messages` those that are not over.
     """
 
-    __slots__ = ("_outbox", "_taken", "due", "requests")
+    __slots__ = ("_outbox", "_taken", "due", "messages", "requests")
 
     def __init__(self, key: int, outbox: Outbox) -> None:
         """Begin before the first event of the session with this key."""
@@ -69,17 +71,21 @@ class Snapshots:
         # Sessions that began together, as after an outage, do not all take theirs at once.
         self.due = SNAPSHOT_ENTRIES - key % SNAPSHOT_ENTRIES // 2
         self.requests = Requests()
+        self.messages = Messages()
 
-    def hear(self, event: ev.Event, at: int) -> None:
-        """Hear an event for what of it outlives the log's fold."""
+    def hear(self, event: ev.Event, at: int) -> Sequence[Concluded]:
+        """Hear an event for what of it outlives the log's fold; return the messages that end with
+        it."""
         self.requests.hear(event, at)
+        return self.messages.hear(event) if event.TYPE in HEARD else ()
 
     def take(self, state: LogState) -> Snapshot | None:
         """Return a snapshot when it is time for one; it is stored when the entries are."""
         if state.seq < self.due:
             return None
-        data = b'{"owed":%b,"requests":%b,"state":%b}' % (
+        data = b'{"owed":%b,"messages":%b,"requests":%b,"state":%b}' % (
             format_json(sorted(self._outbox.owed)),
+            format_json(self.messages.dump()),
             format_json(self.requests.dump()),
             state.snapshot(),
         )
@@ -103,6 +109,7 @@ class Snapshots:
         value: Any = parse_json(data)
         state = LogState.restore(format_json(value["state"]))
         owed = set(value["owed"])
+        self.messages.restore(value["messages"])
         self.requests.restore(value["requests"])
         self._outbox.restore(owed)
         return state

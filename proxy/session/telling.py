@@ -17,8 +17,10 @@ from proxy.base.errors import (
     UpstreamRejected,
     UpstreamUnavailable,
 )
-from proxy.base.metrics import Queued, TurnCounts
-from proxy.base.rows import LegRow
+from proxy.base.metrics import Queued, TurnCounts, count_message, expect_messages
+from proxy.base.outcomes import FAILURES
+from proxy.base.rows import LegRow, SessionRow
+from proxy.session.messages import Concluded
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
 
@@ -40,15 +42,42 @@ _log = logging.getLogger(__name__)
 
 
 class Observer(TurnCounts):
-    """Counts the turns of one session, and tells of those that fail. `leg` is the session's part
-    that goes on now."""
+    """Counts the turns and messages of one session, and tells of those that fail."""
 
-    __slots__ = ("_name", "leg")
+    __slots__ = ("_leg", "_row", "_upstream")
 
-    def __init__(self, name: str, leg: LegRow) -> None:
+    def __init__(self, row: SessionRow, leg: LegRow, upstream: Upstream) -> None:
         super().__init__()
-        self._name = name
-        self.leg = leg
+        self._row = row
+        self.rebind(leg, upstream)
+
+    def rebind(self, leg: LegRow, upstream: Upstream) -> None:
+        """Tell of another backend from now on: that of the session's newest part."""
+        self._leg = leg
+        self._upstream = upstream
+        expect_messages(self._row.route, leg.backend)
+
+    def conclude(self, messages: Iterable[Concluded]) -> None:
+        """Hear of messages that are over, once that is stored: what is not stored happens again."""
+        row, backend = self._row, self._leg.backend
+        for face, outcome, code in messages:
+            count_message(row.route, backend, outcome, code)
+            self._upstream.concluded(outcome, code)
+            _log.log(
+                logging.WARNING if outcome in FAILURES else logging.DEBUG,
+                "session `%s`: a message to backend `%s` ended as %s: %s",
+                *(row.id, backend, outcome, code),
+                extra={
+                    "session": row.id,
+                    "owner": row.owner,
+                    "face": face,
+                    "route": row.route,
+                    "backend": backend,
+                    "outcome": str(outcome),
+                    "code": str(code),
+                    "kind": f"message_{outcome}",
+                },
+            )
 
     def hear(
         self,
@@ -67,8 +96,12 @@ class Observer(TurnCounts):
             code = "no reason was given" if event.error is None else event.error.code
             _log.warning(
                 "session `%s`: a turn of backend `%s` failed: %s",
-                *(self._name, self.leg.backend, code),
-                extra={"session": self._name, "backend": self.leg.backend, "kind": "turn_failed"},
+                *(self._row.id, self._leg.backend, code),
+                extra={
+                    "session": self._row.id,
+                    "backend": self._leg.backend,
+                    "kind": "turn_failed",
+                },
             )
 
 

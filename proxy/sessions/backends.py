@@ -191,11 +191,14 @@ class Backends:
         return upstream
 
     async def not_ready(self) -> dict[str, Kind | None]:
-        """Return what is wrong with each backend that cannot be used, by its name. Those of a
-        dialect that cannot be driven count for nothing: no session goes there."""
+        """Return what is wrong with each backend that cannot be used, or that did not do what it
+        was last asked for, by its name. Those of a dialect that cannot be driven count for nothing:
+        no session goes there."""
         driven = [one for one in self._settings.backends if DIALECTS[one.dialect].client]
         found = await asyncio.gather(*map(self.readiness.check, driven))
-        return {one.name: one.failed[1].kind for one in found if one.failed is not None}
+        down = {one.name: one.failed[1].kind for one in found if one.failed is not None}
+        failing = [one.name for one in driven if self.health[one.name].failing is not None]
+        return {**dict.fromkeys(failing, Kind.MESSAGES_FAIL), **down}
 
     @contextlib.contextmanager
     def in_public(self, backend: BackendSettings) -> Iterator[Upstream]:

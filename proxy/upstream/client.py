@@ -27,6 +27,7 @@ from adapters.wire.framing.sse import SseFrame, SseParser
 from adapters.wire.limits import is_light
 from adapters.wire.paths import segments_of
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.base.outcomes import Code, Outcome
 from proxy.recording.session import Exchange, OfSession
 from proxy.upstream.failures import quoted, read_failure, request_failure, why_of
 from proxy.upstream.health import Health, Trouble
@@ -206,6 +207,11 @@ class Upstream:
         """Take note of what only who reads the answers can tell."""
         if self._health is not None:
             self._health.trouble(kind, why)
+
+    def concluded(self, outcome: Outcome, code: Code) -> None:
+        """Take note of how a message to the backend ended."""
+        if self._health is not None:
+            self._health.concluded(outcome, code)
 
     def skipped(self, session_id: str, why: str) -> None:
         """Take note that a frame of the backend could not be read."""

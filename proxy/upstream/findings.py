@@ -39,6 +39,7 @@ class Kind(enum.StrEnum):
     REDIRECT = "redirect"
     RATE_LIMITED = "rate_limited"
     SERVER_ERROR = "server_error"
+    MESSAGES_FAIL = "messages_fail"
     HTML = "html"
     NOT_JSON = "not_json"
     UNEXPECTED = "unexpected"

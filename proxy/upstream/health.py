@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from proxy.base.metrics import BackendCounts
+from proxy.base.outcomes import BLAMED, Code, Outcome
 
 __all__ = ["Health", "Trouble"]
 
@@ -37,6 +38,7 @@ class Trouble(enum.StrEnum):
     CREDENTIAL = "credential"
     DIALECT = "dialect"
     ERROR = "error"
+    MESSAGES = "messages"
 
 
 _SAID = {
@@ -49,15 +51,24 @@ _SAID = {
     Trouble.CREDENTIAL: "refuses the proxy's credential",
     Trouble.DIALECT: "does not speak its dialect, or another version of it",
     Trouble.ERROR: "answers with an error",
+    Trouble.MESSAGES: "does not do its work",
 }
 """What each is in words, after the name of the backend."""
 
 _OVER_BY_A_STREAM = frozenset({Trouble.STREAM, Trouble.DIALECT})
 """What only a stream that opens shows to be over."""
 
+FAILED_MOST = 3
+"""Messages in a row that fail by a backend's doing before it counts as down."""
+
+FAILED_SECONDS = 600.0
+"""How long they count. A server that is sent nothing, since its backend is down, would never learn
+that it is up."""
+
 
 class Health:
-    """How one configured backend stands. `counts` are its numbers."""
+    """How one configured backend stands: by the requests to it, and by what became of the messages
+    that it was given. `counts` are its numbers."""
 
     def __init__(
         self, name: str, url: str, *, monotonic: Callable[[], float] = time.monotonic
@@ -69,7 +80,38 @@ class Health:
         self._told: dict[Trouble, float] = {}
         self._skipped = 0
         self._skipped_at: float | None = None
-        self.counts = BackendCounts(name)
+        self._failed = 0
+        self._failed_at = 0.0
+        self._failed_by: Code | None = None
+        self.counts = BackendCounts(name, lambda: self.failing is None)
+
+    @property
+    def failing(self) -> Code | None:
+        """Return why the last messages failed, None where the backend does its work."""
+        recent = self._monotonic() - self._failed_at < FAILED_SECONDS
+        return self._failed_by if self._failed >= FAILED_MOST and recent else None
+
+    @property
+    def up(self) -> bool | None:
+        """Say whether the backend answers and does its work, None before it was asked."""
+        return None if self.counts.up is None else self.counts.up and self.failing is None
+
+    def concluded(self, outcome: Outcome, code: Code) -> None:
+        """Take note of how a message ended."""
+        if outcome is Outcome.COMPLETED and code is Code.OK:
+            self._failed = 0
+            self._over(self._open & {Trouble.MESSAGES})
+        elif code in BLAMED:
+            now = self._monotonic()
+            if now - self._failed_at >= FAILED_SECONDS:
+                self._failed = 0
+                self._open.discard(Trouble.MESSAGES)
+            self._failed += 1
+            self._failed_at = now
+            self._failed_by = code
+            if self._failed >= FAILED_MOST:
+                why = f"its last {self._failed} messages failed, the newest with {code}"
+                self.trouble(Trouble.MESSAGES, why)
 
     def trouble(self, kind: Trouble, why: str) -> None:
         """Take note of trouble; `why` is for the operator."""
@@ -95,13 +137,13 @@ class Health:
         if status >= 500:
             self.trouble(Trouble.ERROR, f"it answers {status}")
         elif self._open:
-            keep = _OVER_BY_A_STREAM if status < 300 else {*_OVER_BY_A_STREAM, Trouble.CREDENTIAL}
-            self._over(self._open - keep)
+            keep = {*_OVER_BY_A_STREAM, Trouble.MESSAGES}
+            self._over(self._open - (keep if status < 300 else {*keep, Trouble.CREDENTIAL}))
 
     def opened(self) -> None:
         """Take note of a stream that opened."""
         if self._open:
-            self._over(set(self._open))
+            self._over(self._open - {Trouble.MESSAGES})
 
     def _over(self, kinds: set[Trouble]) -> None:
         if not kinds:

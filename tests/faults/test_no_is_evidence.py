@@ -14,7 +14,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Support
 from adapters.wire.errors import DragomanError
-from proxy.session.sending import STOP_UNCONFIRMED
+from proxy.base.outcomes import STOP_UNCONFIRMED
 from proxy.session.watch import STOPPED_MOST
 from tests.faults.backends import BACKENDS, Kind
 from tests.faults.inward import Inward, said

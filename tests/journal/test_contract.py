@@ -364,6 +364,24 @@ async def test_sessions_are_listed_newest_first_filtered_and_in_pages(journal: J
     assert (await journal.sessions(limit=1))[0].last_seq == 4
 
 
+async def test_sessions_are_listed_by_how_their_last_message_ended(journal: Journal) -> None:
+    rows = [await create(journal, f"s{n}", owner="web" if n % 2 else "cli") for n in range(5)]
+    for row, outcome in zip(rows, ("failed", "refused", "unknown", "completed"), strict=False):
+        await store(journal, Write(row.key, state="running", outcome="failed", at=9))
+        await store(journal, Write(row.key, outcome=outcome, at=9))
+        await store(journal, Write(row.key, title="It is left alone.", at=9))
+
+    async def ids(**conditions: object) -> list[str]:
+        return [row.id for row in await journal.sessions(failed=True, **conditions)]  # type: ignore[arg-type]
+
+    assert await ids() == ["s2", "s1", "s0"]
+    assert await ids(owner="cli", states=["running"], limit=1) == ["s2"]
+    assert await ids(before=rows[2].key, named="It is left alone.") == ["s1", "s0"]
+    assert await ids(states=["idle"]) == []
+    found = [(await journal.session(row.id)).outcome for row in rows]
+    assert found == ["failed", "refused", "unknown", "completed", None]
+
+
 async def test_sessions_are_listed_by_the_backend_that_their_last_move_left(
     journal: Journal,
 ) -> None:

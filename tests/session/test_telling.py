@@ -42,7 +42,9 @@ def ended(thread_id: str = ev.MAIN, outcome: Any = "failed", code: str | None = 
 def test_a_turn_that_failed_is_told_by_its_code_and_the_backend_that_it_was_at(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    observer = Observer("dgs_1", leg("old"))
+    row: Any = SimpleNamespace(id="dgs_1", owner="me", route="r")
+    upstream: Any = Upstream()
+    observer = Observer(row, leg("old"), upstream)
     for event in (
         ended(),
         ended("child-1"),
@@ -50,7 +52,7 @@ def test_a_turn_that_failed_is_told_by_its_code_and_the_backend_that_it_was_at(
         ended(code=None),
     ):
         observer.hear(event, "engine", LogState(), (), 1)
-    observer.leg = leg("new")
+    observer.rebind(leg("new"), upstream)
     observer.hear(ended(), "engine", LogState(), (), 1)
     assert [one.getMessage() for one in caplog.records] == [
         "session `dgs_1`: a turn of backend `old` failed: x",

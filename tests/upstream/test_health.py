@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from proxy.upstream.health import AGAIN_SECONDS, SKIPPED_SECONDS, Health, Trouble
+from proxy.base.outcomes import FAILURES, Code, Outcome
+from proxy.upstream.health import (
+    AGAIN_SECONDS,
+    FAILED_MOST,
+    FAILED_SECONDS,
+    SKIPPED_SECONDS,
+    Health,
+    Trouble,
+)
 
 
 class Time:
@@ -120,9 +128,54 @@ def test_many_skipped_frames_are_counted_in_few_lines(
     assert caplog.records[1].getMessage() == text
 
 
+def standing(health: Health) -> tuple[bool | None, Code | None]:
+    """Whether a backend is up, and why it fails."""
+    return health.up, health.failing
+
+
+def test_a_backend_is_down_after_some_messages_failed_and_up_after_one_success(
+    health: Health, clock: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.answered(200)
+    for _ in range(FAILED_MOST - 1):
+        health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+    # What is not its doing neither helps nor hurts.
+    health.concluded(Outcome.FAILED, Code.EXHAUSTED)
+    health.concluded(Outcome.COMPLETED, Code.INTERRUPTED)
+    assert standing(health) == (True, None)
+    health.concluded(Outcome.UNKNOWN, Code.TIMEOUT)
+    assert standing(health) == (False, Code.TIMEOUT)
+    # An answer is not work.
+    health.answered(200)
+    health.opened()
+    assert told(caplog) == ["messages"]
+    assert standing(health) == (False, Code.TIMEOUT)
+    health.concluded(Outcome.COMPLETED, Code.OK)
+    assert standing(health) == (True, None)
+    assert told(caplog) == ["messages", "back"]
+
+
+def test_failures_count_for_a_while_only(
+    health: Health, clock: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    health.answered(200)
+    for _ in range(FAILED_MOST):
+        health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+    assert standing(health) == (False, Code.BACKEND_5XX)
+    clock.now += FAILED_SECONDS
+    assert standing(health) == (True, None)
+    health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+    assert standing(health) == (True, None)
+    for _ in range(FAILED_MOST - 1):
+        health.concluded(Outcome.REFUSED, Code.BACKEND_5XX)
+    assert standing(health) == (False, Code.BACKEND_5XX)
+    assert told(caplog) == ["messages", "messages"]
+
+
 def test_the_documentation_has_every_kind_and_no_other() -> None:
     page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
     rows = page.partition("| `kind` | what happened |")[2].splitlines()[2:]
     named = [name for row in rows if row for name in re.findall("`(.*?)`", row.split("|")[1])]
     others = ["back", "frame_skipped", "turn_failed", "settled"]
+    others += [f"message_{outcome}" for outcome in FAILURES]
     assert sorted(named) == sorted([*Trouble, *others])

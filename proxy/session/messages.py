@@ -1,0 +1,145 @@
+"""What becomes of the messages of one session: each that was accepted ends once.
+
+A message is over when it is settled without being taken, or with the turn that it became part of.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from adapters.model import events as ev
+from adapters.model.state import RECEIVED_KINDS
+from adapters.wire.errors import SESSION_LOST
+from proxy.base.outcomes import SETTLED, STOP_UNCONFIRMED, Code, Outcome
+
+__all__ = ["HEARD", "Concluded", "Messages"]
+
+HEARD = frozenset(
+    one.TYPE
+    for one in (
+        ev.InputAccepted,
+        ev.InputSettled,
+        ev.MessageReceived,
+        ev.GuidanceReceived,
+        ev.TurnStarted,
+        ev.TurnEnded,
+        ev.ErrorReported,
+        ev.SessionEnded,
+    )
+)
+"""The types of the events that `Messages.hear` looks at."""
+
+_BACKEND = "backend"
+"""Who gave an input that the backend got from others than us."""
+
+_ENDS_HERE = frozenset({SESSION_LOST, SETTLED, STOP_UNCONFIRMED})
+"""The codes of errors after which nothing more is heard of what the backend has taken."""
+
+_TURNS: Mapping[str, tuple[Outcome, Code]] = {
+    "completed": (Outcome.COMPLETED, Code.OK),
+    "interrupted": (Outcome.COMPLETED, Code.INTERRUPTED),
+    "failed": (Outcome.FAILED, Code.AGENT_ERROR),
+    "refused": (Outcome.REFUSED, Code.AGENT_REFUSED),
+    "exhausted": (Outcome.FAILED, Code.EXHAUSTED),
+    "over_budget": (Outcome.FAILED, Code.OVER_BUDGET),
+}
+"""How the messages of a turn end, by the outcome of the turn."""
+
+
+class Concluded(NamedTuple):
+    """A message that is over, and the face that it came in by."""
+
+    face: str | None
+    outcome: Outcome
+    code: Code
+
+
+class _Stage(enum.StrEnum):
+    ACCEPTED = "accepted"
+    TAKEN = "taken"
+    IN_TURN = "in_turn"
+    """It is part of the turn that runs, or of the next one."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Message:
+    face: str | None
+    stage: _Stage = _Stage.ACCEPTED
+
+
+class Messages:
+    """The messages of one session that are not over."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Message] = {}
+
+    def hear(self, event: ev.Event) -> list[Concluded]:
+        """Hear an event of one of the types in `HEARD`; return the messages that end with it."""
+        if event.thread_id != ev.MAIN:
+            return []
+        match event:
+            case ev.InputAccepted():
+                if event.kind in RECEIVED_KINDS and event.by != _BACKEND:
+                    self._open[event.command_id] = _Message(event.face)
+            case ev.InputSettled():
+                return self._settle(event)
+            case ev.MessageReceived() | ev.GuidanceReceived():
+                if (one := self._open.get(event.command_id or "")) is not None:
+                    one.stage = _Stage.IN_TURN
+            case ev.TurnStarted():
+                for one in self._open.values():
+                    if one.stage is _Stage.TAKEN:
+                        one.stage = _Stage.IN_TURN
+            case ev.TurnEnded():
+                outcome, default = _TURNS[event.outcome]
+                return self._end(outcome, Code.of(event.error, default), _Stage.IN_TURN)
+            case ev.ErrorReported() if event.synthetic and event.code in _ENDS_HERE:
+                # A turn that never began does not end either.
+                stopped = event.code == STOP_UNCONFIRMED
+                outcome = Outcome.COMPLETED if stopped else Outcome.FAILED
+                info = ev.ErrorInfo(code=event.code, message="")
+                return self._end(outcome, Code.of(info, Code.OTHER), _Stage.TAKEN)
+            case ev.SessionEnded():
+                failed = event.outcome == "failed"
+                outcome = Outcome.FAILED if failed else Outcome.COMPLETED
+                code = Code.of(event.error, Code.AGENT_ERROR) if failed else Code.SESSION_ENDED
+                return self._end(outcome, code, *_Stage)
+        return []
+
+    def _settle(self, event: ev.InputSettled) -> list[Concluded]:
+        one = self._open.get(event.command_id)
+        if one is None:
+            return []
+        if event.outcome == "taken":
+            if one.stage is _Stage.ACCEPTED:
+                one.stage = _Stage.TAKEN
+            return []
+        del self._open[event.command_id]
+        match event.outcome:
+            case "withdrawn":
+                return [Concluded(one.face, Outcome.WITHDRAWN, Code.WITHDRAWN)]
+            case "unknown":
+                code = Code.of(event.error, Code.NO_EVIDENCE)
+                return [Concluded(one.face, Outcome.UNKNOWN, code)]
+        return [Concluded(one.face, Outcome.REFUSED, Code.of(event.error, Code.OTHER))]
+
+    def _end(self, outcome: Outcome, code: Code, *stages: _Stage) -> list[Concluded]:
+        over = [name for name, one in self._open.items() if one.stage in stages]
+        return [Concluded(self._open.pop(name).face, outcome, code) for name in over]
+
+    def dump(self) -> list[list[str | None]]:
+        """Return what `restore` takes."""
+        return [[name, one.face, one.stage] for name, one in self._open.items()]
+
+    def restore(self, value: Any) -> None:
+        """Put back what `dump` gave.
+
+        Raises:
+            ValueError, TypeError: it is of no use.
+        """
+        self._open = {name: _Message(face, _Stage(stage)) for name, face, stage in value}
