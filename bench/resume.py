@@ -236,7 +236,7 @@ async def started(path: Path) -> AsyncIterator[House]:
     )
     async with opened_sessions(settings) as sessions:
         runner = web.AppRunner(
-            create_app(settings, sessions),
+            create_app(sessions),
             handler_cancellation=True,
             shutdown_timeout=0.1,
             access_log=None,

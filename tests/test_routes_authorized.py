@@ -24,8 +24,7 @@ from adapters.registry import faces
 from adapters.wire.errors import DragomanError
 from proxy.config.settings import ListenerSettings, Settings
 from proxy.control.control import STATUS
-from proxy.entry.keys import KEYS as KEYS_
-from proxy.entry.keys import SESSIONS, SETTINGS
+from proxy.entry.keys import SESSIONS
 from proxy.http.auth import Action, authenticate, authorize
 from tests.asks import (
     ADMINISTERS,
@@ -331,8 +330,8 @@ async def _guards_the_door_only(request: web.Request) -> web.StreamResponse:
 async def _takes_an_administrator_for_the_owner(request: web.Request) -> web.StreamResponse:
     """Let administrators do more than look after a session."""
     try:
-        settings = request.app[SETTINGS]
-        principal = authenticate(request.headers, request.app[KEYS_])
+        settings = request.app[SESSIONS].settings
+        principal = authenticate(request.headers, request.app[SESSIONS].keys)
         name = request.match_info["session"]
         session = await request.app[SESSIONS].get(name, owner=None, route=None)
         authorize(principal, session.row.owner, Action.READ, session.row.route, settings)

@@ -212,7 +212,7 @@ async def test_no_key_comes_to_a_backend_that_it_may_not_use(journal: Journal) -
         assert refused.value.message == (
             f"`backends.{place}.name`: key `of-blue` may use route `main`, whose backends it "
             "names, but not `green`: add `main` or `green` to its `backends` under [[keys]], and "
-            "restart."
+            "reload."
         )
     # One that names the route follows it, and one that may not use it is not asked.
     fewer = Shares(settings(keys=(KEYS[0], KEYS[1], KEYS[4])))

@@ -20,29 +20,26 @@ from proxy.app import health, metrics
 from proxy.base.errors import ConfigError
 from proxy.base.metrics import LEFT
 from proxy.base.repeats import Submission
-from proxy.config.settings import ListenerSettings, Settings
+from proxy.config.settings import ListenerSettings
 from proxy.control import control
 from proxy.entry.capturing import add_captures
-from proxy.entry.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
+from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
 from proxy.faces import addresses
 from proxy.faces.table import add_astray, add_face
-from proxy.http.auth import Key
 from proxy.http.loopback import foreign_name
 from proxy.http.malformed import NO_HTTP, is_text
 from proxy.sessions.sessions import Sessions
 
 
-def _base(settings: Settings, sessions: Sessions) -> web.Application:
+def _base(sessions: Sessions) -> web.Application:
     app = web.Application(
         # Bodies are read by `proxy.http.bodies`, which knows the limit of each route.
         client_max_size=0,
         middlewares=(_entrance,),
     )
     server_logger.addFilter(NO_HTTP)
-    app[SETTINGS] = settings
     app[SESSIONS] = sessions
-    app[KEYS] = Key.from_settings(settings.keys)
     add_origins(app)
     add_captures(app)
     return app
@@ -57,7 +54,7 @@ async def _entrance(
     # One for all: what a middleware costs in memory an open stream keeps.
     # What is not text, the handler refuses in the form of its dialect.
     if is_text(request):
-        if not request.app[KEYS] and (refusal := _foreign(request)) is not None:
+        if not request.app[SESSIONS].keys and (refusal := _foreign(request)) is not None:
             return refusal
         if is_preflight(request):
             return _preflight(request)
@@ -105,9 +102,9 @@ def _preflight(request: web.Request) -> web.Response:
         return control.error_response(error)
 
 
-def create_app(settings: Settings, sessions: Sessions) -> web.Application:
+def create_app(sessions: Sessions) -> web.Application:
     """Return the main application."""
-    app = _base(settings, sessions)
+    app = _base(sessions)
     metrics.count_requests(app)
     health.add_routes(app)
     metrics.add_routes(app)
@@ -122,9 +119,7 @@ def create_app(settings: Settings, sessions: Sessions) -> web.Application:
     return app
 
 
-def create_listener(
-    settings: Settings, sessions: Sessions, listener: ListenerSettings
-) -> web.Application:
+def create_listener(sessions: Sessions, listener: ListenerSettings) -> web.Application:
     """Return the application of a listener: one dialect and route at the root.
 
     Raises:
@@ -133,7 +128,7 @@ def create_listener(
     if listener.dialect not in faces():
         why = addresses.not_served(listener.dialect)
         raise ConfigError(f"[[listeners]] {listener.listen}: {why}")
-    app = _base(settings, sessions)
+    app = _base(sessions)
     app[LISTENER_ROUTE] = listener.route
     metrics.count_requests(app, listener.dialect)
     add_face(app, listener.dialect, "")

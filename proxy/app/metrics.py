@@ -14,7 +14,7 @@ from adapters.registry import faces
 from proxy.base.metrics import count_request, exposition
 from proxy.control.control import guarded
 from proxy.entry.entry import REFUSED
-from proxy.entry.keys import KEYS, SESSIONS
+from proxy.entry.keys import SESSIONS
 from proxy.http.auth import authenticate
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _REFUSED = (401, 403)
 
 async def metrics(request: web.Request) -> web.Response:
     """Return the numbers of the whole process, the same for every key."""
-    authenticate(request.headers, request.app[KEYS])
+    authenticate(request.headers, request.app[SESSIONS].keys)
     sessions = request.app[SESSIONS]
     body = exposition(
         sessions=len(sessions),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import aiohttp
@@ -13,6 +14,7 @@ from aiohttp import web
 from adapters.registry import faces
 from proxy import __version__
 from proxy.app.app import create_app, create_listener
+from proxy.app.reloading import reload_when_told
 from proxy.base import process
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import CannotListen, JournalError, why_not_listening
@@ -67,10 +69,9 @@ async def opened_sessions(
     )
     tasks, clock = Tasks("sessions"), clock or Clock()
     await journal.open()
-    captures: Captures | None = None
+    sessions: Sessions | None = None
     try:
-        if settings.capture is not None:
-            captures = Captures(settings.capture, clock.now)
+        captures = None if settings.capture is None else Captures(settings.capture, clock.now)
         # No limit: every running turn holds one connection, and the sessions bound those.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
         async with aiohttp.ClientSession(
@@ -98,8 +99,8 @@ async def opened_sessions(
                 await tasks.aclose()
     finally:
         await journal.aclose()
-        if captures is not None:
-            await captures.aclose()
+        if sessions is not None and sessions.captures is not None:
+            await sessions.captures.aclose()
 
 
 async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
@@ -127,18 +128,23 @@ async def serve(
     stop: asyncio.Event | None = None,
     checked: bool = True,
     failed: Callable[[JournalError], None] | None = None,
+    read: Callable[[], Settings] | None = None,
 ) -> None:
     """Serve until `stop` is set; `ready` hears the URL once requests are taken. Unless the backends
     are not to be `checked`, the log warns of those that cannot be used, as soon as that is known.
     `failed` ends the process when the journal can store nothing more, see `Journal.when_failed`.
+    With `read`, which reads the configuration anew, SIGHUP reloads it.
 
     Raises:
         CannotListen: an address cannot be listened on.
         ConfigError: a setting is wrong.
         JournalError: the journal cannot be opened.
     """
-    stop = stop or asyncio.Event()
+    stop, hangup = stop or asyncio.Event(), asyncio.Event()
     process.set_up()
+    if read is not None:
+        # Already now: without it the signal ends the process.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
     async with opened_sessions(settings) as sessions:
         if failed is not None:
             sessions.journal.when_failed(failed)
@@ -146,11 +152,11 @@ async def serve(
         checks = Tasks("checks")
         try:
             address = settings.server.address
-            runner, port = await listen(create_app(settings, sessions), address)
+            runner, port = await listen(create_app(sessions), address)
             runners.append(runner)
             served = _base_urls(settings, address._replace(port=port))
             for listener in settings.listeners:
-                app = create_listener(settings, sessions, listener)
+                app = create_listener(sessions, listener)
                 at = listener.address
                 runner, number = await listen(app, at)
                 runners.append(runner)
@@ -162,6 +168,8 @@ async def serve(
                     ready(address._replace(port=port).url)
                 if checked:
                     checks.start(warn(settings, sessions.backends.health), "backends")
+                if read is not None:
+                    checks.start(reload_when_told(sessions, read, hangup), "reload")
                 await stop.wait()
                 seconds = settings.server.shutdown_seconds
                 _log.info("stopping; what is on its way has %g seconds", seconds)

@@ -57,7 +57,12 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Replace each of `secrets` wherever it occurs in a text."""
         super().__init__()
-        self._secrets = _found(secrets)
+        self._known = frozenset(secrets)
+        self._secrets = _found(self._known)
+
+    def hiding(self, secrets: Iterable[str]) -> JsonFormatter:
+        """Return a formatter that replaces these too."""
+        return JsonFormatter(self._known.union(secrets))
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its line feed."""
@@ -103,6 +108,15 @@ class JsonFormatter(logging.Formatter):
         if cause is not None:
             described["cause"] = type(cause).__qualname__
         return described
+
+
+def change(*, level: str, secrets: Iterable[str]) -> None:
+    """Change what `configure` set. The secrets of before stay hidden: they may be on their way."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    for handler in root.handlers:
+        if isinstance(handler.formatter, JsonFormatter):
+            handler.setFormatter(handler.formatter.hiding(secrets))
 
 
 def configure(

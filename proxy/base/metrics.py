@@ -3,6 +3,8 @@
 Labels are configured backends and routes, dialects, statuses, rules, kinds, and outcomes and codes
 of ours. Routes are as few as the configuration has. No label names a session or a key, or has words
 of a backend: these would grow for ever.
+
+Why one room: one list of all that `/metrics` shows.
 """
 
 from __future__ import annotations
@@ -232,6 +234,11 @@ MALFORMED = Counter(
 )
 
 
+RELOADS = Counter("dragoman_reloads", "Reloads, by their end.", ("outcome",), registry=REGISTRY)
+for _outcome in ("ok", "refused"):
+    RELOADS.labels(_outcome)
+
+
 class Commits:
     """What the journal's writer does of one kind: transactions, what was in them, CPU of its
     thread."""
@@ -335,6 +342,12 @@ class BackendCounts:
     def failed(self) -> None:
         """Count a request that the backend did not answer."""
         self._count(NO_ANSWER, up=False)
+
+    def forget(self) -> None:
+        """Say no more whether a backend is up that is not configured any more."""
+        if self.up is not None:
+            _backend_up.remove(self._name)
+            self.up = None
 
     def _count(self, status: str, *, up: bool) -> None:
         _backend_requests.labels(self._name, status).inc()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,14 @@ from proxy.cli.running import (
     read_settings,
     run_server,
 )
-from proxy.config.settings import Address, Options, Settings, load_address, parse_listen
+from proxy.config.settings import (
+    Address,
+    Options,
+    Settings,
+    load_address,
+    load_settings,
+    parse_listen,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +68,7 @@ def _listen(context: click.Context, parameter: click.Parameter, listen: str | No
     "ENGINE_KEY."
 )
 def serve(config: Path | None, listen: str | None, backends: Sequence[Given]) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration.
 
     Prints `listening on http://HOST:PORT` when it answers requests, and on a terminal the base URLs
     for frontends. Logs are JSON lines on stderr.
@@ -75,10 +82,18 @@ def serve(config: Path | None, listen: str | None, backends: Sequence[Given]) ->
             "`name`, `dialect` and `url` to %s, give --backend, or try `dragoman demo`",
             found_config(config) or DEFAULT_CONFIG,
         )
-    run_server(lambda stop: _serve_settings(settings, stop), settings.server.shutdown_seconds)
+    file, options = found_config(config), Options(listen, given)
+
+    def read() -> Settings:
+        # The file of the start: where it is gone, the defaults are not what is meant.
+        return load_settings(file, os.environ, options=options)
+
+    run_server(lambda stop: _serve_settings(settings, stop, read), settings.server.shutdown_seconds)
 
 
-def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, Any, None]:
+def _serve_settings(
+    settings: Settings, stop: asyncio.Event, read: Callable[[], Settings]
+) -> Coroutine[Any, Any, None]:
     # Imported here: `health` needs no server, and starts sooner without it.
     from proxy.app import server
 
@@ -89,7 +104,11 @@ def _serve_settings(settings: Settings, stop: asyncio.Event) -> Coroutine[Any, A
                 click.echo(line)
 
     return server.serve(
-        settings, ready=ready, stop=stop, failed=lambda error: end_now(error.message)
+        settings,
+        ready=ready,
+        stop=stop,
+        failed=lambda error: end_now(error.message),
+        read=read,
     )
 
 

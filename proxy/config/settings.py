@@ -645,6 +645,11 @@ class Settings(BaseSettings):
         ]
 
 
+def contradictions(settings: Settings) -> list[str]:
+    """Return what is wrong between the tables of settings that were put together from others."""
+    return [f"{spell(place)}: {why}" for place, why in _contradictions(settings)]
+
+
 def wrong_url(url: str, dialect: str) -> str:
     """Say what is wrong with a backend's URL, if anything."""
     if dialect == "hermes-agent" and url == _HOOKS:

@@ -49,7 +49,7 @@ from proxy.base.turns import Turns
 from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
 from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes
-from proxy.entry.keys import KEYS, SESSIONS, SETTINGS
+from proxy.entry.keys import SESSIONS
 from proxy.fanout.hub import entry_of
 from proxy.fanout.streams import limit_unsent, write
 from proxy.http.auth import (
@@ -528,7 +528,7 @@ def guarded(handler: Handler) -> Handler:
 
 
 def _principal(request: web.Request) -> Principal:
-    return authenticate(request.headers, request.app[KEYS])
+    return authenticate(request.headers, request.app[SESSIONS].keys)
 
 
 def reads(handler: Handler) -> Handler:
@@ -544,11 +544,13 @@ def reads(handler: Handler) -> Handler:
 
 async def _session(request: web.Request, action: Action) -> tuple[Principal, Session]:
     principal = _principal(request)
-    authorize_action(principal, action, request.app[SETTINGS])
+    authorize_action(principal, action, request.app[SESSIONS].settings)
     name, owner = request.match_info["session"], _owner(request, principal)
     try:
         session = await request.app[SESSIONS].get(name, owner=owner, route=None)
-        authorize(principal, session.row.owner, action, session.row.route, request.app[SETTINGS])
+        authorize(
+            principal, session.row.owner, action, session.row.route, request.app[SESSIONS].settings
+        )
     except SessionExpired as error:
         _authorize_row(request, principal, error.row, action)
         raise
@@ -562,14 +564,14 @@ async def _session(request: web.Request, action: Action) -> tuple[Principal, Ses
 
 def _owner(request: web.Request, principal: Principal) -> str | None:
     """Return whose sessions there are for who asks; None stands for everybody's."""
-    return None if administers(principal, request.app[SETTINGS]) else principal.name
+    return None if administers(principal, request.app[SESSIONS].settings) else principal.name
 
 
 def _authorize_row(
     request: web.Request, principal: Principal, row: SessionRow, action: Action
 ) -> None:
     try:
-        authorize(principal, row.owner, action, row.route, request.app[SETTINGS])
+        authorize(principal, row.owner, action, row.route, request.app[SESSIONS].settings)
     except DragomanError:
         raise SessionNotFound(f"There is no session `{row.id[:80]}`.") from None
 
@@ -577,7 +579,7 @@ def _authorize_row(
 async def backends(request: web.Request) -> web.StreamResponse:
     """List the backends that the key may use, and how each carries every command."""
     principal = _principal(request)
-    settings = request.app[SETTINGS]
+    settings = request.app[SESSIONS].settings
     out = []
     for backend in settings.backends:
         if not may_use(principal, backend.name, settings):
@@ -606,14 +608,14 @@ async def backends(request: web.Request) -> web.StreamResponse:
 
 def _admin(request: web.Request) -> Principal:
     principal = _principal(request)
-    authorize_admin(principal, request.app[SETTINGS])
+    authorize_admin(principal, request.app[SESSIONS].settings)
     return principal
 
 
 async def list_routes(request: web.Request) -> web.StreamResponse:
     """List all routes with the shares of their backends; for administrators."""
     _admin(request)
-    names = request.app[SETTINGS].route_names
+    names = request.app[SESSIONS].settings.route_names
     found = await asyncio.gather(*(_route_out(request, name) for name in names))
     return _json(RoutesOut(routes=found))
 
@@ -621,7 +623,7 @@ async def list_routes(request: web.Request) -> web.StreamResponse:
 async def _route_out(request: web.Request, name: str) -> RouteOut:
     backends = request.app[SESSIONS].backends
     shares = backends.shares
-    of_backend = {one.name: one.dialect for one in request.app[SETTINGS].backends}
+    of_backend = {one.name: one.dialect for one in request.app[SESSIONS].settings.backends}
     return RouteOut(
         name=name,
         source="set" if shares.is_set(name) else "configured",
@@ -714,7 +716,7 @@ async def list_sessions(request: web.Request) -> web.StreamResponse:
     """List the key's sessions, newest first; `state`, `failed`, `route`, `name`, `limit` and
     `before` narrow and page. An administrator gets those of every owner; `all` refuses everybody
     else."""
-    principal, settings = _principal(request), request.app[SETTINGS]
+    principal, settings = _principal(request), request.app[SESSIONS].settings
     every = _yes(request, "all", default=administers(principal, settings))
     if every:
         authorize_admin(principal, settings)
@@ -871,7 +873,7 @@ async def prune(request: web.Request) -> web.StreamResponse:
         names = "`older_than_seconds`, `max_bytes` or `max_bytes_per_backend`"
         raise _invalid(f"Say what is kept: {names}.")
     # As for reading: a route that has left the configuration holds up nobody's pruning.
-    may = _reader(principal, request.app[SETTINGS])
+    may = _reader(principal, request.app[SESSIONS].settings)
     owner, sessions = _owner(request, principal), request.app[SESSIONS]
 
     async def work() -> list[Doomed]:
@@ -928,7 +930,7 @@ async def list_interactions(request: web.Request) -> web.StreamResponse:
     principal = _principal(request)
     owner = _owner(request, principal)
     sessions = request.app[SESSIONS]
-    settings = request.app[SETTINGS]
+    settings = request.app[SESSIONS].settings
     rows: list[SessionRow] = []
     page: list[SessionRow] | None = None
     while page is None or len(page) == MOST:
@@ -973,7 +975,7 @@ async def plan_migration(request: web.Request) -> web.StreamResponse:
     names = [request.query.get(name, "") for name in ("from", "to")]
     if not all(names):
         raise _invalid("`from` and `to` name the two backends.")
-    source, target = named(request.app[SETTINGS], *names)
+    source, target = named(request.app[SESSIONS].settings, *names)
     checked = await request.app[SESSIONS].backends.readiness.check(target)
     body = _Events(request, sse=False)
     work = _write_plan(request, Planner(source, target, checked), body)
@@ -994,7 +996,7 @@ async def list_movable(request: web.Request) -> web.StreamResponse:
     administrators."""
     _admin(request)
     backend = request.query.get("from", "")
-    if request.app[SETTINGS].backend(backend) is None:
+    if request.app[SESSIONS].settings.backend(backend) is None:
         raise _invalid("`from` names the backend whose sessions are listed.")
     limit = _limit(request)
     rows = await request.app[SESSIONS].journal.sessions(
@@ -1018,7 +1020,7 @@ async def list_moved(request: web.Request) -> web.StreamResponse:
     if not any(names):
         raise _invalid("`from` or `to` names the backend that sessions left, or are at now.")
     for name in names:
-        if name is not None and request.app[SETTINGS].backend(name) is None:
+        if name is not None and request.app[SESSIONS].settings.backend(name) is None:
             text = f"There is no backend `{name[:80]}`: name one of [[backends]]."
             raise DragomanError(text, code=ErrorCode.NOT_FOUND)
     limit = min(max(_integer(request, "limit", PAGE) or 0, 1), MOST)
@@ -1208,7 +1210,7 @@ class _Events:
     def __init__(self, request: web.Request, *, sse: bool) -> None:
         self.sse = sse
         self._request = request
-        self._timeout = request.app[SETTINGS].server.write_timeout_seconds
+        self._timeout = request.app[SESSIONS].settings.server.write_timeout_seconds
         headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
         self.response = web.StreamResponse(headers=headers)
         self.response.content_type = "text/event-stream" if self.sse else "application/x-ndjson"
@@ -1368,7 +1370,7 @@ async def import_session(request: web.Request) -> web.StreamResponse:
         )
     async with sessions.arrivals:
         lines = lines_of(read_pieces(request))
-        done = await unpack(sessions.journal, request.app[SETTINGS], lines, wishes)
+        done = await unpack(sessions.journal, request.app[SESSIONS].settings, lines, wishes)
     _log.info("session `%s` is %s by `%s`", done.id, done.status, principal.name)
     return _json(imported_out(done))
 

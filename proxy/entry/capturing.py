@@ -1,5 +1,4 @@
-"""Records what goes between frontends and this server, where sessions are recorded; nothing here
-runs where none is."""
+"""Records what goes between frontends and this server, while sessions are recorded."""
 
 from __future__ import annotations
 
@@ -9,24 +8,28 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 
 from proxy.entry.keys import SESSIONS
-from proxy.recording.recording import ASKING, Asking
+from proxy.recording.recording import ASKING, Asking, Captures
 from proxy.recording.session import Exchange
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def add_captures(app: web.Application) -> None:
-    """Let an application record its requests and answers, if the configuration says so."""
-    if app[SESSIONS].captures is not None:
-        app.middlewares.insert(0, _record)
-        app.on_response_prepare.append(_head)
+    """Let an application record its requests and answers, while the configuration says so."""
+    app.middlewares.insert(0, _recorded)
+    app.on_response_prepare.append(_head)
 
 
 @web.middleware
-async def _record(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
-    """Write a request once it is known which session it is about, and its answer."""
+def _recorded(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
+    """Record a request if sessions are recorded."""
     captures = request.app[SESSIONS].captures
-    assert captures is not None
+    # Not a coroutine of its own: an open stream would keep its memory where nothing is recorded.
+    return handler(request) if captures is None else _record(request, handler, captures)
+
+
+async def _record(request: web.Request, handler: Handler, captures: Captures) -> web.StreamResponse:
+    """Write a request once it is known which session it is about, and its answer."""
     asking = request[ASKING] = Asking(captures, request)
     try:
         response = await handler(request)

@@ -12,7 +12,7 @@ from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import SessionNotFound
 from proxy.base.repeats import Submission
-from proxy.entry.keys import KEYS, LISTENER_ROUTE, SESSIONS, SETTINGS, SUBMISSION
+from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.http.auth import Action, Principal, authenticate, authorize, no_route, routes_of
 from proxy.http.malformed import check
 from proxy.recording.recording import ASKING
@@ -63,8 +63,8 @@ def entered(
     Raises:
         DragomanError: the key, its routes or its scopes do not allow this, or the server stops.
     """
-    principal = authenticate(request.headers, request.app[KEYS])
-    authorize(principal, None, action, route_of(request), request.app[SETTINGS])
+    principal = authenticate(request.headers, request.app[SESSIONS].keys)
+    authorize(principal, None, action, route_of(request), request.app[SESSIONS].settings)
     if action not in to_the_end and request.app[SESSIONS].stopping:
         raise DragomanError("The server is stopping; try again.", code=ErrorCode.STOPPING)
     return principal
@@ -79,11 +79,11 @@ def open_route(request: web.Request) -> None:
     Raises:
         DragomanError: there is no such route, or not for the key that is shown.
     """
-    settings, route = request.app[SETTINGS], route_of(request)
+    settings, route = request.app[SESSIONS].settings, route_of(request)
     if settings.route(route) is None:
         raise no_route(route, routes_shown(request))
     try:
-        principal = authenticate(request.headers, request.app[KEYS])
+        principal = authenticate(request.headers, request.app[SESSIONS].keys)
     except DragomanError:
         return
     authorize(principal, None, Action.READ, route, settings)
@@ -92,10 +92,10 @@ def open_route(request: web.Request) -> None:
 def routes_shown(request: web.Request) -> list[str]:
     """Return the names of the routes that who asks may use; strangers learn of none."""
     try:
-        principal = authenticate(request.headers, request.app[KEYS])
+        principal = authenticate(request.headers, request.app[SESSIONS].keys)
     except DragomanError:
         return []
-    return routes_of(principal, request.app[SETTINGS])
+    return routes_of(principal, request.app[SESSIONS].settings)
 
 
 def takes(size: Size | int) -> Callable[[Handler], Handler]:
@@ -217,7 +217,7 @@ async def owned(
         session = await request.app[SESSIONS].get(name, owner=principal.name, route=route)
     except SessionNotFound:
         raise missing from None
-    authorize(principal, session.row.owner, action, route, request.app[SETTINGS])
+    authorize(principal, session.row.owner, action, route, request.app[SESSIONS].settings)
     if session.row.route != route or session.state.ended == "deleted":
         raise missing
     return session

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import ANY_ORIGIN
-from proxy.entry.keys import SETTINGS
+from proxy.entry.keys import SESSIONS
 
 EXPOSED = ", ".join(
     (
@@ -47,13 +47,13 @@ _HEADER_NAMES_MOST = 2048
 def add_origins(app: web.Application) -> None:
     """Let an application's answers, streams and errors too, say which origins may read them, if any
     are configured."""
-    if app[SETTINGS].server.allowed_origins:
+    if app[SESSIONS].settings.server.allowed_origins:
         app.on_response_prepare.append(_share)
 
 
 def allowed(request: web.Request) -> str | None:
     """Return the origin of a request if the configuration names it."""
-    origins = request.app[SETTINGS].server.allowed_origins
+    origins = request.app[SESSIONS].settings.server.allowed_origins
     origin = request.headers.get(hdrs.ORIGIN)
     if not origins or origin is None:
         return None
@@ -94,7 +94,7 @@ def preflight(request: web.Request) -> web.Response:
 
 async def _share(request: web.Request, response: web.StreamResponse) -> None:
     """Say who may read an answer; every answer varies with who asks, also where nobody may."""
-    if ANY_ORIGIN in request.app[SETTINGS].server.allowed_origins:
+    if ANY_ORIGIN in request.app[SESSIONS].settings.server.allowed_origins:
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = ANY_ORIGIN
     else:
         response.headers.add(hdrs.VARY, hdrs.ORIGIN)

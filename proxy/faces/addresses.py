@@ -31,7 +31,7 @@ from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from proxy import __version__
 from proxy.control.control import guarded
 from proxy.entry.entry import routes_shown, to_web
-from proxy.entry.keys import KEYS
+from proxy.entry.keys import SESSIONS
 from proxy.faces.elsewhere import of_path
 
 __all__ = ["add_routes", "astray_routes", "base_routes", "not_served", "nothing", "of_a_frontend"]
@@ -129,7 +129,7 @@ async def _root(request: web.Request) -> web.Response:
         lines.append(f"ROUTE is one of: {', '.join(names)}.")
     else:
         lines.append("ROUTE is the name of a backend or route; ask the operator for it.")
-    if request.app[KEYS]:
+    if request.app[SESSIONS].keys:
         lines.append(_KEY)
     lines.append("The control API is described in `/api/v1/openapi.json`.")
     return to_web(_page(*lines))

@@ -30,7 +30,7 @@ from adapters.contract.faces import (
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.entry.entry import Handler, check_head, takes, to_web
-from proxy.entry.keys import KEYS, SESSIONS
+from proxy.entry.keys import SESSIONS
 from proxy.faces.addresses import astray_routes, base_routes
 from proxy.faces.passing import pass_on
 from proxy.faces.reading import follow, list_sessions, read_log, tell, waiting
@@ -67,7 +67,7 @@ def add_face(app: web.Application, dialect: str, prefix: str) -> None:
             app.router.add_get(f"{prefix}{route.path}", handler)
         else:
             app.router.add_route(route.method, f"{prefix}{route.path}", handler)
-    pages, refusals = base_routes(dialect, at.face, keys=bool(app[KEYS]), paths=paths)
+    pages, refusals = base_routes(dialect, at.face, keys=bool(app[SESSIONS].keys), paths=paths)
     for route in pages:
         app.router.add_get(f"{prefix}{route.path}", _handler(at, route))
     for route in (*refusals, *_wrong_methods(at.face, methods), *others):

@@ -21,7 +21,7 @@ from proxy.base.errors import CursorExpired
 from proxy.base.locks import KeyedLock
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, route_of, routes_shown
-from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SETTINGS
+from proxy.entry.keys import LISTENER_ROUTE, SESSIONS
 from proxy.faces.elsewhere import of_path
 from proxy.faces.leavers import Leavers
 from proxy.fanout.hub import Feed, entry_of
@@ -45,6 +45,7 @@ class ServedFace:
 
     __slots__ = (
         "_served",
+        "_sessions",
         "_settings",
         "dialect",
         "face",
@@ -57,10 +58,10 @@ class ServedFace:
     def __init__(self, app: web.Application, dialect: str) -> None:
         face = DIALECTS[dialect].face
         assert face is not None
-        settings = app[SETTINGS]
         self.dialect = dialect
         self.face: Face = face
-        self._settings = settings
+        self._sessions = app[SESSIONS]
+        self._settings = self._sessions.settings
         self._served: dict[str, Any] = {}
         self.leavers = Leavers()
         self.started_at = app[SESSIONS].clock.monotonic()
@@ -69,9 +70,11 @@ class ServedFace:
 
     def served_on(self, route: str) -> Any:
         """Return what the face made of the configuration of a route."""
-        make, settings = self.face.serve, self._settings
+        make, settings = self.face.serve, self._sessions.settings
         if make is None:
             return None
+        if settings is not self._settings:
+            self._settings, self._served = settings, {}
         if route not in self._served:
             made = make(settings.face(self.dialect, route), bool(settings.keys))
             if settings.route(route) is None:
@@ -179,7 +182,7 @@ class Visit:
     @property
     def settings(self) -> Settings:
         """Return the configuration."""
-        return self.request.app[SETTINGS]
+        return self.request.app[SESSIONS].settings
 
     # Where it is recorded.
 

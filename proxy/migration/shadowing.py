@@ -53,8 +53,6 @@ class Shadowing:
         """Begin with nothing to do; `tasks` ends with the sessions."""
         self._sessions = sessions
         self._tasks = tasks
-        routes = sessions.settings.routes
-        self._shadows = {one.name: one.shadow for one in routes if one.shadow is not None}
         # The sessions that wait, and those whose shadow is driven: the seq at which they rested.
         self._waiting: dict[str, int] = {}
         self._driven: dict[str, int | None] = {}
@@ -70,6 +68,12 @@ class Shadowing:
             self._tasks.start(self._sweep(), name="erase shadows that are left")
         for name in set(self._shadows.values()):
             self._tasks.start(self._runs(name), name=f"check shadow {name}")
+
+    @property
+    def _shadows(self) -> dict[str, str]:
+        """The backend that shadows each route that has one."""
+        routes = self._sessions.settings.routes
+        return {one.name: one.shadow for one in routes if one.shadow is not None}
 
     def rested(self, session: Session, seq: int) -> None:
         """Note that a session came to rest, and that its log is stored up to `seq`."""

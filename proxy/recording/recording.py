@@ -108,7 +108,8 @@ class Captures:
     """
 
     def __init__(self, settings: CaptureSettings, now: Callable[[], float]) -> None:
-        self._settings = settings
+        self._settings: CaptureSettings | None = settings
+        self.dir = settings.dir
         self._salt = secrets.token_bytes(16)
         self._files = Files(settings.dir, None, now)
         self._background = Background()
@@ -125,23 +126,32 @@ class Captures:
         """Return the capture of a session in memory, if it is recorded."""
         return self._known.get(session_id)
 
-    def _wants(self, route: str) -> bool:
-        return not self._settings.routes or route in self._settings.routes
+    def use(self, settings: CaptureSettings | None) -> None:
+        """Begin new captures by other settings, or none any more. The folder stays; captures of
+        sessions in memory go on as they were begun."""
+        self._settings = settings
+
+    def _wanted(self, route: str) -> CaptureSettings | None:
+        """Return how a session of a route is recorded, if it is."""
+        settings = self._settings
+        if settings is None or (settings.routes and route not in settings.routes):
+            return None
+        return settings
 
     def begin(self, row: SessionRow, dialect: str) -> OfSession | None:
         """Return the capture of a session that is made now on a backend of a dialect, if it is to
         be recorded. Its file is there once the session is stored."""
         asking = _asking.get()
-        if not self._wants(row.route):
+        settings = self._wanted(row.route)
+        if settings is None or (settings.header and (asking is None or not asking.wants)):
             return None
-        if self._settings.header and (asking is None or not asking.wants):
-            return None
-        return self._add(row, dialect, NOTHING, asking)
+        return self._add(row, dialect, NOTHING, asking, settings)
 
     async def go_on(self, row: SessionRow, dialect: str) -> OfSession | None:
         """Return the capture of a session that is loaded, if it was begun before and its route says
         so still."""
-        if not self._wants(row.route):
+        settings = self._wanted(row.route)
+        if settings is None:
             return None
         known = self._known.get(row.id)
         if known is not None:
@@ -152,18 +162,23 @@ class Captures:
         except (OSError, ValueError) as error:
             _log.error("the capture of session %r is not gone on with: %s", row.id, error)
             return None
-        return None if left is None else self._add(row, dialect, left, None)
+        return None if left is None else self._add(row, dialect, left, None, settings)
 
-    def _add(self, row: SessionRow, dialect: str, left: Left, first: Asking | None) -> OfSession:
+    def _add(
+        self,
+        row: SessionRow,
+        dialect: str,
+        left: Left,
+        first: Asking | None,
+        settings: CaptureSettings,
+    ) -> OfSession:
         made = OfSession(
             self._files,
             self._background,
             row.id,
             dialect,
             now=self.now,
-            redactor=Redactor(
-                self._salt, DELTAS, self._settings.redact_keys, self._settings.redact_patterns
-            ),
+            redactor=Redactor(self._salt, DELTAS, settings.redact_keys, settings.redact_patterns),
             left=left,
             first=None if first is None else first.of,
         )

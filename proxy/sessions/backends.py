@@ -52,6 +52,15 @@ def _parts(shares: Sequence[Share]) -> dict[str, float]:
     return {share.name: share.weight / whole for share in shares if share.weight}
 
 
+def _auth(backend: BackendSettings) -> dict[str, str]:
+    credential = backend.credential
+    return {} if credential is None else {credential.header: credential.value}
+
+
+def _silence(backend: BackendSettings) -> float:
+    return backend.settings.silence_seconds or DIALECTS[backend.dialect].silence_seconds
+
+
 class Backends:
     """The backends, and the connections to them."""
 
@@ -177,14 +186,11 @@ class Backends:
         """Return the connections to a backend."""
         upstream = self._upstreams.get(backend.name)
         if upstream is None:
-            credential = backend.credential
-            auth = {} if credential is None else {credential.header: credential.value}
-            silence = backend.settings.silence_seconds
             upstream = self._upstreams[backend.name] = Upstream(
                 self._http,
                 backend.url,
-                auth,
-                silence_seconds=silence or DIALECTS[backend.dialect].silence_seconds,
+                _auth(backend),
+                silence_seconds=_silence(backend),
                 frame_bytes=backend.max_frame_bytes,
                 health=self.health[backend.name],
             )
@@ -228,6 +234,26 @@ class Backends:
 
     # What became of them.
 
+    def use(self, settings: Settings) -> None:
+        """Take another configuration: calls from now on go where it says."""
+        self._settings = settings
+        self.shares.use(settings)
+        self.readiness.use(settings)
+        self._codec_settings.clear()
+        for backend in settings.backends:
+            self.health.setdefault(backend.name, Health(backend.name, backend.url))
+            self.health[backend.name].url = backend.url
+            if (upstream := self._upstreams.get(backend.name)) is not None:
+                upstream.change(
+                    backend.url,
+                    _auth(backend),
+                    silence_seconds=_silence(backend),
+                    frame_bytes=backend.max_frame_bytes,
+                )
+        # Who still waits for an answer of one that went finds it here.
+        for name in self.health.keys() - {backend.name for backend in settings.backends}:
+            self.health[name].counts.forget()
+
     async def open(self, journal: Journal) -> None:
         """Compare the backends with those of the last start that have sessions, and take up the
         shares of routes that were set at run time.
@@ -236,12 +262,29 @@ class Backends:
             ConfigError: a backend is of another dialect than it was.
             JournalError: the journal cannot be read or written.
         """
-        await self._compare(journal)
+        await self.compare(journal, self._settings)
+        await self.keep(journal)
+
+    async def keep(self, journal: Journal) -> None:
+        """Store what the backends are, for the next start, and take up the shares of routes that
+        were set at run time and hold still.
+
+        Raises:
+            JournalError: the journal cannot be read or written.
+        """
+        now = [BackendRow(one.name, one.dialect, one.url) for one in self._settings.backends]
+        await journal.keep_backends(now)
         await self.shares.load(journal)
 
-    async def _compare(self, journal: Journal) -> None:
+    async def compare(self, journal: Journal, settings: Settings) -> None:
+        """Compare the backends of a configuration with those that sessions were made on.
+
+        Raises:
+            ConfigError: a backend is of another dialect than it was.
+            JournalError: the journal cannot be read.
+        """
         for was in await journal.known_backends():
-            backend = self._settings.backend(was.name)
+            backend = settings.backend(was.name)
             if backend is not None and backend.dialect != was.dialect:
                 raise ConfigError(
                     f"Backend `{was.name}` was of dialect `{was.dialect}` and is of dialect "
@@ -253,5 +296,3 @@ class Backends:
                     "backend `%s` was at %s and is at %s now: its sessions go on there",
                     *(was.name, was.url, backend.url),
                 )
-        now = [BackendRow(one.name, one.dialect, one.url) for one in self._settings.backends]
-        await journal.keep_backends(now)

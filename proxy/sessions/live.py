@@ -93,7 +93,7 @@ class Live:
         self._slots = slots
         self._keep_frames = keep_frames
         self._faces = faces
-        self._captures = captures
+        self.captures = captures
         self._live: dict[str, Session] = {}
         self.loading: dict[str, asyncio.Future[Session | DragomanError]] = {}
         self.erasing: set[str] = set()
@@ -250,20 +250,20 @@ class Live:
 
     async def _recorded(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
         """Return the capture that goes on with a session, with all that is stored of it."""
-        if self._captures is None:
+        if self.captures is None:
             return None
-        capture = await self._captures.go_on(row, backend.dialect)
+        capture = await self.captures.go_on(row, backend.dialect)
         if capture is not None:
             # What was stored just before a crash is not there.
             async for chunk in self._journal.scan(row.key, after=capture.seq):
                 capture.entries([e async for e in entries_by_steps(chunk.body, row.id)])
                 # So much is not to wait in memory.
-                await self._captures.written()
+                await self.captures.written()
         return capture
 
     def begin_capture(self, row: SessionRow, backend: BackendSettings) -> OfSession | None:
         """Return where a session that is made now is recorded, if it is."""
-        return None if self._captures is None else self._captures.begin(row, backend.dialect)
+        return None if self.captures is None else self.captures.begin(row, backend.dialect)
 
     def make(
         self,
@@ -322,6 +322,19 @@ class Live:
         if loading is not None:
             await asyncio.wait([loading])
         self.forget(session_id)
+
+    def using(self, backend: str) -> int:
+        """Return how many sessions are busy on a backend, or read by somebody; those of it that are
+        not leave memory."""
+        busy = 0
+        for session in self:
+            if session.leg.backend != backend:
+                continue
+            if session.quiet:
+                self.forget(session.id)
+            else:
+                busy += 1
+        return busy
 
     def put_quiet_away(self) -> None:
         """Let the sessions leave memory that nobody has used for long."""

@@ -23,6 +23,7 @@ from proxy.base.rows import SessionRow
 from proxy.base.tasks import Tasks
 from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
+from proxy.http.auth import Key
 from proxy.http.bodies import Bodies
 from proxy.http.quotas import Quotas
 from proxy.journal.base import Journal
@@ -73,6 +74,7 @@ class Sessions:
     ) -> None:
         """`backends` are those of `settings` where none are given."""
         self.settings = settings
+        self.keys = Key.from_settings(settings.keys)
         self.captures = captures
         self.journal = journal
         self.clock = clock

@@ -65,9 +65,17 @@ class Shares:
         """Say whether the shares of a route were set at run time."""
         return route in self._set
 
+    def use(self, settings: Settings) -> None:
+        """Take another configuration. Shares set at run time that it does not allow hold no more;
+        `load` drops them from the journal and says so."""
+        self._settings = settings
+        for route, shares in list(self._set.items()):
+            if any(self._problems(route, shares)):
+                del self._set[route]
+
     async def load(self, journal: Journal) -> None:
-        """Take up what was set before the start. Shares that the configuration does not allow any
-        more are dropped, which is logged.
+        """Take up what was set before, at the start and after a reload. Shares that the
+        configuration does not allow any more are dropped, which is logged.
 
         Raises:
             JournalError: the journal cannot be read or written.
@@ -108,6 +116,8 @@ class Shares:
         self.check(route, shares)
         rows = [ShareRow(route, share.name, share.weight) for share in shares]
         await journal.keep_shares(route, rows)
+        # The configuration may have been reloaded meanwhile.
+        self.check(route, shares)
         was = self.of(route)
         self._set[route] = tuple(shares)
         _log.info(
@@ -179,7 +189,7 @@ class Shares:
                     why = (
                         f"key `{key.name}` may use route `{route}`, whose backends it names, but "
                         f"not `{share.name}`: add `{route}` or `{share.name}` to its `backends` "
-                        "under [[keys]], and restart."
+                        "under [[keys]], and reload."
                     )
                     yield Problem(f"backends.{at}.name", why)
 

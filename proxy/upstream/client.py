@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import dataclasses
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Self
@@ -169,6 +170,14 @@ class Stream:
             await busy
 
 
+@dataclasses.dataclass(slots=True)
+class _Address:
+    """Where a backend is, and the headers that let us in."""
+
+    base: str
+    auth: CIMultiDict[str]
+
+
 class Upstream:
     """A backend: its address and credentials, and the connections to it.
 
@@ -191,8 +200,8 @@ class Upstream:
         health: Health | None = None,
     ) -> None:
         self._session = session
-        self._base = str(URL(url)).rstrip("/")
-        self._auth = CIMultiDict(auth)
+        # One for all copies, so that a change reaches those of recorded sessions too.
+        self._address = _Address(_base_of(url), CIMultiDict(auth))
         self._connect = connect_seconds
         self._answer = answer_seconds
         self._silence = silence_seconds
@@ -202,6 +211,13 @@ class Upstream:
         self._capture: OfSession | None = None
         self._health = health
         self._name = "" if health is None else health.name
+
+    def change(
+        self, url: str, auth: Mapping[str, str], *, silence_seconds: float, frame_bytes: int
+    ) -> None:
+        """Send what is called from now on elsewhere, or with other credentials."""
+        self._address.base, self._address.auth = _base_of(url), CIMultiDict(auth)
+        self._silence, self._frame_bytes = silence_seconds, frame_bytes
 
     def trouble(self, kind: Trouble, why: str) -> None:
         """Take note of what only who reads the answers can tell."""
@@ -236,7 +252,8 @@ class Upstream:
                 f"The path of `{call.name}` has a part that no path may have; it was not sent.",
                 sent=False,
             )
-        return URL(self._base + call.request.path, encoded=True).with_query(call.request.query)
+        url = URL(self._address.base + call.request.path, encoded=True)
+        return url.with_query(call.request.query)
 
     async def _open(self, call: Call, load: Load, taken: Exchange | None) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
@@ -258,7 +275,7 @@ class Upstream:
         taken: Exchange | None,
         body: bytes | None,
     ) -> aiohttp.ClientResponse:
-        headers.update(self._auth)
+        headers.update(self._address.auth)
         # A few bytes that unpack to gibibytes would be unpacked in one turn of the event loop.
         headers["Accept-Encoding"] = "identity"
         timeout = aiohttp.ClientTimeout(sock_connect=self._connect)
@@ -308,7 +325,8 @@ class Upstream:
     ) -> None:
         """Write a request, without credentials and sealed answers."""
         assert self._capture is not None
-        taken.asked(call.request.method, url.raw_path_qs, headers.items(), secret=self._auth)
+        secret = self._address.auth
+        taken.asked(call.request.method, url.raw_path_qs, headers.items(), secret=secret)
         if body:
             taken.sent(self._capture.body(body, call.command_ids))
 
@@ -401,6 +419,10 @@ class Upstream:
                         why = f"it answers `{call.name}` with `{named}`, not with a stream"
                         self.trouble(Trouble.DIALECT, why)
                     yield await self._whole(response, taken)
+
+
+def _base_of(url: str) -> str:
+    return str(URL(url)).rstrip("/")
 
 
 def type_of(head: Response) -> str:

@@ -74,7 +74,7 @@ class Health:
         self, name: str, url: str, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self.name = name
-        self._url = url
+        self.url = url
         self._monotonic = monotonic
         self._open: set[Trouble] = set()
         self._told: dict[Trouble, float] = {}
@@ -123,7 +123,7 @@ class Health:
         _log.warning(
             "backend `%s` %s: %s",
             *(self.name, _SAID[kind], why),
-            extra={"backend": self.name, "kind": str(kind), "url": self._url},
+            extra={"backend": self.name, "kind": str(kind), "url": self.url},
         )
 
     def failed(self, kind: Trouble, why: str) -> None:
@@ -152,7 +152,7 @@ class Health:
         _log.warning(
             "backend `%s` is back again",
             self.name,
-            extra={"backend": self.name, "kind": "back", "url": self._url},
+            extra={"backend": self.name, "kind": "back", "url": self.url},
         )
 
     def skipped(self, session_id: str, why: str) -> None:

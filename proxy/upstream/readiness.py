@@ -58,6 +58,11 @@ class Readiness:
         self._found: dict[str, _Found] = {}
         self._asking = KeyedLock()
 
+    def use(self, settings: Settings) -> None:
+        """Check by another configuration; what was found by the one before counts no more."""
+        self._settings = settings
+        self._found.clear()
+
     async def check(self, backend: BackendSettings) -> Checked:
         """Return what is found of a backend, no older than `KEPT_SECONDS`."""
         return await self._check(backend, keep_failed=True)

@@ -73,7 +73,7 @@ class House:
         self.sessions = await stack.enter_async_context(
             opened_sessions(settings, clock=self.clock, ids=self.ids)
         )
-        runner, self.port = await serve(create_app(settings, self.sessions))
+        runner, self.port = await serve(create_app(self.sessions))
         stack.push_async_callback(close, runner)
         stack.push_async_callback(self.sessions.aclose)
         stack.push_async_callback(self._leave)

@@ -195,7 +195,7 @@ class Dragoman:
             self.sessions = await self._stack.enter_async_context(
                 opened_sessions(settings, clock=HurriedClock(self._speed))
             )
-        self._runner, self.port = await serve(create_app(settings, self.sessions), self.port)
+        self._runner, self.port = await serve(create_app(self.sessions), self.port)
 
     async def stop(self) -> None:
         """Stop the proxy in order."""

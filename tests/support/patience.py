@@ -32,7 +32,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def waits_for_ever(upstream: Upstream, call: Call) -> bool:
     """Whether a scripted backend is going to be silent at a call that is about to leave."""
-    backend = SCRIPTED.get(upstream._base)
+    backend = SCRIPTED.get(upstream._address.base)
     if backend is None:
         return False
     route = ROUTES.get(call.name, call.name)

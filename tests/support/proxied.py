@@ -139,12 +139,12 @@ async def proxied(
             {"journal": {"url": "memory:"}, "backends": made, **tables}
         )
         sessions = await stack.enter_async_context(opened_sessions(settings, clock=ShortWaits()))
-        own = create_app(settings, sessions)
+        own = create_app(sessions)
         if change is not None:
             change(own)
         main, *others = [
             Served(await stack.enter_async_context(served(one)), list(one.router.routes()))
-            for one in (own, *(create_listener(settings, sessions, at) for at in listeners))
+            for one in (own, *(create_listener(sessions, at) for at in listeners))
         ]
         # The sessions close before the servers wait for their handlers, as `proxy.app.server` does.
         stack.push_async_callback(sessions.aclose)

@@ -141,9 +141,9 @@ async def serve_replay(
         sessions = await stack.enter_async_context(
             opened_sessions(settings, backends=lambda *given: _Replaying(replay, *given))
         )
-        runner, inner = await listen(create_listener(settings, sessions, listener), address)
+        runner, inner = await listen(create_listener(sessions, listener), address)
         stack.push_async_callback(runner.cleanup)
-        control, at = await listen(create_app(settings, sessions), settings.server.address)
+        control, at = await listen(create_app(sessions), settings.server.address)
         stack.push_async_callback(control.cleanup)
         outer = inner
         if faults is not None:

@@ -41,7 +41,7 @@ async def guarded(*keys: str) -> AsyncIterator[tuple[str, Origin]]:
             "keys": tuple(key_of(name) for name in keys),
         }
         sessions = await stack.enter_async_context(opened_sessions(Settings.model_validate(tables)))
-        app = create_app(Settings.model_validate(tables), sessions)
+        app = create_app(sessions)
         yield await stack.enter_async_context(served(app)), origin
         await sessions.aclose()
 

@@ -130,8 +130,8 @@ class House:
             }
         )
         sessions = await enter(opened_sessions(settings))
-        main = await enter(served(create_app(settings, sessions)))
-        root = await enter(served(create_listener(settings, sessions, settings.listeners[0])))
+        main = await enter(served(create_app(sessions)))
+        root = await enter(served(create_listener(sessions, settings.listeners[0])))
         self.engine = f"{main}/as/engine/to/b"
         self.bases = {"base": f"{main}/as/eve/to/b", "root": root}
         self._stack.push_async_callback(sessions.aclose)
@@ -225,7 +225,7 @@ async def test_a_status_that_is_none_is_not_passed_on(status: str) -> None:
         tables = {"journal": {"url": "memory:"}, "backends": (backend,)}
         settings = Settings.model_validate(tables)
         sessions = await enter(opened_sessions(settings))
-        main = await enter(served(create_app(settings, sessions)))
+        main = await enter(served(create_app(sessions)))
         stack.push_async_callback(sessions.aclose)
         http = await enter(aiohttp.ClientSession())
         async with http.post(f"{main}/as/eve/to/b/eve/v1/callback/t", json={}) as answer:
@@ -247,7 +247,7 @@ async def test_a_stranger_does_not_hear_where_a_backend_is_nor_what_it_said(answ
         tables = {"journal": {"url": "memory:"}, "backends": (backend,), "keys": (key_of("a"),)}
         settings = Settings.model_validate(tables)
         sessions = await enter(opened_sessions(settings))
-        main = await enter(served(create_app(settings, sessions)))
+        main = await enter(served(create_app(sessions)))
         stack.push_async_callback(sessions.aclose)
         http = await enter(aiohttp.ClientSession())
         async with http.post(f"{main}/as/eve/to/b/eve/v1/callback/t", json={}) as answer:
@@ -274,7 +274,7 @@ async def test_strangers_hold_a_limited_number_of_connections_to_a_backend() -> 
         tables = {"journal": {"url": "memory:"}, "backends": backends, "keys": (key_of("a"),)}
         settings = Settings.model_validate(tables)
         sessions = await enter(opened_sessions(settings))
-        main = await enter(served(create_app(settings, sessions)))
+        main = await enter(served(create_app(sessions)))
         stack.push_async_callback(sessions.aclose)
         http = await enter(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
 
@@ -316,7 +316,7 @@ async def test_who_does_not_read_an_answer_holds_a_place_and_it_has_a_bound(
         tables = {"journal": {"url": "memory:"}, "backends": backends, "keys": (key_of("a"),)}
         settings = Settings.model_validate(tables)
         sessions = await enter(opened_sessions(settings))
-        main = await enter(served(create_app(settings, sessions)))
+        main = await enter(served(create_app(sessions)))
         stack.push_async_callback(sessions.aclose)
         http = await enter(aiohttp.ClientSession())
         url = f"{main}/as/eve/to/b/eve/v1/callback/t"
@@ -435,7 +435,7 @@ async def test_a_sign_in_is_completed_at_the_backend_that_waits_for_it(
         }
         settings = Settings.model_validate(tables)
         sessions = await enter(opened_sessions(settings))
-        main = await enter(served(create_app(settings, sessions)))
+        main = await enter(served(create_app(sessions)))
         stack.push_async_callback(sessions.aclose)
         drawn = [0.9]
         monkeypatch.setattr(sessions.ids, "fraction", lambda: drawn[0])

@@ -224,7 +224,7 @@ def coded(text: bytes) -> bytes:
 def targets(settings: Settings) -> tuple[Target, ...]:
     """Return all routes of the application, the control API's and each face's."""
     # Nothing is asked of the sessions but their clock: no request is served.
-    app = create_app(settings, cast(Any, SimpleNamespace(clock=Clock(), captures=None)))
+    app = create_app(cast(Any, SimpleNamespace(clock=Clock(), settings=settings, keys=())))
     found: dict[Target, None] = {}
     for route in app.router.routes():
         assert route.resource is not None
