@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from proxy.base.errors import JournalUnavailable
-from proxy.sessions.keeping import RETENTION_SECONDS, Keeping
-from proxy.sessions.retention import Limits
+from proxy.sessions.keeping import JUMP_SECONDS, RETENTION_SECONDS, Keeping
+from proxy.sessions.retention import DAY_MS, Limits
+
+NOW = 1_700_000_000_000
 
 
 class Over(Exception):
@@ -51,9 +53,44 @@ async def test_retention_that_fails_is_tried_again(
     monkeypatch.setattr(Keeping, "prune", prune)
     caplog.set_level("INFO", "proxy.sessions.keeping")
     with pytest.raises(Over):
-        await Keeping(nothing, nothing, tasks=nothing, clock=clock).retain(Limits(age=1))
+        await Keeping(nothing, nothing, tasks=nothing, clock=clock).retain(Limits(bytes=1))
     assert waits == [RETENTION_SECONDS] * 3
     assert [(one.levelname, one.message) for one in caplog.records] == [
         (level, said),
         ("INFO", "retention erased 1 sessions of 5 bytes"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("newest", "waits_first"),
+    [(0, None), (NOW - DAY_MS, None), (NOW - DAY_MS - 1, JUMP_SECONDS)],
+)
+async def test_a_clock_that_jumped_at_the_start_makes_retention_wait_for_an_hour(
+    newest: int,
+    waits_first: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[Any] = []
+
+    async def prune(self: Keeping, limits: Limits, **_: Any) -> Any:
+        done.append("prune")
+        return []
+
+    async def sleep(seconds: float) -> None:
+        done.append(seconds)
+        if done.count(RETENTION_SECONDS) == 2:
+            raise Over
+
+    async def stored() -> int:
+        return newest
+
+    nothing: Any = None
+    clock: Any = SimpleNamespace(sleep=sleep, now=lambda: NOW)
+    journal: Any = SimpleNamespace(newest=stored)
+    monkeypatch.setattr(Keeping, "prune", prune)
+    with pytest.raises(Over):
+        await Keeping(nothing, journal, tasks=nothing, clock=clock).retain(Limits(age=1))
+    first = [] if waits_first is None else [waits_first]
+    assert done == [*first, *["prune", RETENTION_SECONDS] * 2]
+    assert len(caplog.messages) == len(first)

@@ -94,6 +94,12 @@ def read_newest_key(connection: apsw.Connection) -> int:
     return int(connection.execute("SELECT coalesce(max(key), 0) FROM sessions").get)
 
 
+def read_newest_time(connection: apsw.Connection, tails: Tails) -> int:
+    """Return when the last of all that is stored happened, in Unix milliseconds, or 0."""
+    found = int(connection.execute("SELECT coalesce(max(updated_at), 0) FROM sessions").get)
+    return max((found, *(tail.at for tail in (tails or {}).values())))
+
+
 def read_session(connection: apsw.Connection, tails: Tails, id: str) -> SessionRow:
     """Return the session with this public id.
 

@@ -457,6 +457,15 @@ class Journal(abc.ABC):
         """
 
     @abc.abstractmethod
+    async def newest(self) -> int:
+        """Return when the last of all that is stored happened, in Unix milliseconds; 0 where there
+        is nothing.
+
+        Raises:
+            JournalUnavailable: the journal cannot be read now.
+        """
+
+    @abc.abstractmethod
     async def expire(self, session: int, *, unless_after: int, at: int) -> bool:
         """Erase a session as `delete` does, but say that it is `expired`; return False where
         something is open in it, or happened after `unless_after`, and leave it as it is. It is gone

@@ -742,6 +742,10 @@ class SqliteJournal(Journal):
             )
         )
 
+    async def newest(self) -> int:
+        """Return when the last of all that is stored happened, in Unix milliseconds, or 0."""
+        return await self._ask(lambda c: _reader.read_newest_time(c, self._tails))
+
     async def prune_frames(self, *, before: int) -> int:
         """Erase source frames older than `before` (Unix ms) and return how many batches that were.
 

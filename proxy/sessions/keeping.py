@@ -13,7 +13,7 @@ from proxy.base.tasks import Tasks
 from proxy.journal.base import Journal
 from proxy.session import Session
 from proxy.sessions.live import RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
-from proxy.sessions.retention import Doomed, Limits, choose
+from proxy.sessions.retention import DAY_MS, Doomed, Limits, choose
 from proxy.sessions.shadows import GONE, shadow_of
 
 __all__ = ["Keeping"]
@@ -24,6 +24,13 @@ PRUNE_SECONDS = 600.0
 RETENTION_SECONDS = 60.0
 """How often it is looked whether sessions are kept no longer; looking costs 1 ms for 1,000 of
 them."""
+
+JUMP_MS = DAY_MS
+"""How long after the last stored event a start is suspicious: ages are limited in days, and who was
+stopped for so long loses nothing by an hour more."""
+
+JUMP_SECONDS = 3600.0
+"""How long retention waits then: an operator who is told can stop it."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,8 +121,12 @@ class Keeping:
 
     async def retain(self, limits: Limits) -> None:
         """Keep to limits, for as long as the server runs."""
+        doubted = limits.age is None
         while True:
             try:
+                if not doubted:
+                    await self._doubt_the_clock()
+                    doubted = True
                 gone = await self.prune(limits, owner=None, may=lambda _: True, dry_run=False)
             except JournalError as error:
                 _log.warning("retention waits: %s", error.message)
@@ -127,6 +138,21 @@ class Keeping:
                     size = sum(doomed.row.bytes for doomed in gone)
                     _log.info("retention erased %d sessions of %d bytes", len(gone), size)
             await self._clock.sleep(RETENTION_SECONDS)
+
+    async def _doubt_the_clock(self) -> None:
+        """Wait if the clock may have jumped forward while the server was stopped.
+
+        Raises:
+            JournalError: the journal cannot be read now.
+        """
+        newest, now = await self._journal.newest(), self._clock.now()
+        if newest and now - newest > JUMP_MS:
+            _log.warning(
+                "retention waits for an hour: the clock is %.1f days after the last event that is "
+                "stored; if it is wrong, set it right and restart",
+                (now - newest) / DAY_MS,
+            )
+            await self._clock.sleep(JUMP_SECONDS)
 
     async def prune_frames(self, hours: float) -> None:
         """Erase source frames that are so old, for as long as the server runs."""

@@ -548,3 +548,11 @@ async def test_pruning_by_the_control_api_keeps_to_its_limits(run: Run) -> None:
     _, answer = await ask(running, "POST", "/api/v1/prune", json={"older_than_seconds": 0})
     assert len(answer["sessions"]) == 2
     assert (await running.sessions.journal.session(first)).state == "expired"
+
+
+async def test_the_newest_time_of_a_journal_is_that_of_its_last_event(run: Run) -> None:
+    running = await run("sqlite")
+    assert await running.sessions.journal.newest() == 0
+    before = await said(running)
+    (row,) = await running.sessions.journal.sessions(limit=1)
+    assert (row.id, row.updated_at) == (before, await running.sessions.journal.newest())
