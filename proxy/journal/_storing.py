@@ -10,7 +10,7 @@ from proxy.base.errors import JournalError, JournalUnavailable
 
 __all__ = ["Storing"]
 
-_log = logging.getLogger("proxy.journal")
+_log = logging.getLogger(__name__)
 
 TRIED_SECONDS = 1.0
 """How often it is tried whether a journal can store again. That one write is stored says little: a
