@@ -257,7 +257,7 @@ def served(monkeypatch: pytest.MonkeyPatch, *words: str, **environ: str) -> Sett
     async def note(settings: Settings) -> None:
         found.append(settings)
 
-    monkeypatch.setattr(serving, "_serve_settings", lambda settings, stop: note(settings))
+    monkeypatch.setattr(serving, "_serve_settings", lambda settings, stop, read: note(settings))
     done = run("serve", *words, **environ)
     assert done.exit_code == 0, done.output
     return found[0]
