@@ -33,7 +33,11 @@ _COMMANDS = {
     "request": ("request", "request", "Make one HTTP request and print the body of the answer."),
     "routes": ("routes", "routes", "Look at routes, and set where their new sessions go."),
     "scripted": ("scripted", "scripted", "Serve a scripted agent server of a dialect."),
-    "serve": ("serving", "serve", "Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration."),
+    "serve": (
+        "serving",
+        "serve",
+        "Serve until SIGINT or SIGTERM; SIGHUP reloads the configuration.",
+    ),
     "sessions": ("sessions", "sessions", "Look at sessions, export and delete them."),
     "translate": ("translate", "translate", "Print a recorded body in another dialect."),
     "verify": ("diff", "verify", "Compare captures with what they give today."),
