@@ -146,8 +146,14 @@ def _command(asked: JsonObject, words: list[str], url: str, columns: int) -> Ite
     where = [] if url.rstrip("/") == DEFAULT_URL else ["--url", without_password(url)]
     parts = ["dragoman", "answer", *where]
     parts += [*words, *ids] if ids[0] == "--" else [*ids, *words]
+    yield from command_lines(parts, columns, "  ")
+
+
+def command_lines(parts: Sequence[str], columns: int, begin: str) -> Iterator[str]:
+    """Yield a command behind what a line begins with, on as many lines as it needs, of which no
+    word is broken."""
     *units, last = _units([shlex.quote(part) for part in parts])
-    line = "  "
+    line = begin
     for unit in units:
         if line.strip() and len(line) + len(unit) + 2 > columns:
             yield line + "\\"
@@ -163,7 +169,7 @@ def _units(parts: list[str]) -> list[str]:
     """Return what stays on one line: an option beside its value."""
     units: list[str] = []
     for part in parts:
-        if units and units[-1] in {"dragoman", "--url", "--option", "--text"}:
+        if units and units[-1] in {"dragoman", "--url", "--option", "--text", "--from", "--to"}:
             units[-1] += " " + part
         else:
             units.append(part)

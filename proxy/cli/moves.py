@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
+import shutil
 import sys
 import time
 from collections import Counter, defaultdict
@@ -22,7 +23,7 @@ import orjson
 from adapters.wire.errors import ErrorCode
 from adapters.wire.paths import path_of
 from proxy.cli import printing
-from proxy.cli.asked import without_password
+from proxy.cli.asked import command_lines, without_password
 from proxy.cli.printing import JsonObject, clean, fail, print_json, print_rows, progress
 from proxy.cli.servers import DEFAULT_URL, Server, session_path
 
@@ -287,7 +288,8 @@ def run(server: Server, order: MoveOrder) -> NoReturn:
     else:
         _print_moves(waves.answers, dry=order.dry_run)
         for line in summary.lines(dry=order.dry_run):
-            click.echo(line, err=True)
+            for shown in _fitting(line) if printing.on_terminal() else [line]:
+                click.echo(shown, err=True)
     sys.exit(0 if summary.done == summary.sessions else 1)
 
 
@@ -364,6 +366,16 @@ def _summary(server: Server, order: MoveOrder, waves: _Waves) -> _Summary:
         go_on=None if again is None or order.dry_run else _command(server, again),
         take_back=None if back is None or order.dry_run else _command(server, back),
     )
+
+
+def _fitting(line: str) -> Iterator[str]:
+    """Yield a line of the summary as a terminal is wide: a command can be copied as it stands."""
+    what, colon, command = line.partition(": ")
+    if what not in ("go on", "take back"):
+        yield line
+        return
+    columns = shutil.get_terminal_size().columns
+    yield from command_lines(shlex.split(command), columns, what + colon)
 
 
 def _command(server: Server, words: Iterable[str]) -> str:
