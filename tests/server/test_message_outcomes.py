@@ -4,6 +4,7 @@ not do its work is not up."""
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -44,16 +45,15 @@ class Refusing(Faults):
         return Status(self._status) if self.refuses and route == self._route else fault
 
 
-def ended(backend: str) -> dict[tuple[str, str], float]:
-    """How often messages of a backend ended so far, by outcome and code."""
-    return {
-        (sample.labels["outcome"], sample.labels["code"]): sample.value
-        for family in metrics.REGISTRY.collect()
-        for sample in family.samples
-        if sample.name == "dragoman_messages_total"
-        and sample.labels["backend"] == backend
-        and sample.value
-    }
+def ended(backend: str) -> Counter[tuple[str, str]]:
+    """How often messages of a backend ended so far, by outcome and code, over all its routes."""
+    found: Counter[tuple[str, str]] = Counter()
+    for family in metrics.REGISTRY.collect():
+        for sample in family.samples:
+            labels = sample.labels
+            if sample.name == "dragoman_messages_total" and labels["backend"] == backend:
+                found[labels["outcome"], labels["code"]] += int(sample.value)
+    return +found
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
@@ -179,9 +179,8 @@ async def test_a_restart_counts_no_message_again_and_ends_the_one_that_was_open(
 ) -> None:
     before = ended("engine")
 
-    def new() -> dict[tuple[str, str], float]:
-        now = ended("engine")
-        return {key: now[key] - before.get(key, 0) for key in now if now[key] != before.get(key)}
+    def new() -> Counter[tuple[str, str]]:
+        return ended("engine") - before
 
     running = await run("sqlite", engine={"pace": 0.05})
     client = await running.eve().create("hello")
