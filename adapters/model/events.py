@@ -260,7 +260,8 @@ class InputAccepted(Event):
 
     `name` is the command's type and `details` its fields that have no place of their own here. `by`
     is the key that sent it and `face` the dialect it came in; an input that somebody sent to the
-    backend directly has `by` "backend".
+    backend directly has `by` "backend". `trace` is the `traceparent` of the request that brought it
+    (W3C Trace Context), under which the backend is asked as well.
     """
 
     type: Literal["input.accepted"] = "input.accepted"
@@ -274,6 +275,7 @@ class InputAccepted(Event):
     details: JsonObject | None = None
     by: str
     face: str | None = None
+    trace: str | None = None
 
 
 class InputSettled(Event):
