@@ -85,7 +85,7 @@ def test_garbled_bytes_are_quoted_by_their_beginning() -> None:
     assert isinstance(told, ev.ErrorReported)
     assert (told.code, told.message) == ("backend_protocol", "herm: no JSON")
     assert (told.thread_id, told.turn_id, told.synthetic) == ("child", "t", True)
-    assert told.details == {"offending": "\\xff" * 512}
+    assert (told.details, told.quote) == (None, "\\xff" * 512)
 
 
 def test_a_doubt_is_an_error_that_is_tried_again() -> None:
@@ -109,7 +109,27 @@ def test_a_body_is_read_where_it_is_json(body: bytes, value: Any) -> None:
     assert raw.json_of(Response(200, CIMultiDict(), body)) == value
 
 
-def test_a_refusal_of_no_known_form_is_quoted() -> None:
-    told = raw.quoted(Response(418, CIMultiDict(), b"tea\xff" * 500), "The pot")
+def test_a_refusal_of_no_known_form_is_quoted_for_who_runs_this_only() -> None:
+    told = raw.quoted(Response(418, CIMultiDict(), b"tea\xff" * 500, "pot"))
     assert told.code == "http_418"
-    assert told.message == "The pot answered 418: " + r"tea\xff" * 128
+    assert told.message == "Backend `pot` answered 418, not in a form of its dialect."
+    assert told.quote == r"tea\xff" * 128
+
+
+def test_what_a_backend_says_of_its_own_failure_is_quoted_for_who_runs_this_only() -> None:
+    body = b'{"error": "E_DB", "message": "postgres://user:password@10.1.2.3/db"}'
+    told = raw.refused(Response(500, CIMultiDict(), body, "pot"), "E_DB", "postgres://…", {"a": 1})
+    assert (told.code, told.message) == ("E_DB", "Backend `pot` failed with 500.")
+    assert (told.details, told.quote) == (None, body.decode())
+    kept = raw.refused(Response(422, CIMultiDict(), body, "pot"), "E_LONG", "Too long.", {"a": 1})
+    assert (kept.code, kept.message, kept.details, kept.quote) == (
+        "E_LONG",
+        "Too long.",
+        {"a": 1},
+        None,
+    )
+
+
+@pytest.mark.parametrize("words", ["Something went wrong", "no\n", "", "x" * 101, 7, None, "1a"])
+def test_words_of_a_backend_are_no_code(words: object) -> None:
+    assert raw.refused(Response(400, CIMultiDict(), b""), words, "No.").code == "http_400"

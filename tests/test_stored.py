@@ -40,7 +40,7 @@ from adapters.registry import DIALECTS
 REPOSITORY = Path(__file__).parents[1]
 
 SHAPES = {
-    ("events", 1): 3031981726,
+    ("events", 1): 626912227,
     ("commands", 1): 3041177715,
     ("engine", 1): 2149684318,
     ("eve", 1): 4141416729,

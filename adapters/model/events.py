@@ -50,12 +50,14 @@ class NativeRef(Model):
 
 class ErrorInfo(Model):
     """A failure: a stable `code`, a `message` for people, and what else the source said. `status`
-    is that of the HTTP answer by which a backend refused something."""
+    is that of the HTTP answer by which a backend refused something. `quote` is for who runs this:
+    what the source wrote that is not its dialect's, and may name addresses and credentials."""
 
     code: str
     message: str
     details: JsonObject | None = None
     status: int | None = None
+    quote: str | None = None
 
 
 class Usage(Model):
@@ -641,13 +643,14 @@ class UsageReported(Event):
 
 
 class ErrorReported(Event):
-    """Something failed; by itself it does not end the turn."""
+    """Something failed; by itself it does not end the turn. `quote` is as in `ErrorInfo`."""
 
     type: Literal["error.reported"] = "error.reported"
     code: str
     message: str
     retry: Literal["retrying", "exhausted", "terminal"] | None = None
     details: JsonObject | None = None
+    quote: str | None = None
 
 
 class OutcomeEvaluated(Event):
@@ -740,6 +743,11 @@ CanonicalEvent = (
 
 EVENT_TYPES: dict[str, type[Event]] = {cls.TYPE: cls for cls in CanonicalEvent.__args__}
 """Every canonical type by its name."""
+
+_QUOTING = frozenset(
+    name for name, cls in EVENT_TYPES.items() if {"error", "quote"} & cls.model_fields.keys()
+)
+"""The types of the events that may have a quote."""
 
 _ADAPTER: TypeAdapter[CanonicalEvent] = TypeAdapter(
     Annotated[CanonicalEvent, Field(discriminator="type")]
@@ -917,6 +925,19 @@ class Entry(NamedTuple):
         if not isinstance(seq, int) or not isinstance(at, int) or not isinstance(session, str):
             raise ValueError("canonical event: `seq` and `at` are integers, `session_id` is text")
         return cls(seq, at, session, decode_event(value))
+
+    def without_quote(self) -> Self:
+        """Return the entry without what is only for who runs this: what frontends are shown."""
+        event = self.event
+        if event.TYPE not in _QUOTING:
+            return self
+        error = getattr(event, "error", None)
+        if isinstance(event, ErrorReported) and event.quote is not None:
+            event = event.model_copy(update={"quote": None})
+        elif isinstance(error, ErrorInfo) and error.quote is not None:
+            plain = error.model_copy(update={"quote": None})
+            event = event.model_copy(update={"error": plain})
+        return self if event is self.event else self._replace(event=event)
 
 
 def text_of(content: tuple[Any, ...] | None) -> str:

@@ -19,7 +19,14 @@ from pydantic import PlainSerializer, PlainValidator
 
 from adapters.model import events as ev
 from adapters.model.base import Response
-from adapters.wire.errors import CODE_LIMIT, DETAILS_LIMIT, OFFENDING_LIMIT, ErrorCode, cut
+from adapters.wire.errors import (
+    DETAILS_LIMIT,
+    OFFENDING_LIMIT,
+    DragomanError,
+    ErrorCode,
+    code_of,
+    cut,
+)
 from adapters.wire.jsonvalue import (
     REPLACEMENT,
     Halved,
@@ -38,6 +45,7 @@ __all__ = [
     "Raw",
     "delta_of",
     "dump",
+    "error_info",
     "garbled",
     "halved",
     "in_doubt",
@@ -173,10 +181,15 @@ def released(
     )
 
 
-def in_doubt(message: str, code: str = "input_in_doubt") -> ev.Event:
+def in_doubt(message: str, code: str = "input_in_doubt", *, quote: str | None = None) -> ev.Event:
     """Say that it is not known whether an input arrived, and that it is looked for."""
     return ev.ErrorReported(
-        thread_id=ev.MAIN, code=code, message=message, retry="retrying", synthetic=True
+        thread_id=ev.MAIN,
+        code=code,
+        message=message,
+        retry="retrying",
+        quote=quote,
+        synthetic=True,
     )
 
 
@@ -194,22 +207,35 @@ def garbled(
         turn_id=turn_id,
         code=str(ErrorCode.BACKEND_PROTOCOL),
         message=f"{dialect}: {reason}",
-        details={"offending": _shown(offending)},
+        quote=_shown(offending),
         synthetic=True,
     )
 
 
+def error_info(error: DragomanError, code: str | None = None) -> ev.ErrorInfo:
+    """Return an error as the log tells it, under another `code` if that is given."""
+    return ev.ErrorInfo(code=code or str(error.code), message=error.message, quote=error.quote)
+
+
 def refused(
-    response: Response, code: str, message: str, details: ev.JsonObject | None = None
+    response: Response, code: object, message: str, details: ev.JsonObject | None = None
 ) -> ev.ErrorInfo:
-    """Return what a backend says of a request that it refuses, cut to what a person reads."""
+    """Return what a backend says of a request that it refuses, cut to what a person reads.
+
+    What it says of a failure of its own is for who runs it, and words are no code.
+    """
+    code = code_of(code, _status_code(response))
+    if response.status >= 500:
+        return ev.ErrorInfo(
+            code=code,
+            message=f"{_who(response)} failed with {response.status}.",
+            status=response.status,
+            quote=_shown(response.body),
+        )
     if details and len(format_json(details)) > DETAILS_LIMIT:
         details = None
     return ev.ErrorInfo(
-        code=cut(code, CODE_LIMIT),
-        message=cut(message),
-        details=details or None,
-        status=response.status,
+        code=code, message=cut(message), details=details or None, status=response.status
     )
 
 
@@ -225,17 +251,25 @@ def credential_refused(response: Response) -> ev.ErrorInfo:
 
 def refusal_of(response: Response) -> str:
     """Return in words that a backend refuses the credential that the proxy shows it."""
-    backend = f"Backend `{response.backend}`" if response.backend else "The backend"
-    return f"{backend} refused the proxy's credential."
+    return f"{_who(response)} refused the proxy's credential."
 
 
-def quoted(response: Response, backend: str) -> ev.ErrorInfo:
-    """Return a refusal whose body is of no form that `backend` is known to use."""
+def quoted(response: Response) -> ev.ErrorInfo:
+    """Return a refusal whose body is of no form that the backend's dialect has."""
     return ev.ErrorInfo(
-        code=f"http_{response.status}",
-        message=f"{backend} answered {response.status}: {_shown(response.body)}",
+        code=_status_code(response),
+        message=f"{_who(response)} answered {response.status}, not in a form of its dialect.",
         status=response.status,
+        quote=_shown(response.body) or None,
     )
+
+
+def _who(response: Response) -> str:
+    return f"Backend `{response.backend}`" if response.backend else "The backend"
+
+
+def _status_code(response: Response) -> str:
+    return f"http_{response.status}"
 
 
 def json_of(response: Response) -> Any:

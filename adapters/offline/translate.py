@@ -204,7 +204,7 @@ def make_sink(dialect: str, options: Options) -> Callable[[ev.Entry], bytes]:
                     settings={"form": options.form},
                 )
             )
-        return b"".join(frame.data for frame in encoder.feed(entry))
+        return b"".join(frame.data for frame in encoder.feed(entry.without_quote()))
 
     return sink
 

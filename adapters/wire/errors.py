@@ -6,7 +6,8 @@ What only IO can cause lives in `proxy.base.errors`.
 from __future__ import annotations
 
 import enum
-from typing import Any
+import re
+from typing import Any, ClassVar
 
 OFFENDING_LIMIT = 512
 """Bytes of a bad input that are kept of it: enough to recognise it, small enough for a log line."""
@@ -16,7 +17,7 @@ MESSAGE_LIMIT = 2_000
 frontends, in logs and in events."""
 
 CODE_LIMIT = 100
-"""Characters of a code of a backend."""
+"""Characters of a code or name of a backend."""
 
 DETAILS_LIMIT = 8_192
 """Bytes of the details of a refusal, as JSON; larger ones are left out."""
@@ -24,6 +25,14 @@ DETAILS_LIMIT = 8_192
 
 SESSION_LOST = "backend_session_lost"
 """The code of a turn that failed because its backend tells nothing more of it. Ours."""
+
+
+_CODE = re.compile(rf"[A-Za-z][A-Za-z0-9_.:/-]{{0,{CODE_LIMIT - 1}}}")
+
+
+def code_of(value: object, default: str) -> str:
+    """Return a code of a backend that programs may compare; `default` where it is words."""
+    return value if isinstance(value, str) and _CODE.fullmatch(value) else default
 
 
 def cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
@@ -69,23 +78,28 @@ class DragomanError(Exception):
     """The root: everything that Dragoman raises on purpose.
 
     `code` is stable, `message` is for people and says what to do next, `details` is what a program
-    may want besides.
+    may want besides. `whole` is for who runs this: it may quote a backend or name a file. Where it
+    does, `shown` is the message for all others.
     """
 
     code: ErrorCode = ErrorCode.INTERNAL
+    SHOWN: ClassVar[str | None] = None
+    """The message of all errors of a class, where each may quote what is not for all."""
 
     def __init__(
         self,
-        message: str,
+        whole: str,
         *,
         code: ErrorCode | None = None,
         details: dict[str, Any] | None = None,
+        shown: str | None = None,
     ) -> None:
-        if not message.isascii():
+        if not whole.isascii():
             # What is quoted may hold half characters, which no answer can.
-            message = message.encode(errors="backslashreplace").decode()
-        super().__init__(message)
-        self.message = message
+            whole = whole.encode(errors="backslashreplace").decode()
+        super().__init__(whole)
+        self.whole = whole
+        self.message = shown or self.SHOWN or whole
         self.details = details or {}
         if code is not None:
             self.code = code
@@ -93,6 +107,12 @@ class DragomanError(Exception):
     def add(self, sentence: str) -> None:
         """Say one thing more."""
         self.message = f"{self.message} {sentence}"
+        self.whole = f"{self.whole} {sentence}"
+
+    @property
+    def quote(self) -> str | None:
+        """What only who runs this may read; None where that is nothing more."""
+        return None if self.whole == self.message else self.whole
 
 
 class ClientProtocolError(DragomanError):

@@ -77,7 +77,7 @@ async def reload(sessions: Sessions, read: Callable[[], Settings]) -> None:
         _use(sessions, done.settings)
     except (ConfigError, JournalError) as error:
         RELOADS.labels("refused").inc()
-        _log.error("the configuration is not reloaded, nothing changes: %s", error.message)
+        _log.error("the configuration is not reloaded, nothing changes: %s", error.whole)
         return
     except Exception:  # noqa: BLE001 - said in the log, and the next one may succeed
         RELOADS.labels("refused").inc()
@@ -89,7 +89,7 @@ async def reload(sessions: Sessions, read: Callable[[], Settings]) -> None:
     try:
         await sessions.backends.keep(sessions.journal)
     except JournalError as error:
-        _log.warning("what was reloaded is stored by the next start: %s", error.message)
+        _log.warning("what was reloaded is stored by the next start: %s", error.whole)
 
 
 def _use(sessions: Sessions, settings: Settings) -> None:

@@ -350,7 +350,7 @@ class _Arriving:
                 await self._journal.drop_blobs(blobs, handed_over=True)
             if isinstance(error, NameTaken):
                 # Since it was looked for.
-                raise _refused(f"Session `{row.id}`: {error.message}.") from error
+                raise _refused(f"Session `{row.id}`: {error.whole}.") from error
             raise
 
     async def give_up(self) -> None:
@@ -370,5 +370,5 @@ def _refused(message: str) -> DragomanError:
 def _said(error: Exception) -> str:
     """Return what is wrong, without what the archive has in it."""
     if isinstance(error, StoredByNewer):
-        return error.message
+        return error.whole
     return str(error) if isinstance(error, ValueError) else type(error).__name__

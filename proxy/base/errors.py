@@ -26,8 +26,8 @@ class UpstreamUnavailable(UpstreamError):
     """No connection, or it broke before an answer; `sent` says whether the request may have
     arrived."""
 
-    def __init__(self, message: str, *, sent: bool) -> None:
-        super().__init__(message)
+    def __init__(self, whole: str, *, sent: bool, shown: str | None = None) -> None:
+        super().__init__(whole, shown=shown)
         self.sent = sent
 
 
@@ -65,9 +65,13 @@ class JournalUnavailable(JournalError):
     """The journal cannot store or read now: disk full, locked, read-only, closed. Nothing was
     stored."""
 
+    SHOWN = "Nothing can be stored or read now; try again later."
+
 
 class JournalCorrupt(JournalError):
     """The journal is damaged, or a part of it was written by a newer Dragoman."""
+
+    SHOWN = "This cannot be read any more: what is stored of it is damaged, or of a later release."
 
 
 class BackupRefused(JournalError):
@@ -82,7 +86,7 @@ def damaged(what: str, error: Exception) -> JournalCorrupt:
     """Return the error for a part of the journal that cannot be read: a later release wrote it, or
     it is nothing that was written, as SQLite takes many a damaged page for a whole one."""
     if isinstance(error, StoredByNewer):
-        return JournalCorrupt(f"{what} cannot be read: {error.message}")
+        return JournalCorrupt(f"{what} cannot be read: {error.whole}")
     # Others quote what they found.
     why = str(error) if isinstance(error, Unfit) else type(error).__name__
     return JournalCorrupt(

@@ -103,7 +103,7 @@ class JsonFormatter(logging.Formatter):
         }
         if isinstance(error, DragomanError):
             described["code"] = error.code.value
-            described["message"] = self._clean(error.message)
+            described["message"] = self._clean(error.whole)
         cause = error.__cause__ or error.__context__
         if cause is not None:
             described["cause"] = type(cause).__qualname__

@@ -259,7 +259,7 @@ def sessions_import(
                 except _Refused as error:
                     refused.append({"id": part.id, "line": part.line, "why": str(error)})
     except ArchiveError as error:
-        fail(clean(f"{file}: {error.message}; nothing was imported."))
+        fail(clean(f"{file}: {error.whole}; nothing was imported."))
     except OSError as error:
         fail(f"{file}: {error.strerror or error}", status=2)
     for one in refused:

@@ -43,9 +43,9 @@ def backup(
         with progress(shown=printing.on_terminal() and not as_json) as told:
             found = back_up(url, file, force=force, told=told)
     except ConfigError as error:
-        fail(clean(error.message), status=2)
+        fail(clean(error.whole), status=2)
     except DragomanError as error:
-        fail(clean(error.message))
+        fail(clean(error.whole))
     counts = {"bytes": found.bytes, "sessions": found.sessions, "entries": found.entries}
     if as_json:
         print_json({"path": str(file.absolute()), **counts})

@@ -89,7 +89,7 @@ def diff(
         except difference.UnknownField as error:
             raise click.BadParameter(str(error), param_hint="--ignore") from None
         except DragomanError as error:
-            fail(clean(error.message), status=2)
+            fail(clean(error.whole), status=2)
         except OSError as error:
             fail(f"{clean(str(error.filename))}: {error.strerror or error}", status=2)
     for warning in (*one.warnings, *other.warnings):
@@ -149,7 +149,7 @@ def verify(
     except difference.UnknownField as error:
         raise click.BadParameter(str(error), param_hint="--ignore") from None
     except DragomanError as error:
-        fail(clean(error.message), status=2)
+        fail(clean(error.whole), status=2)
     except OSError as error:
         fail(f"{clean(str(error.filename))}: {error.strerror or error}", status=2)
     if report is not None:

@@ -226,7 +226,7 @@ def _script(file: str, source: str | None) -> tuple[str | None, Script]:
         with readable(file) as stream:
             log = comparing.read_log(stream, named(file), source)
     except DragomanError as error:
-        fail(clean(error.message), status=2)
+        fail(clean(error.whole), status=2)
     except OSError as error:
         fail(f"{clean(file)}: {error.strerror or error}", status=2)
     for warning in log.warnings:

@@ -125,13 +125,13 @@ def run_server(
     except ConfigError as error:
         _wrong_configuration(error)
     except DragomanError as error:
-        fail(error.message)
+        fail(error.whole)
     except OSError as error:
         fail(f"cannot listen: {error.strerror or error}. Choose another address or port.")
 
 
 def _wrong_configuration(error: ConfigError) -> NoReturn:
-    lines = "".join(f"\n  {line}" for line in error.message.splitlines())
+    lines = "".join(f"\n  {line}" for line in error.whole.splitlines())
     fail(f"the configuration is wrong:{lines}", status=2)
 
 

@@ -346,18 +346,18 @@ class JournalFile:
         try:
             return asyncio.run(run())
         except ConfigError as error:
-            fail(error.message, status=2, code=error.code)
+            fail(error.whole, status=2, code=error.code)
         except JournalUnavailable as error:
             hint = "" if read_only else " Without --journal the running server is asked."
-            message = clean(error.message) + "." + hint
+            message = clean(error.whole) + "." + hint
             self.fail(message, status=self.status, code=error.code)
         except SessionNotFound as error:
-            message = clean(error.message)
+            message = clean(error.whole)
             if self.missing:
                 message = f"{message.rstrip('.')}.{self.missing}"
             self.fail(message, status=self.status, code=error.code)
         except DragomanError as error:
-            self.fail(clean(error.message), status=self.status, code=error.code)
+            self.fail(clean(error.whole), status=self.status, code=error.code)
 
     def ask_of(
         self,

@@ -107,7 +107,7 @@ def _serve_settings(
         settings,
         ready=ready,
         stop=stop,
-        failed=lambda error: end_now(error.message),
+        failed=lambda error: end_now(error.whole),
         read=read,
     )
 
@@ -136,7 +136,7 @@ def health(config: Path | None) -> None:
     try:
         address = load_address(found_config(config), os.environ)
     except ConfigError as error:
-        fail(error.message)
+        fail(error.whole)
     if not address.port:
         fail("the server takes any free port: give it one under [server] listen.")
     asyncio.run(_ask_health(address.reached))

@@ -105,7 +105,7 @@ def translate(
                 }
                 noted.write(told.close(rest))
     except NotSupported as error:
-        fail(error.message, status=2)
+        fail(error.whole, status=2)
     except BrokenPipeError:
         reader_left()
         sys.exit(1)

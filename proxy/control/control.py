@@ -48,7 +48,7 @@ from proxy.base.repeats import Submission
 from proxy.base.turns import Turns
 from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
-from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes
+from proxy.entry.entry import admitted, read, read_pieces, read_submission, takes, tell_quote
 from proxy.entry.keys import SESSIONS
 from proxy.fanout.hub import entry_of
 from proxy.fanout.streams import limit_unsent, write
@@ -483,16 +483,17 @@ class ErrorOut(Body):
     error: Failure
 
 
-def error_response(error: DragomanError) -> web.Response:
-    """Return an error in this API's form."""
-    response = _json(_failure(error), STATUS[error.code])
+def error_response(error: DragomanError, *, whole: bool = False) -> web.Response:
+    """Return an error in this API's form; `whole` for who may read the log."""
+    response = _json(_failure(error, whole=whole), STATUS[error.code])
     if "retry_after" in error.details:
         response.headers["Retry-After"] = str(error.details["retry_after"])
     return response
 
 
-def _failure(error: DragomanError) -> ErrorOut:
-    failure = Failure(code=error.code, message=error.message, details=error.details)
+def _failure(error: DragomanError, *, whole: bool) -> ErrorOut:
+    message = error.whole if whole else error.message
+    failure = Failure(code=error.code, message=message, details=error.details)
     return ErrorOut(error=failure)
 
 
@@ -515,7 +516,8 @@ def guarded(handler: Handler) -> Handler:
         try:
             return await admitted(request, handler)
         except DragomanError as error:
-            return error_response(error)
+            tell_quote(error)
+            return error_response(error, whole=error.quote is not None and _runs_this(request))
         except (asyncio.CancelledError, ConnectionError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001 - the root of a request
@@ -560,6 +562,16 @@ async def _session(request: web.Request, action: Action) -> tuple[Principal, Ses
         # In the same words, whether it does not exist or is somebody else's.
         raise SessionNotFound(f"There is no session `{name[:80]}`.") from None
     return principal, session
+
+
+def _runs_this(request: web.Request) -> bool:
+    """Say whether who asks may read what only who runs this may: an administrator, or everybody of
+    this machine while there are no keys."""
+    try:
+        authorize_admin(_principal(request), request.app[SESSIONS].settings)
+    except DragomanError:
+        return False
+    return True
 
 
 def _owner(request: web.Request, principal: Principal) -> str | None:
@@ -960,7 +972,7 @@ async def _looked_into(sessions: Sessions, ids: Sequence[str]) -> AsyncGenerator
         except DragomanError as error:
             # One session that cannot be loaded, such as one whose backend has left the
             # configuration, must not hide what all others wait for.
-            _log.warning("session `%s` cannot be looked into: %s", name, error.message)
+            _log.warning("session `%s` cannot be looked into: %s", name, error.whole)
 
 
 @reads
@@ -1212,6 +1224,7 @@ class _Events:
         self._request = request
         self._timeout = request.app[SESSIONS].settings.server.write_timeout_seconds
         headers = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
+        self._whole = _runs_this(request)
         self.response = web.StreamResponse(headers=headers)
         self.response.content_type = "text/event-stream" if self.sse else "application/x-ndjson"
 
@@ -1233,7 +1246,7 @@ class _Events:
 
     def line(self, entry: Entry) -> bytes:
         """Return an entry of the log."""
-        value = entry.encode()
+        value = (entry if self._whole else entry.without_quote()).encode()
         if self.sse:
             return format_sse(value, event=entry.event.TYPE, id=str(entry.seq))
         return value + b"\n"
@@ -1244,7 +1257,8 @@ class _Events:
 
     def failure(self, error: DragomanError) -> bytes:
         """Return the last line of a body that breaks off."""
-        value = format_json(_failure(error).model_dump(mode="json"))
+        tell_quote(error)
+        value = format_json(_failure(error, whole=self._whole).model_dump(mode="json"))
         return format_sse(value, event="error") if self.sse else value + b"\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ from aiohttp import web
 from adapters.contract.faces import Size
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.base.errors import SessionNotFound
+from proxy.base.errors import JournalUnavailable, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.http.auth import Action, Principal, authenticate, authorize, no_route, routes_of
@@ -34,8 +35,11 @@ __all__ = [
     "route_of",
     "routes_shown",
     "takes",
+    "tell_quote",
     "to_web",
 ]
+
+_log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -221,6 +225,13 @@ async def owned(
     if session.row.route != route or session.state.ended == "deleted":
         raise missing
     return session
+
+
+def tell_quote(error: DragomanError) -> None:
+    """Tell who runs this what the answer to an error leaves out. That the journal is not to be had
+    is told once by itself."""
+    if error.quote is not None and not isinstance(error, JournalUnavailable):
+        _log.warning("a request fails: %s", error.quote, extra={"kind": "request_failed"})
 
 
 def to_web(response: Response) -> web.Response:

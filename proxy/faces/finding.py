@@ -128,7 +128,7 @@ async def at_work(visit: Visit) -> AsyncIterator[Found]:
             # Erased since the list was read.
             continue
         except DragomanError as error:
-            _log.warning("session `%s` cannot be looked into: %s", row.id, error.message)
+            _log.warning("session `%s` cannot be looked into: %s", row.id, error.whole)
             continue
         yield Found(session)
 

@@ -83,7 +83,7 @@ async def _stop(visit: Visit, found: Found, done: Done) -> None:
         await session.submit([Interrupt()], by=visit.owner, face=visit.at.dialect)
     except DragomanError as error:
         # There is nobody to tell.
-        _log.info("session `%s` is not stopped: %s", session.id, error.message)
+        _log.info("session `%s` is not stopped: %s", session.id, error.whole)
 
 
 async def _is_its(visit: Visit, found: Found, done: Done) -> bool:

@@ -29,7 +29,7 @@ from adapters.contract.faces import (
 )
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.entry.entry import Handler, check_head, takes, to_web
+from proxy.entry.entry import Handler, check_head, takes, tell_quote, to_web
 from proxy.entry.keys import SESSIONS
 from proxy.faces.addresses import astray_routes, base_routes
 from proxy.faces.passing import pass_on
@@ -126,6 +126,7 @@ def _handler(at: ServedFace, route: Route) -> Handler:
             with visit.sessions.quotas.held(visit.owner, "streams"):
                 return await do(visit)
         except DragomanError as error:
+            tell_quote(error)
             return to_web(refuse(_failure(visit, error)))
         except (asyncio.CancelledError, ConnectionError, web.HTTPException):
             raise

@@ -196,7 +196,7 @@ class Feed:
         encoder = self.encoder
         before = encoder.next_cursor
         for entry in entries:
-            frames += encoder.feed(entry)
+            frames += encoder.feed(entry.without_quote())
             if entry.seq >= self._due:
                 self._mark(entry.seq, frames)
         self._seq = entries[-1].seq
@@ -330,7 +330,7 @@ class Feed:
 
     def _take(self, entry: Entry) -> None:
         if entry.seq == self._seq + 1:
-            frames = self.encoder.feed(entry)
+            frames = self.encoder.feed(entry.without_quote())
             self._seq = entry.seq
             self._keep(frames)
             if entry.seq >= self._due:
@@ -442,7 +442,7 @@ class _Pieces:
                 return
             if entry.seq > self.after:
                 self.after = entry.seq
-                for frame in self._encoder.feed(entry):
+                for frame in self._encoder.feed(entry.without_quote()):
                     if frame.cursor >= self._position:
                         self.rest.append(frame)
                         self._size += len(frame.data)

@@ -34,11 +34,11 @@ class Storing:
             return
         self._failed += 1
         if self.trouble is None:
-            self.trouble = error.message
+            self.trouble = error.whole
             self._since = time.monotonic()
             _log.warning(
                 "%s: nothing is stored, and what is sent to a session is answered with 503",
-                error.message,
+                error.whole,
             )
 
     def back(self) -> None:

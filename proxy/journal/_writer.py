@@ -509,7 +509,7 @@ class Writer:
     ) -> None:
         # An instance for each: anybody who awaits one raises it, and adds a traceback of its own.
         for index in range(len(batch)):
-            errors[index] = type(error)(error.message)
+            errors[index] = type(error)(error.whole)
 
     def _apply(
         self, transaction: Transaction, item: Item, index: int, errors: dict[int, JournalError]

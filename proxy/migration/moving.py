@@ -248,7 +248,7 @@ def _refusal(codec: Continuing, file: ev.File) -> str | None:
     try:
         codec.check(said)
     except NotSupported as error:
-        return error.message
+        return error.whole
     return None
 
 

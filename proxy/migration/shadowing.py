@@ -108,7 +108,7 @@ class Shadowing:
             # It went meanwhile.
             pass
         except JournalError as error:
-            self._complain("the journal", error.message)
+            self._complain("the journal", error.whole)
         except Exception:  # noqa: BLE001 - a shadow that fails touches nothing else
             if not self._sessions.stopping:
                 _log.exception("session `%s` is not shadowed: this is a bug", session_id)
@@ -160,7 +160,7 @@ class Shadowing:
             except JournalError:
                 raise
             except DragomanError as error:
-                self._complain(backend, error.message)
+                self._complain(backend, error.whole)
         if (await journal.session(session_id)).state in GONE:
             await self._erase(backend, session_id)
 
@@ -205,7 +205,7 @@ class Shadowing:
             except JournalError:
                 raise
             except DragomanError as error:
-                out.failed = error.message
+                out.failed = error.whole
         if self._sessions.stopping or shadow.closed:
             # The next rest after the start finds it where it is.
             return
@@ -226,7 +226,7 @@ class Shadowing:
                     await self._sweep_one(row)
                 before = rows[-1].key
         except JournalError as error:
-            _log.warning("shadows that are left are not erased yet: %s", error.message)
+            _log.warning("shadows that are left are not erased yet: %s", error.whole)
 
     async def _sweep_one(self, row: SessionRow) -> None:
         journal = self._sessions.journal

@@ -173,7 +173,7 @@ class Exchange:
     ) -> None:
         """Write how the call ended, if nobody has."""
         if isinstance(error, DragomanError):
-            self.ended("broke", error.message)
+            self.ended("broke", error.whole)
         else:
             self.ended("left")
 

@@ -178,8 +178,9 @@ class Reading:
             try:
                 data = await self._journal.blob(name)
             except JournalError as error:
-                text = f"A file of the request cannot be read: {error.message}"
-                raise UpstreamUnavailable(text, sent=False) from error
+                text = f"A file of the request cannot be read: {error.whole}"
+                shown = "A file of the request cannot be read now."
+                raise UpstreamUnavailable(text, sent=False, shown=shown) from error
             if data is None:
                 raise UpstreamUnavailable("A file of the request is not stored.", sent=False)
             files[name] = data

@@ -438,7 +438,7 @@ class Sending:
                         look = self._codec.recover(name, command)
                 if look is not None:
                     text = f"{error.message} It is looked for whether the input arrived."
-                    self._record.hear([raw.in_doubt(text)])
+                    self._record.hear([raw.in_doubt(text, quote=error.quote)])
                     # The last one asked for tells of all.
                     await self._look_up(look)
                     return

@@ -342,7 +342,7 @@ class Session:
         release that can read it. The log is whole, and is shown."""
         self._work.stranded = error
         metrics.STRANDED.inc()
-        _log.error("session `%s` can be read only: %s", self.id, error.message)
+        _log.error("session `%s` can be read only: %s", self.id, error.whole)
 
     def drain(self) -> None:
         """End all readers and send no further message; what is on its way to the backend goes on,

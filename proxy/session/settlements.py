@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from adapters.model import events as ev
+from adapters.model.raw import error_info
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError
 
@@ -33,8 +34,7 @@ def withdrawn(command_id: str, reason: str) -> ev.InputSettled:
 
 def refused(command_id: str, error: DragomanError) -> ev.InputSettled:
     """Return that an input cannot be carried."""
-    info = ev.ErrorInfo(code=str(error.code), message=error.message)
-    return settled(command_id, "refused", error.message, info)
+    return settled(command_id, "refused", error.message, error_info(error))
 
 
 def unknown(command_id: str, reason: str) -> ev.InputSettled:
@@ -62,7 +62,11 @@ def settled(
 def ended(state: LogState, error: ev.ErrorInfo) -> list[ev.Event]:
     """Return what ends all that is open, and why."""
     said = ev.ErrorReported(
-        thread_id=ev.MAIN, code=error.code, message=error.message, synthetic=True
+        thread_id=ev.MAIN,
+        code=error.code,
+        message=error.message,
+        quote=error.quote,
+        synthetic=True,
     )
     ends = [
         ev.TurnEnded(

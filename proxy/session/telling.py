@@ -144,10 +144,12 @@ def denies(answer: Response) -> bool:
 def nothing_new(because: UpstreamError | None) -> UpstreamError:
     """Return why a stream is given up that opens and tells nothing new; `because` is what broke it
     before, which is not the newest reason: the backend has forgotten what it was asked for."""
-    text = "The backend's stream ends without anything new."
-    if because is not None:
-        text = f"The backend answers again, but tells nothing new. Before that: {because.message}"
-    return UpstreamUnavailable(text, sent=True)
+    if because is None:
+        text = "The backend's stream ends without anything new."
+        return UpstreamUnavailable(text, sent=True)
+    text = "The backend answers again, but tells nothing new. Before that:"
+    whole, shown = f"{text} {because.whole}", f"{text} {because.message}"
+    return UpstreamUnavailable(whole, sent=True, shown=shown)
 
 
 def away(error: DragomanError) -> ev.Event:
@@ -156,6 +158,7 @@ def away(error: DragomanError) -> ev.Event:
         thread_id=ev.MAIN,
         code=str(error.code),
         message=error.message,
+        quote=error.quote,
         retry="retrying",
         synthetic=True,
     )
@@ -165,7 +168,7 @@ def given_up(name: str, leg: LegRow, error: DragomanError) -> None:
     """Tell that a session's turn is ended here, whatever its backend says."""
     _log.warning(
         "session `%s`: what runs at backend `%s` is given up: %s",
-        *(name, leg.backend, error.message),
+        *(name, leg.backend, error.whole),
         extra={"session": name, "backend": leg.backend, "kind": "settled"},
     )
 

@@ -49,7 +49,7 @@ def is_unread(event: ev.Event) -> TypeGuard[ev.ErrorReported]:
         isinstance(event, ev.ErrorReported)
         and event.synthetic
         and event.code == ErrorCode.BACKEND_PROTOCOL
-        and "offending" in (event.details or {})
+        and event.quote is not None
     )
 
 

@@ -91,9 +91,9 @@ class Work:
         if self.closed:
             # Or it is erased: who comes again is told.
             text = "The session is being loaded anew; try again."
-            raise JournalUnavailable(text, details={"retry_after": RETRY_SECONDS})
+            raise JournalUnavailable(text, details={"retry_after": RETRY_SECONDS}, shown=text)
         if self.stranded is not None:
-            raise JournalCorrupt(self.stranded.message)
+            raise JournalCorrupt(self.stranded.whole)
 
     def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Do work in a task that ends with the session."""

@@ -57,7 +57,7 @@ class Keeping:
                 await self.erase(row)
             except JournalError as error:
                 level = logging.DEBUG if wait > RELOAD_SECONDS else logging.WARNING
-                _log.log(level, "session `%s` is not erased yet: %s", row.id, error.message)
+                _log.log(level, "session `%s` is not erased yet: %s", row.id, error.whole)
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, RETRY_MOST_SECONDS)
             else:
@@ -129,7 +129,7 @@ class Keeping:
                     doubted = True
                 gone = await self.prune(limits, owner=None, may=lambda _: True, dry_run=False)
             except JournalError as error:
-                _log.warning("retention waits: %s", error.message)
+                _log.warning("retention waits: %s", error.whole)
             except Exception:  # noqa: BLE001 - said in the log, and tried again
                 # It must not end for ever by what is wrong once.
                 _log.exception("retention failed; it is tried again")
@@ -161,5 +161,5 @@ class Keeping:
             try:
                 await self._journal.prune_frames(before=self._clock.now() - kept)
             except JournalError as error:
-                _log.warning("source frames were not pruned: %s", error.message)
+                _log.warning("source frames were not pruned: %s", error.whole)
             await self._clock.sleep(PRUNE_SECONDS)

@@ -381,7 +381,7 @@ class Live:
             except (SessionNotFound, CursorExpired):
                 return
             except JournalCorrupt as error:
-                _log.error("session `%s` stays closed: %s", session_id, error.message)
+                _log.error("session `%s` stays closed: %s", session_id, error.whole)
                 return
             except JournalError as error:
                 # Once a journal that fails is told, not for each session and attempt.
@@ -389,7 +389,7 @@ class Live:
                 if await self._journal.trouble() is not None:
                     level = logging.DEBUG
                 text = "session `%s` is not loaded again yet: %s"
-                _log.log(level, text, session_id, error.message)
+                _log.log(level, text, session_id, error.whole)
             else:
                 return
 

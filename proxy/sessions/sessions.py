@@ -152,11 +152,11 @@ class Sessions:
                 return
             except JournalCorrupt as error:
                 # To read it again would find the same.
-                _log.error("session `%s` stays closed: %s", session_id, error.message)
+                _log.error("session `%s` stays closed: %s", session_id, error.whole)
             except JournalError:
                 self.live.reload(session_id)
             except DragomanError as error:
-                _log.warning("session `%s` stays closed: %s", session_id, error.message)
+                _log.warning("session `%s` stays closed: %s", session_id, error.whole)
             finally:
                 room.release()
 
@@ -178,7 +178,7 @@ class Sessions:
                 return await self._at_work(rows[-1].key)
             except JournalError as error:
                 level = logging.DEBUG if wait > RELOAD_SECONDS else logging.WARNING
-                _log.log(level, "sessions with work are not loaded yet: %s", error.message)
+                _log.log(level, "sessions with work are not loaded yet: %s", error.whole)
             await self.clock.sleep(wait)
             wait = min(wait * 2, RETRY_MOST_SECONDS)
 

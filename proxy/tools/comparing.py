@@ -110,7 +110,7 @@ def _of_capture(read: Callable[[], Capture], name: str, dialect: str | None) -> 
         capture = read()
         found = log_of(capture, dialect)
     except BadCapture as error:
-        raise Unreadable(f"{error.message}.") from None
+        raise Unreadable(f"{error.whole}.") from None
     notes = [*capture.notes] if isinstance(capture, Foreign) else []
     notes += found.notes
     spoken = dialect or capture.head.dialect

@@ -253,7 +253,7 @@ class Recorder:
                 skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             )
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            why = request_failure(error, "").error.message
+            why = request_failure(error, "").error.whole
             async for data in request.content.iter_any():
                 exchange.piece("request", data)
             exchange.ended("broke", why)
@@ -282,7 +282,7 @@ class Recorder:
                 exchange.piece("response", data)
                 await response.write(data)
         except (aiohttp.ClientPayloadError, aiohttp.ClientConnectionError, TimeoutError) as error:
-            exchange.ended("broke", read_failure(error, "").message)
+            exchange.ended("broke", read_failure(error, "").whole)
             # The client hears of it as it would without us: its connection breaks.
             if request.transport is not None:
                 request.transport.abort()

@@ -30,7 +30,7 @@ from adapters.wire.paths import segments_of
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.base.outcomes import Code, Outcome
 from proxy.recording.session import Exchange, OfSession
-from proxy.upstream.failures import quoted, read_failure, request_failure, why_of
+from proxy.upstream.failures import broken, quoted, read_failure, request_failure, why_of
 from proxy.upstream.health import Health, Trouble
 
 CONNECT_SECONDS = 10.0
@@ -150,7 +150,7 @@ class Stream:
                 except (aiohttp.ClientError, OSError) as error:
                     failure = read_failure(error, self.head.backend)
                     if self._health is not None and not self._stopped:
-                        self._health.trouble(Trouble.STREAM, failure.message)
+                        self._health.trouble(Trouble.STREAM, failure.whole)
                     raise failure from error
                 since = None
                 if not data:
@@ -308,8 +308,8 @@ class Upstream:
             if self._health is not None:
                 why = f"it packs an answer as `{named}`, which was not asked for"
                 self._health.failed(Trouble.DIALECT, why)
-            raise UpstreamUnavailable(
-                f"The backend's answer is packed as `{named}`, which was not asked for.", sent=True
+            raise broken(
+                "The backend's answer is packed in a way that was not asked for", f"`{named}`"
             )
         if self._health is not None:
             self._health.answered(response.status)
@@ -372,7 +372,7 @@ class Upstream:
         except TimeoutError as error:
             raise UpstreamTimeout("The backend's answer did not end in time.") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamUnavailable(f"The answer broke: {why_of(error)}", sent=True) from error
+            raise broken("The backend's answer broke", why_of(error)) from error
         if taken is not None:
             taken.ended("ended")
         whole = bytes(body)

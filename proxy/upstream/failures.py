@@ -13,7 +13,7 @@ from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailabl
 from proxy.base.sealed import any_held
 from proxy.upstream.health import Trouble
 
-__all__ = ["Failed", "quoted", "read_failure", "request_failure", "why_of"]
+__all__ = ["Failed", "broken", "quoted", "read_failure", "request_failure", "why_of"]
 
 WHY_LIMIT = 300
 """Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
@@ -30,6 +30,10 @@ class Failed(NamedTuple):
 
 def _who(backend: str) -> str:
     return f"Backend `{backend}`" if backend else "The backend"
+
+
+def _whom(backend: str) -> str:
+    return f"backend `{backend}`" if backend else "the backend"
 
 
 def request_failure(error: Exception, backend: str) -> Failed:
@@ -51,7 +55,8 @@ def request_failure(error: Exception, backend: str) -> Failed:
                     "No file descriptor is left for a connection to the backend; "
                     "raise the limit (`ulimit -n`)."
                 )
-                return Failed(_not_sent(text))
+                shown = f"There is no room for another connection to {_whom(backend)} now."
+                return Failed(_not_sent(text, shown))
             failed = _not_sent(f"{who} takes no connection.")
             return Failed(failed, Trouble.CONNECTION, _of_system(error))
         case aiohttp.ConnectionTimeoutError():
@@ -63,10 +68,9 @@ def request_failure(error: Exception, backend: str) -> Failed:
         case aiohttp.InvalidURL() | ValueError():
             # Before a byte of the request has left: a bad address, a bad header, which their texts
             # may quote.
-            return Failed(_not_sent(f"The request cannot be made: {type(error).__name__}"))
+            return Failed(_not_sent(f"The request to {_whom(backend)} cannot be made."))
     why = why_of(error)
-    to = f" to backend `{backend}`" if backend else ""
-    lost = UpstreamUnavailable(f"The connection{to} broke before an answer: {why}", sent=True)
+    lost = broken(f"The connection to {_whom(backend)} broke before an answer", why)
     return Failed(lost, Trouble.BROKEN, why)
 
 
@@ -74,11 +78,16 @@ def read_failure(error: Exception, backend: str) -> UpstreamError:
     """Return what became of a stream that broke."""
     if isinstance(error, TimeoutError):
         return UpstreamTimeout(f"{_who(backend)} was silent in the middle of a stream.")
-    return UpstreamUnavailable(f"The stream broke: {why_of(error)}", sent=True)
+    return broken(f"The stream of {_whom(backend)} broke", why_of(error))
 
 
-def _not_sent(text: str) -> UpstreamUnavailable:
-    return UpstreamUnavailable(text, sent=False)
+def broken(what: str, why: str) -> UpstreamUnavailable:
+    """Return the error for what broke; `why` may quote the backend, and is not for frontends."""
+    return UpstreamUnavailable(f"{what}: {why}", sent=True, shown=f"{what}.")
+
+
+def _not_sent(text: str, shown: str | None = None) -> UpstreamUnavailable:
+    return UpstreamUnavailable(text, sent=False, shown=shown)
 
 
 def _of_system(error: aiohttp.ClientConnectorError) -> str:

@@ -412,7 +412,7 @@ def test_garbage_is_reported_and_the_rest_is_used() -> None:
     session = run(text("a"), SseFrame("text_delta", b'{"text": \xff'), text("b"), COMPLETED)
     error = only(session, ev.ErrorReported)
     assert error.code == "backend_protocol"
-    assert error.details == {"offending": '{"text": \\xff'}
+    assert (error.details, error.quote) == (None, '{"text": \\xff')
     assert only(session, ev.TextCompleted).text == "ab"
 
 
@@ -421,7 +421,8 @@ def test_bytes_that_framing_could_not_use_are_reported() -> None:
     session.emit(session.codec.garbage(call, b"x" * 1000, "a frame is too long", session.now))
     error = only(session, ev.ErrorReported)
     assert error.message == "engine: a frame is too long"
-    assert len(error.details["offending"]) == 512
+    assert error.quote is not None
+    assert len(error.quote) == 512
 
 
 # The end of a turn.
@@ -801,8 +802,7 @@ def test_a_message_that_nobody_answers_goes_to_execute() -> None:
             422,
             {"detail": [{"loc": ["body", "message"], "msg": "field required"}]},
             "http_422",
-            'The Engine answered 422: {"detail": [{"loc": ["body", "message"], '
-            '"msg": "field required"}]}',
+            "The backend answered 422, not in a form of its dialect.",
             None,
         ),
         (
@@ -812,9 +812,28 @@ def test_a_message_that_nobody_answers_goes_to_execute() -> None:
             "Slow down.",
             {"retry_after": 8},
         ),
-        (502, {"error": "LLM_PROVIDER_ERROR"}, "LLM_PROVIDER_ERROR", "LLM_PROVIDER_ERROR", None),
-        (503, b"draining", "http_503", "The Engine answered 503: draining", None),
-        (404, b"\xff<html>", "http_404", "The Engine answered 404: \\xff<html>", None),
+        (
+            502,
+            {"error": "LLM_PROVIDER_ERROR", "details": {"url": "10.1.2.3:80"}},
+            "LLM_PROVIDER_ERROR",
+            "The backend failed with 502.",
+            None,
+        ),
+        (400, {"error": "No way, Jose"}, "http_400", "No way, Jose", None),
+        (
+            503,
+            b"draining",
+            "http_503",
+            "The backend answered 503, not in a form of its dialect.",
+            None,
+        ),
+        (
+            404,
+            b"\xff<html>",
+            "http_404",
+            "The backend answered 404, not in a form of its dialect.",
+            None,
+        ),
     ],
 )
 def test_a_refused_message_says_why_and_is_over(
@@ -824,7 +843,13 @@ def test_a_refused_message_says_why_and_is_over(
     respond(session, session.send(), status, body)
     settled = only(session, ev.InputSettled)
     assert settled.outcome == "refused"
-    assert settled.error == ev.ErrorInfo(code=code, message=message, details=details, status=status)
+    shown = ev.ErrorInfo(code=code, message=message, details=details, status=status)
+    assert settled.error is not None
+    assert settled.error.model_copy(update={"quote": None}) == shown
+    wrote = body if isinstance(body, bytes) else json.dumps(body).encode()
+    quote = wrote.decode("utf-8", "backslashreplace")
+    hidden = message.startswith(("The backend answered", "The backend failed"))
+    assert settled.error.quote == (quote if hidden else None)
     assert settled.reason == message
     assert session.codec.streams() == ()
     # Nothing is left of it: the next message is a message of its own.

@@ -1525,7 +1525,8 @@ def test_an_error_has_three_forms(name: str) -> None:
 def test_an_error_of_no_form_is_quoted() -> None:
     error = refusal(Response(502, CIMultiDict(), b"<html>"))
     assert error.code == "http_502"
-    assert "<html>" in error.message
+    assert "<html>" not in error.message
+    assert error.quote == "<html>"
 
 
 def test_the_state_survives_a_snapshot_at_any_place() -> None:

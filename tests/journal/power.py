@@ -214,7 +214,7 @@ class PowerLoss:
         try:
             await journal.open()
         except JournalError as error:
-            self.wrong.append(f"it cannot be opened: {error.message}")
+            self.wrong.append(f"it cannot be opened: {error.whole}")
             return
         rows = {row.id: row for row in await journal.sessions(limit=1000)}
         for name, shown in self._shown.items():

@@ -43,7 +43,7 @@ async def test_a_failed_sync_is_told_before_anybody_hears_of_a_write_and_never_t
         error = await write
         syncs = disk.syncs
         assert isinstance(error, JournalUnavailable)
-        assert "did not take what was written" in error.message
+        assert "did not take what was written" in error.whole
         assert isinstance(await store(journal, Write(session.key, 2, 1, line(2))), JournalError)
         with pytest.raises(JournalUnavailable, match="dmesg"):
             await journal.delete(session.key, at=1)

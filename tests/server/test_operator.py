@@ -247,7 +247,9 @@ async def test_a_backend_that_is_killed_in_the_middle_of_a_stream_is_told_and_it
         assert found.reachable.kind is Kind.REFUSED
         assert kinds(caplog) == ["stream_lost", "connection"]
         lost, refused = [one.getMessage() for one in warnings(caplog)]
-        assert lost.startswith(f"backend `{dialect}` lost a stream: The stream broke: ")
+        assert lost.startswith(
+            f"backend `{dialect}` lost a stream: The stream of backend `{dialect}` broke: "
+        )
         assert refused.startswith(f"backend `{dialect}` takes no connection: ")
         async with scripted(dialect, port):
             await until(lambda: "back" in kinds(caplog))

@@ -17,6 +17,7 @@ from adapters.model import commands, events
 from adapters.model.commands import Command
 from adapters.model.events import Event
 from adapters.model.stored import mark, version_member
+from proxy.base.errors import JournalCorrupt
 from proxy.base.metrics import REGISTRY
 from tests.server.test_retention import ask
 from tests.support.journals import sqlite
@@ -150,7 +151,7 @@ async def test_a_session_whose_state_cannot_be_read_is_shown_and_takes_nothing(
     ]
     for status, body in answers:
         assert status == 503
-        assert says in json.dumps(body)
+        assert JournalCorrupt.SHOWN in json.dumps(body)
     # The others go on.
     other = await running.eve().create("hello")
     assert (await other.read_turn()).text

@@ -46,7 +46,7 @@ def connector(number: int) -> aiohttp.ClientConnectorError:
             "The connection to backend `quarry` broke before an answer: Server disconnected",
         ),
         (TimeoutError(), Trouble.TIMEOUT, "Backend `quarry` did not answer in time."),
-        (aiohttp.InvalidURL("x"), None, "The request cannot be made: InvalidURL"),
+        (aiohttp.InvalidURL("x"), None, "The request to backend `quarry` cannot be made."),
     ],
 )
 def test_each_failure_has_its_words_and_its_kind(
@@ -54,14 +54,18 @@ def test_each_failure_has_its_words_and_its_kind(
 ) -> None:
     failed = request_failure(error, "quarry")
     assert failed.kind is kind
-    assert failed.error.message.startswith(words)
-    assert ADDRESS not in failed.error.message
+    assert failed.error.whole.startswith(words)
+    assert ADDRESS not in failed.error.whole
+    said = words.partition(":")[0]
+    assert failed.error.message.rstrip(".") == said.rstrip(".") or kind is not Trouble.BROKEN
+    assert "ulimit" not in failed.error.message
 
 
 def test_without_a_name_it_is_the_backend() -> None:
     assert request_failure(TimeoutError(), "").error.message.startswith("The backend did not")
     broke = request_failure(aiohttp.ServerDisconnectedError(), "").error
-    assert broke.message.startswith("The connection broke before an answer: ")
+    assert broke.whole.startswith("The connection to the backend broke before an answer: ")
+    assert broke.message == "The connection to the backend broke before an answer."
 
 
 def test_a_stream_is_silent_or_broken() -> None:
@@ -70,4 +74,5 @@ def test_a_stream_is_silent_or_broken() -> None:
     assert silent.message == "Backend `quarry` was silent in the middle of a stream."
     broken = read_failure(aiohttp.ClientPayloadError("not completed"), "quarry")
     assert isinstance(broken, UpstreamUnavailable)
-    assert broken.message == "The stream broke: not completed"
+    assert broken.message == "The stream of backend `quarry` broke."
+    assert broken.whole == "The stream of backend `quarry` broke: not completed"

@@ -21,7 +21,7 @@ from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Ability, Call, ClientCodec, CloseReason, Response, Support
 from adapters.model.stored import Kept, fill, newest
-from adapters.wire.errors import DragomanError, NotSupported
+from adapters.wire.errors import SESSION_LOST, DragomanError, NotSupported
 from adapters.wire.framing import TORN
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
@@ -190,7 +190,7 @@ class EngineClient(ClientCodec):
         self._last = None
         self._reading.drop()
         before = self._s.turns
-        out = ending.lost(self._s, error.message)
+        out = ending.lost(self._s, raw.error_info(error, SESSION_LOST))
         if self._s.turns != before:
             self._reading.turn_begun()
         self._set_alarm()

@@ -12,7 +12,7 @@ from adapters.engine.client import asking, early, turns
 from adapters.engine.client.state import IN_ANY, Ending, Seen, State
 from adapters.engine.client.work import unknown
 from adapters.model import events as ev
-from adapters.wire.errors import SESSION_LOST
+from adapters.wire.errors import code_of
 from adapters.wire.jsonvalue import name_of, rest_of
 
 _LIFECYCLE = IN_ANY | {"phase"}
@@ -66,12 +66,12 @@ def _fail(s: State, seen: Seen, error: ev.ErrorInfo | None, extra: dict[str, Any
 def error_of(payload: dict[str, Any]) -> ev.ErrorInfo:
     """Read an `error` event (section 8.2), also one that is not as documented."""
     code, message, details = payload.get("error"), payload.get("message"), payload.get("details")
-    if not isinstance(code, str):
+    kept = code_of(code, "error")
+    if kept != code:
         details = {"error": code, "details": details}
-        code = "error"
     return ev.ErrorInfo(
-        code=code,
-        message=message if isinstance(message, str) else code,
+        code=kept,
+        message=message if isinstance(message, str) else kept,
         details=details if isinstance(details, dict) else None,
     )
 
@@ -107,9 +107,8 @@ def end(s: State) -> list[ev.Event]:
     return out
 
 
-def lost(s: State, message: str) -> list[ev.Event]:
+def lost(s: State, error: ev.ErrorInfo) -> list[ev.Event]:
     """Record that nothing more can be had of the session's stream."""
-    error = ev.ErrorInfo(code=SESSION_LOST, message=message)
     out: list[ev.Event] = []
     said = s.ledger.message
     if s.turn is None and said is not None:

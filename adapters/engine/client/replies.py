@@ -35,7 +35,7 @@ def refusal(response: Response) -> ev.ErrorInfo:
     if is_of_credential(response):
         return raw.credential_refused(response)
     if body is None:
-        return raw.quoted(response, "The Engine")
+        return raw.quoted(response)
     details = body.get("details")
     return raw.refused(
         response,
@@ -107,7 +107,7 @@ def reply(s: State, task: str, call: Call, response: Response, now: int) -> Out:
 
 def no_reply(s: State, task: str, call: Call, error: DragomanError, *, sent: bool, now: int) -> Out:
     """Record that a call got no reply; `sent` is false when the Engine surely never saw it."""
-    info = ev.ErrorInfo(code=str(error.code), message=error.message)
+    info = raw.error_info(error)
     match call.name:
         case "replay":
             return Out()
@@ -169,7 +169,7 @@ def forget(s: State, command_ids: Collection[str]) -> list[ev.Event]:
 def _doubt(s: State, command_id: str, error: ev.ErrorInfo) -> Out:
     """Say that an answer may have arrived, and look: what is pending tells."""
     message = f"{error.message} What is pending will show whether the answer arrived."
-    return Out([raw.in_doubt(message, error.code)], [look(s, command_id)])
+    return Out([raw.in_doubt(message, error.code, quote=error.quote)], [look(s, command_id)])
 
 
 def look(s: State, command_id: str) -> Call:

@@ -78,7 +78,7 @@ class Ends:
     def lost(self, error: ev.ErrorInfo, code: str = SESSION_LOST) -> list[ev.Event]:
         """End what runs as failed: the session does not show any more."""
         s = self._s
-        error = ev.ErrorInfo(code=code, message=error.message, details=error.details)
+        error = error.model_copy(update={"code": code, "status": None})
         taken = [item.command_id for item in s.ledger.open.values() if item.taken]
         out = self._close_inputs(error)
         if taken and s.lines[ev.MAIN].turn is None:

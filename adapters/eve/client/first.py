@@ -10,8 +10,9 @@ from adapters.eve.client.places import Places
 from adapters.eve.client.posts import Posts
 from adapters.eve.client.records import FirstMessage, Live, State
 from adapters.eve.client.server import Server, not_read
-from adapters.eve.client.values import error_info, refusal
+from adapters.eve.client.values import refusal
 from adapters.model import events as ev
+from adapters.model import raw
 from adapters.model.base import Call, Request, Response
 from adapters.model.body import body_of
 from adapters.wire.errors import ErrorCode
@@ -92,7 +93,7 @@ class First:
         if ok and type(version) is int and version > wire.NEWEST_INFO_VERSION:
             self._s.first = None
             served = f"{wire.FACTS_STREAM_VERSION} or later (its info is of version {version})"
-            return self._inputs.not_sent(first.command_id, error_info(not_read(served)))
+            return self._inputs.not_sent(first.command_id, raw.error_info(not_read(served)))
         self._live.informed = True
         first.next = "create" if self._s.session is None else "message"
         return []

@@ -84,7 +84,7 @@ class Inputs:
         """The backend may have it: the stream will show (section 2: a 500 says nothing)."""
         self._s.silence.doubt(command_id, None if self._live.opened_at is None else now)
         message = f"{error.message} The stream will show whether it arrived."
-        return [raw.in_doubt(message, error.code)]
+        return [raw.in_doubt(message, error.code, quote=error.quote)]
 
     def not_shown(self, call: Call) -> Call | None:
         """Return a call as carrying what the stream has not shown to be done already: of the rest

@@ -202,7 +202,7 @@ class Replies:
                 return []
             return [raw.settled(name, "taken") for name in call.command_ids]
         error = refusal(response)
-        if response.status >= 500 and "target session was not found" in error.message:
+        if response.status >= 500 and b"target session was not found" in response.body:
             if self._retries.again(call, now):
                 return [_retried("The session is not ready yet; the answer will be sent again.")]
         elif self._not_yet(call, body.get("code"), now):
@@ -281,7 +281,7 @@ class Replies:
 
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
         """Record that a request has no answer."""
-        info = ev.ErrorInfo(code=str(error.code), message=error.message)
+        info = raw.error_info(error)
         left = self._inputs.not_shown(call)
         if left is None:
             self._stopping.go_on()

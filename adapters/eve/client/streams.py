@@ -15,7 +15,6 @@ from adapters.eve.client.places import Places
 from adapters.eve.client.records import Line, Live, State
 from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.server import Server, is_read, not_read
-from adapters.eve.client.values import error_info
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, CloseReason, Request, Response
@@ -164,7 +163,7 @@ class Streams:
         line = s.lines.get(thread_id)
         if s.foreign is not None or line is None or line.closed_stream:
             return []
-        error = error_info(not_read(version[:20]))
+        error = raw.error_info(not_read(version[:20]))
         report = ev.ErrorReported(
             thread_id=thread_id, code=error.code, message=error.message, synthetic=True
         )
@@ -220,7 +219,7 @@ class Streams:
             self._members.close_stream(line)
             self._live.refused.discard(thread_id)
             return self._ends.end_child(line)
-        out = self._ends.lost(ev.ErrorInfo(code=SESSION_LOST, message=error.message))
+        out = self._ends.lost(raw.error_info(error, SESSION_LOST))
         return out
 
     @property

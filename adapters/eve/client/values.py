@@ -11,7 +11,7 @@ from adapters.eve.client.records import Record
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Response
-from adapters.wire.errors import DragomanError
+from adapters.wire.errors import code_of
 from adapters.wire.jsonvalue import int_of, number_of
 
 _SENSITIVE = frozenset({"continuationToken", "childContinuationToken", "webhookUrl"})
@@ -46,19 +46,8 @@ def refusal(response: Response) -> ev.ErrorInfo:
         message = body.get("message")
     details = {k: v for k, v in body.items() if k in ("errorId", "violations", "eveVersion")}
     if isinstance(message, str) and message:
-        code = body.get("code")
-        return raw.refused(
-            response,
-            code if isinstance(code, str) else f"http_{response.status}",
-            f"eve: {message}",
-            details,
-        )
-    return raw.quoted(response, "The eve")
-
-
-def error_info(error: DragomanError) -> ev.ErrorInfo:
-    """Return an error as the log tells it."""
-    return ev.ErrorInfo(code=str(error.code), message=error.message)
+        return raw.refused(response, body.get("code"), f"eve: {message}", details)
+    return raw.quoted(response)
 
 
 def json_body(response: Response) -> dict[str, Any]:
@@ -104,10 +93,10 @@ def settlement_of(data: dict[str, Any]) -> ev.InteractionOutcome:
 def error_of(data: dict[str, Any]) -> ev.ErrorInfo:
     """Return the error that a record tells."""
     code, message, details = data.get("code"), data.get("message"), data.get("details")
-    code = code if isinstance(code, str) and code else "failed"
+    words = code if isinstance(code, str) and code else "failed"
     return ev.ErrorInfo(
-        code=code,
-        message=message if isinstance(message, str) else code,
+        code=code_of(code, "failed"),
+        message=message if isinstance(message, str) else words,
         details=clean(details) if isinstance(details, dict) and details else None,
     )
 

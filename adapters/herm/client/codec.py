@@ -269,7 +269,7 @@ class HermClient(ClientCodec):
 
     def failed(self, call: Call, error: DragomanError, *, sent: bool, now: int) -> list[ev.Event]:
         self._kept.touched = True
-        info = ev.ErrorInfo(code=str(error.code), message=error.message)
+        info = raw.error_info(error)
         out: list[ev.Event] = []
         match call.name:
             case "stream":
@@ -307,7 +307,7 @@ class HermClient(ClientCodec):
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
     ) -> list[ev.Event]:
-        info = ev.ErrorInfo(code=SESSION_LOST, message=error.message)
+        info = raw.error_info(error, SESSION_LOST)
         s = self._s
         self._kept.touched, s.wanted = True, False
         out = self._turns.settle()

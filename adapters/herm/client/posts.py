@@ -125,7 +125,7 @@ def refusal(response: Response) -> ev.ErrorInfo:
         if code is not None:
             message = source.get("message")
             return raw.refused(response, code, message if isinstance(message, str) else code)
-    return raw.quoted(response, "Herm")
+    return raw.quoted(response)
 
 
 def no_id(response: Response) -> ev.ErrorInfo:

@@ -53,7 +53,7 @@ async def drive(
             await driver.begin(sessions, session)
             await driver.run()
         except DragomanError as error:
-            out.failed = error.message
+            out.failed = error.whole
         with contextlib.suppress(DragomanError):
             await driver.read()
     return out

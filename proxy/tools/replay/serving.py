@@ -74,7 +74,7 @@ class _Telling(ReplayClient):
         try:
             super().check(command)
         except NotSupported as error:
-            _log.warning("%s", error.message)
+            _log.warning("%s", error.whole)
             raise
 
 
