@@ -32,6 +32,7 @@ from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots
 from proxy.upstream import readiness
+from proxy.upstream.health import Health
 from tests.journal.conftest import create, journal, line, path, store, until
 from tests.journal.test_sqlite import empty_disk, execute, fill_disk
 from tests.support.dragoman import starts
@@ -156,7 +157,7 @@ def test_every_series_begins_at_zero_before_anything_happens() -> None:
 
 def test_the_documentation_has_every_number_and_no_other() -> None:
     # What is known of a backend is shown from its first answer on.
-    metrics.BackendCounts("engine").answered(200)
+    Health("engine", "http://127.0.0.1:9").counts.answered(200)
     text = metrics.exposition(sessions=0, readers=0, stored=0, backlog=0).decode()
     text = re.sub(r"(dragoman_\w+_seconds)_(?:bucket|sum|count)", r"\1", text)
     text = re.sub(r',?\ble="[^"]*"', "", text)

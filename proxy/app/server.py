@@ -171,14 +171,13 @@ async def serve(
                 if read is not None:
                     checks.start(reload_when_told(sessions, read, hangup), "reload")
                 await stop.wait()
-                seconds = settings.server.shutdown_seconds
-                _log.info("stopping; what is on its way has %g seconds", seconds)
+                _stopping(sessions, settings.server.shutdown_seconds)
             finally:
                 unwatch()
         finally:
             await checks.aclose()
             await _stop(sessions, runners, settings.server.shutdown_seconds)
-    _log.info("stopped")
+    _log.info("stopped", extra={"kind": "stopped"})
 
 
 def _base_urls(settings: Settings, address: Address) -> list[str]:
@@ -204,7 +203,20 @@ def _started(
             "serves": served,
             "journal": settings.journal.url,
             "sessions": sessions.resumed,
+            "kind": "started",
         },
+    )
+
+
+def _stopping(sessions: Sessions, seconds: float) -> None:
+    """Tell what a stop ends: the streams of frontends, and turns that the next start goes on
+    with."""
+    streams, turns = sessions.readers, sum(session.state.busy for session in sessions.live)
+    _log.info(
+        "stopping: %d streams end, %d turns go on with the next start; what is on its way has %g "
+        "seconds",
+        *(streams, turns, seconds),
+        extra={"kind": "stopping", "streams": streams, "turns": turns},
     )
 
 
@@ -215,7 +227,8 @@ async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: f
     closing = min(CLOSING_SECONDS, seconds / 2)
     end = asyncio.get_running_loop().time() + seconds - closing / 2
     if not await sessions.drain(seconds - closing):
-        _log.warning("commands on their way were cut off; the next start looks for their answers")
+        text = "commands on their way were cut off; the next start looks for their answers"
+        _log.warning(text, extra={"kind": "cut_off"})
     await sessions.aclose()
     await asyncio.sleep(0)
     # Who has not left by then is cut off.

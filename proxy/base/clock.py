@@ -49,6 +49,11 @@ class Clock:
             self._origin = self.now() - passed
         return self._origin + passed
 
+    def offset(self) -> float:
+        """Return the seconds that the system's clock is ahead of the monotonic time: they change
+        when somebody sets it, or the machine slept."""
+        return (time.time_ns() - time.monotonic_ns()) / 1e9
+
     def monotonic(self) -> float:
         """Return seconds since some fixed moment; never steps back."""
         return time.monotonic()
@@ -80,6 +85,10 @@ class ManualClock(Clock):
     def now(self) -> int:
         """Return the time as Unix milliseconds."""
         return self._now
+
+    def offset(self) -> float:
+        """Return the time of the start: nobody sets this clock."""
+        return self._start / 1000
 
     def monotonic(self) -> float:
         """Return the seconds that `advance` has passed."""

@@ -157,6 +157,12 @@ _backend_requests = Counter(
     ("backend", "status"),
     registry=REGISTRY,
 )
+_troubles = Counter(
+    "dragoman_backend_troubles",
+    "Troubles with backends, by the kind of their line in the log.",
+    ("backend", "kind"),
+    registry=REGISTRY,
+)
 _turns = Counter(
     "dragoman_turns",
     "Turns that ended, by their outcome.",
@@ -233,7 +239,21 @@ MALFORMED = Counter(
     registry=REGISTRY,
 )
 
-
+RESUMED = Counter(
+    "dragoman_sessions_resumed",
+    "Sessions with work under way that the start found.",
+    registry=REGISTRY,
+)
+KILLED = Gauge(
+    "dragoman_previous_killed",
+    "Whether the process before this one on the journal ended without a stop.",
+    registry=REGISTRY,
+)
+CLOCK_STEPS = Counter(
+    "dragoman_clock_steps",
+    "Times that the system's clock was set while the process ran.",
+    registry=REGISTRY,
+)
 RELOADS = Counter("dragoman_reloads", "Reloads, by their end.", ("outcome",), registry=REGISTRY)
 for _outcome in ("ok", "refused"):
     RELOADS.labels(_outcome)
@@ -342,6 +362,15 @@ class BackendCounts:
     def failed(self) -> None:
         """Count a request that the backend did not answer."""
         self._count(NO_ANSWER, up=False)
+
+    def expect(self, troubles: Iterable[str]) -> None:
+        """Show the kinds of trouble that there may be, before there is one."""
+        for kind in troubles:
+            _troubles.labels(self._name, kind)
+
+    def troubled(self, kind: str) -> None:
+        """Count a trouble, whether or not the log tells of it again."""
+        _troubles.labels(self._name, kind).inc()
 
     def forget(self) -> None:
         """Say no more whether a backend is up that is not configured any more."""

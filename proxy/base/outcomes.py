@@ -115,9 +115,12 @@ POSSIBLE: Mapping[Outcome, tuple[Code, ...]] = {
     ),
     Outcome.REFUSED: (
         *(Code.BACKEND_5XX, Code.BACKEND_4XX, Code.CREDENTIAL, Code.DIALECT, Code.RATE_LIMITED),
-        *(Code.UNAVAILABLE, Code.TIMEOUT, Code.NOT_SUPPORTED, Code.AGENT_REFUSED, Code.OTHER),
+        *(Code.UNAVAILABLE, Code.TIMEOUT, Code.PROTOCOL, Code.NOT_SUPPORTED, Code.AGENT_REFUSED),
+        Code.OTHER,
     ),
-    Outcome.UNKNOWN: (Code.NO_EVIDENCE, Code.BACKEND_5XX, Code.UNAVAILABLE, Code.TIMEOUT),
+    Outcome.UNKNOWN: (
+        *(Code.NO_EVIDENCE, Code.BACKEND_5XX, Code.LOST, Code.UNAVAILABLE, Code.TIMEOUT),
+    ),
     Outcome.WITHDRAWN: (Code.WITHDRAWN,),
 }
 """The pairs that are shown before there is one; more are shown as they come."""

@@ -4,6 +4,7 @@ errors as ours.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import importlib.resources
@@ -92,12 +93,15 @@ class WriterLock:
     """The right to write a journal, held by one process at a time on a file beside it.
 
     The kernel gives it back when the process ends, however it ends. The file stays: removing it
-    would let two processes hold locks on two files of one name.
+    would let two processes hold locks on two files of one name. It has the pid of its holder, and
+    nothing after an orderly end: `killed` is the pid of the holder before that did not give it
+    back.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
         self._fd: int | None = None
+        self.killed: str | None = None
 
     def acquire(self) -> None:
         """Take the lock, or say who has it.
@@ -112,21 +116,31 @@ class WriterLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = os.pread(fd, 20, 0).decode("ascii", "replace") or "unknown"
+            holder = _pid_in(fd) or "unknown"
             os.close(fd)
             raise JournalUnavailable(
                 f"another process (pid {holder}) writes the journal `{self._path.stem}`; "
                 "stop it, name another file, or open this one read-only"
             ) from error
+        self.killed = _pid_in(fd) or None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
+        # A full disk may refuse it. It is for people: who has the lock is what the kernel says.
+        with contextlib.suppress(OSError):
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
         self._fd = fd
 
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""
         if self._fd is not None:
+            # A disk that takes nothing more: the next start tells that it was not in order.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = None
+
+
+def _pid_in(fd: int) -> str:
+    return os.pread(fd, 20, 0).decode("ascii", "replace")
 
 
 def connect_writer(path: Path, *, synced: bool = True) -> apsw.Connection:

@@ -39,6 +39,7 @@ class Storing:
             _log.warning(
                 "%s: nothing is stored, and what is sent to a session is answered with 503",
                 error.whole,
+                extra={"kind": "journal"},
             )
 
     def back(self) -> None:
@@ -49,6 +50,7 @@ class Storing:
                 self._path,
                 time.monotonic() - self._since,
                 self._failed,
+                extra={"kind": "journal_back"},
             )
             self.trouble = None
             self._failed = 0

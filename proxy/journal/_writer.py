@@ -280,6 +280,7 @@ class Writer:
             else:
                 self._resolve(started, damaged(f"`{self._path}`", error))
             return
+        self._tell_killed()
         self._resolve(started, None)
         try:
             while not self._stopping:
@@ -337,6 +338,18 @@ class Writer:
         except RuntimeError:
             # The loop is closed: nobody is left to hear it.
             logger.warning("the journal's event loop was closed before the journal")
+
+    def _tell_killed(self) -> None:
+        """Say whether the process that wrote before this one was stopped."""
+        killed = self._lock.killed
+        metrics.KILLED.set(killed is not None)
+        if killed is not None:
+            logger.warning(
+                "the process before (pid %s) did not stop in order: it was killed, or the machine "
+                "failed; what the journal `%s` has of it is taken up",
+                *(killed, self._path),
+                extra={"kind": "killed", "pid": killed},
+            )
 
     def _recover(self) -> None:
         connection = self._connection

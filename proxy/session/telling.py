@@ -113,7 +113,10 @@ def judge(
     status = answer.status
     if codec.refuses_credential(answer):
         upstream.trouble(Trouble.CREDENTIAL, f"it answers `{call.name}` with {status}")
-    elif 400 <= status < 500 and any(_code_of(event) == f"http_{status}" for event in heard):
+        return
+    # A page with 200 is what a login in front answers.
+    foreign = ErrorCode.BACKEND_PROTOCOL if status < 300 else f"http_{status}"
+    if status < 500 and any(_code_of(event) == foreign for event in heard):
         why = f"it answers `{call.name}` with {status}, in a form that is not its dialect's"
         upstream.trouble(Trouble.DIALECT, why)
 

@@ -151,6 +151,7 @@ class Keeping:
                 "retention waits for an hour: the clock is %.1f days after the last event that is "
                 "stored; if it is wrong, set it right and restart",
                 (now - newest) / DAY_MS,
+                extra={"kind": "clock"},
             )
             await self._clock.sleep(JUMP_SECONDS)
 

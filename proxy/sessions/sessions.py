@@ -15,6 +15,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base import metrics
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
 from proxy.base.locks import KeyedLock
@@ -48,6 +49,12 @@ served, so that a journal which cannot be read ends the start."""
 
 DRAIN_LOOK_SECONDS = 0.02
 """How often it is looked whether the last command has been answered while the server stops."""
+
+CLOCK_LOOK_SECONDS = 10.0
+"""How often it is looked whether the system's clock was set."""
+
+CLOCK_STEP_SECONDS = 1.0
+"""From which step on that is told: what keeps a clock right moves it by less in that time."""
 
 SETTLE_SECONDS = 5.0
 """How long a command that its sender waits for is given for the backend's own answer."""
@@ -125,9 +132,11 @@ class Sessions:
         await self.backends.open(self.journal)
         rows = await self._at_work(None)
         self.resumed = len(rows)
+        metrics.RESUMED.inc(len(rows))
         if rows:
             self._tasks.start(self._attach(rows), name="attach to backends")
         self._tasks.start(self._put_away(), name="put quiet sessions away")
+        self._tasks.start(self._watch_clock(), name="watch the clock")
         kept = self.settings.journal
         if kept.frames:
             work = self._keeping.prune_frames(kept.frame_retention_hours)
@@ -167,6 +176,7 @@ class Sessions:
                     return
                 self._tasks.start(attach(row.id), name=f"attach {row.id}")
             rows = await self._following(rows)
+            metrics.RESUMED.inc(len(rows))
 
     async def _following(self, rows: Sequence[SessionRow]) -> Sequence[SessionRow]:
         """Return the next sessions with work, however long the journal cannot be read."""
@@ -186,6 +196,22 @@ class Sessions:
         while True:
             await self.clock.sleep(QUIET_SECONDS / 2)
             self.live.put_quiet_away()
+
+    async def _watch_clock(self) -> None:
+        before = self.clock.offset()
+        while True:
+            await self.clock.sleep(CLOCK_LOOK_SECONDS)
+            now = self.clock.offset()
+            if abs(step := now - before) >= CLOCK_STEP_SECONDS:
+                metrics.CLOCK_STEPS.inc()
+                _log.warning(
+                    "the system's clock was set by %+.0f s, or the machine slept: times that are "
+                    "stored follow it forward only, and waits go on at their pace; if it is wrong, "
+                    "set it right",
+                    step,
+                    extra={"kind": "clock", "seconds": round(step)},
+                )
+            before = now
 
     @property
     def stopping(self) -> bool:

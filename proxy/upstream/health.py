@@ -84,6 +84,7 @@ class Health:
         self._failed_at = 0.0
         self._failed_by: Code | None = None
         self.counts = BackendCounts(name, lambda: self.failing is None)
+        self.counts.expect(Trouble)
 
     @property
     def failing(self) -> Code | None:
@@ -115,6 +116,7 @@ class Health:
 
     def trouble(self, kind: Trouble, why: str) -> None:
         """Take note of trouble; `why` is for the operator."""
+        self.counts.troubled(kind)
         now, told = self._monotonic(), self._told.get(kind)
         if kind in self._open or (told is not None and now - told < AGAIN_SECONDS):
             return

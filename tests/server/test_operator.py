@@ -377,11 +377,7 @@ async def test_what_is_started_and_stopped_is_told(
             base = await listening
         stop.set()
         await task
-    lines = {
-        one.getMessage().split(" ")[0].strip(";"): one
-        for one in caplog.records
-        if one.name == "proxy.app.server"
-    }
+    lines = {one.__dict__["kind"]: one for one in caplog.records if one.name == "proxy.app.server"}
     assert list(lines) == ["started", "stopping", "stopped"]
     assert {one.levelname for one in lines.values()} == {"INFO"}
     told = lines["started"].__dict__

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proxy.base.metrics import REGISTRY
 from proxy.base.outcomes import FAILURES, Code, Outcome
 from proxy.upstream.health import (
     AGAIN_SECONDS,
@@ -173,9 +174,29 @@ def test_failures_count_for_a_while_only(
 
 
 def test_the_documentation_has_every_kind_and_no_other() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text()
+    repository = Path(__file__).parents[2]
+    page = (repository / "docs" / "monitoring.md").read_text()
     rows = page.partition("| `kind` | what happened |")[2].splitlines()[2:]
     named = [name for row in rows if row for name in re.findall("`(.*?)`", row.split("|")[1])]
-    others = ["back", "frame_skipped", "turn_failed", "settled"]
-    others += [f"message_{outcome}" for outcome in FAILURES]
-    assert sorted(named) == sorted([*Trouble, *others])
+    files = (repository / "proxy").rglob("*.py")
+    sources = [path.read_text() for path in files if "scripted" not in path.parts]
+    others = {kind for text in sources for kind in re.findall(r'"kind": "(\w+)"', text)}
+    others |= {f"message_{outcome}" for outcome in FAILURES}
+    assert sorted(named) == sorted({*Trouble, *others})
+
+
+def test_a_trouble_is_counted_also_when_it_is_not_told_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    health = Health("counted", "http://127.0.0.1:9")
+
+    def counted(kind: Trouble) -> float | None:
+        labels = {"backend": "counted", "kind": kind.value}
+        return REGISTRY.get_sample_value("dragoman_backend_troubles_total", labels)
+
+    assert [counted(kind) for kind in Trouble] == [0] * len(Trouble)
+    for _ in range(3):
+        health.failed(Trouble.TIMEOUT, "no answer came")
+    assert told(caplog) == ["timeout"]
+    assert counted(Trouble.TIMEOUT) == 3
+    assert counted(Trouble.CONNECTION) == 0
