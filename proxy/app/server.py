@@ -17,6 +17,7 @@ from proxy.app.app import create_app, create_listener
 from proxy.app.reloading import reload_when_told
 from proxy.base import process
 from proxy.base.clock import Clock, Ids
+from proxy.base.clock_steps import watch_clock
 from proxy.base.errors import CannotListen, JournalError, why_not_listening
 from proxy.base.loop_lag import LAG
 from proxy.base.tasks import Tasks
@@ -93,6 +94,7 @@ async def opened_sessions(
             try:
                 await sessions.open()
                 shadowing.open()
+                tasks.start(watch_clock(clock), name="watch the clock")
                 yield sessions
             finally:
                 await sessions.aclose()

@@ -50,12 +50,6 @@ served, so that a journal which cannot be read ends the start."""
 DRAIN_LOOK_SECONDS = 0.02
 """How often it is looked whether the last command has been answered while the server stops."""
 
-CLOCK_LOOK_SECONDS = 10.0
-"""How often it is looked whether the system's clock was set."""
-
-CLOCK_STEP_SECONDS = 1.0
-"""From which step on that is told: what keeps a clock right moves it by less in that time."""
-
 SETTLE_SECONDS = 5.0
 """How long a command that its sender waits for is given for the backend's own answer."""
 
@@ -136,7 +130,6 @@ class Sessions:
         if rows:
             self._tasks.start(self._attach(rows), name="attach to backends")
         self._tasks.start(self._put_away(), name="put quiet sessions away")
-        self._tasks.start(self._watch_clock(), name="watch the clock")
         kept = self.settings.journal
         if kept.frames:
             work = self._keeping.prune_frames(kept.frame_retention_hours)
@@ -196,22 +189,6 @@ class Sessions:
         while True:
             await self.clock.sleep(QUIET_SECONDS / 2)
             self.live.put_quiet_away()
-
-    async def _watch_clock(self) -> None:
-        before = self.clock.offset()
-        while True:
-            await self.clock.sleep(CLOCK_LOOK_SECONDS)
-            now = self.clock.offset()
-            if abs(step := now - before) >= CLOCK_STEP_SECONDS:
-                metrics.CLOCK_STEPS.inc()
-                _log.warning(
-                    "the system's clock was set by %+.0f s, or the machine slept: times that are "
-                    "stored follow it forward only, and waits go on at their pace; if it is wrong, "
-                    "set it right",
-                    step,
-                    extra={"kind": "clock", "seconds": round(step)},
-                )
-            before = now
 
     @property
     def stopping(self) -> bool:

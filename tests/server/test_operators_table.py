@@ -267,13 +267,14 @@ async def stopped(stage: Stage) -> AsyncIterator[None]:
         session = await client.create("script: slow 400")
         url = f"{client.host}/eve/v1/session/{session.session_id}/stream"
         async with running.http.get(url) as stream:
-            await stream.content.readline()
+            # Its turn runs then.
+            while b"message.appended" not in await stream.content.readline():
+                pass
             server.tell()
             status, log = await server.over()
         assert status == 0
-        [stopping] = [
-            line for line in map(json.loads, log.splitlines()) if line["kind"] == "stopping"
-        ]
+        lines = map(json.loads, log.splitlines())
+        [stopping] = [line for line in lines if line.get("kind") == "stopping"]
         assert (stopping["streams"], stopping["turns"]) == (1, 1)
         await see_next(stage, server, running.http, log)
         assert stage.moved("dragoman_previous_killed", frozenset()) == 0
