@@ -11,7 +11,7 @@ from adapters.model import events as ev
 
 __all__ = ["BLOCKS", "BLOCK_TEXTS", "SKIPPED", "Ignored", "UnknownField", "ignored_of"]
 
-SKIPPED = frozenset({"native", "extra", "by", "face", "synthetic", "duration_ms"})
+SKIPPED = frozenset({"native", "extra", "by", "face", "trace", "synthetic", "duration_ms"})
 """Fields that say how something came to be in the log, or how long it took."""
 
 BLOCKS: dict[str, str] = {

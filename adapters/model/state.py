@@ -203,6 +203,7 @@ class OpenInput:
     """An input that is not settled."""
 
     kind: str
+    trace: str | None = None
 
 
 RECENT_IDS = 256
@@ -472,7 +473,7 @@ class LogState:
     def _input_accepted(self, thread: Thread, event: ev.InputAccepted) -> None:
         if event.command_id in self.inputs:
             raise LawBroken(7, f"input `{event.command_id}` is accepted twice")
-        self.inputs[event.command_id] = OpenInput(event.kind)
+        self.inputs[event.command_id] = OpenInput(event.kind, event.trace)
 
     def _input_settled(self, thread: Thread, event: ev.InputSettled) -> None:
         open_ = self.inputs.get(event.command_id)

@@ -25,6 +25,7 @@ from proxy.control import control
 from proxy.entry.capturing import add_captures
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
 from proxy.entry.origins import add_origins, allowed, is_preflight, preflight
+from proxy.entry.tracing import add_traces
 from proxy.faces import addresses
 from proxy.faces.table import add_astray, add_face
 from proxy.http.loopback import foreign_name
@@ -42,6 +43,7 @@ def _base(sessions: Sessions) -> web.Application:
     app[SESSIONS] = sessions
     add_origins(app)
     add_captures(app)
+    add_traces(app)
     return app
 
 

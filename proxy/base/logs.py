@@ -21,7 +21,7 @@ import orjson
 
 from adapters.captures.secrets import Values
 from adapters.wire.errors import DragomanError
-from proxy.base import sealed
+from proxy.base import sealed, traces
 from proxy.base.sealed import REDACTED
 
 _SHORTEST_SECRET = 4
@@ -51,7 +51,8 @@ def _found(secrets: Iterable[str]) -> Values:
 class JsonFormatter(logging.Formatter):
     """Formats a record as one JSON object.
 
-    Its members are `at`, `level`, `logger`, `message`, what `extra=` gave, and `error`.
+    Its members are `at`, `level`, `logger`, `message`, what `extra=` gave, `trace`, the trace id of
+    the request that is handled, and `error`.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -75,6 +76,8 @@ class JsonFormatter(logging.Formatter):
         for name, value in record.__dict__.items():
             if name not in _STANDARD:
                 line[name] = self._extra(value)
+        if (trace := traces.current.get()) is not None:
+            line.setdefault("trace", traces.trace_id(trace))
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._describe(record.exc_info[1])
         return orjson.dumps(line).decode()

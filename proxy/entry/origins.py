@@ -22,6 +22,7 @@ EXPOSED = ", ".join(
     (
         "allow",
         "retry-after",
+        "traceparent",
         "www-authenticate",
         "x-dragoman-error",
         "x-eve-session-id",

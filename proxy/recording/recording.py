@@ -12,13 +12,14 @@ import contextvars
 import logging
 import secrets
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from aiohttp import web
 
 from adapters.captures.redact import Redactor
 from adapters.registry import DELTAS
+from proxy.base import traces
 from proxy.base.errors import ConfigError
 from proxy.base.rows import SessionRow
 from proxy.config.settings import CaptureSettings
@@ -40,12 +41,22 @@ class Asking:
     """A request of a frontend. It is written once it is known which session it is about, if that
     one is recorded; then it has an `exchange`. `dialect` is that of the face, None elsewhere."""
 
-    __slots__ = ("_at", "_body", "_captures", "_request", "dialect", "exchange", "response")
+    __slots__ = (
+        "_at",
+        "_body",
+        "_captures",
+        "_request",
+        "_trace",
+        "dialect",
+        "exchange",
+        "response",
+    )
 
     def __init__(self, captures: Captures, request: web.Request) -> None:
         self._captures = captures
         self._request = request
         self._at = captures.now()
+        self._trace = traces.current.get()
         self._body = b""
         self.dialect: str | None = None
         self.exchange: Exchange | None = None
@@ -87,11 +98,20 @@ class Asking:
             return
         request, body, self._body = self._request, self._body, b""
         self.exchange = exchange = capture.asking()
-        exchange.asked(request.method, request.raw_path, request.headers.items(), at=self._at)
+        exchange.asked(request.method, request.raw_path, self._headers(), at=self._at)
         if body:
             seals = sealed_by(self.dialect)
             hidden = sealed or capture.holds or (seals is not None and is_sealed(seals, body))
             exchange.sent(SEALED if hidden else body)
+
+    def _headers(self) -> Iterable[tuple[str, str]]:
+        """Return the request's headers, with the `traceparent` under which it is handled: a
+        request to the backend is found by that."""
+        headers = self._request.headers
+        if self._trace is None or traces.taken(headers.getall(traces.HEADER, ())) is not None:
+            return headers.items()
+        sent = ((n, v) for n, v in headers.items() if n.lower() != traces.HEADER)
+        return (*sent, (traces.HEADER, self._trace))
 
 
 ASKING = web.RequestKey("asking", Asking)

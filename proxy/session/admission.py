@@ -48,12 +48,13 @@ RETRY_SECONDS = 2
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a batch comes from: whose key, which face, and what that notes of it. What a batch
-    brings with it comes from no face."""
+    """Where a batch comes from: whose key, which face, what that notes of it, and the `traceparent`
+    of the request. What a batch brings with it comes from no face."""
 
     by: str
     face: str | None
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    trace: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ class Admission:
         interrupt that a message brings with it.
         """
         out = Admitted([], [])
-        brought = Origin(origin.by, None)
+        brought = Origin(origin.by, None, trace=origin.trace)
         for command_id, command, body in batch:
             if command is None:
                 continue
@@ -407,4 +408,5 @@ def _accepted(
         details={**fields, **details} or None,
         by=origin.by,
         face=origin.face,
+        trace=origin.trace,
     )

@@ -50,11 +50,13 @@ _TURNS: Mapping[str, tuple[Outcome, Code]] = {
 
 
 class Concluded(NamedTuple):
-    """A message that is over, and the face that it came in by."""
+    """A message that is over, the face that it came in by, and the `traceparent` that it came
+    with."""
 
     face: str | None
     outcome: Outcome
     code: Code
+    trace: str | None = None
 
 
 class _Stage(enum.StrEnum):
@@ -67,7 +69,11 @@ class _Stage(enum.StrEnum):
 @dataclasses.dataclass(slots=True)
 class _Message:
     face: str | None
+    trace: str | None
     stage: _Stage = _Stage.ACCEPTED
+
+    def end(self, outcome: Outcome, code: Code) -> Concluded:
+        return Concluded(self.face, outcome, code, self.trace)
 
 
 class Messages:
@@ -78,6 +84,14 @@ class Messages:
     def __init__(self) -> None:
         self._open: dict[str, _Message] = {}
 
+    @property
+    def trace(self) -> str | None:
+        """Return the `traceparent` of the first message that the backend works on."""
+        working = [one for one in self._open.values() if one.stage is not _Stage.ACCEPTED]
+        # A message may be taken for the next turn while one runs.
+        working.sort(key=lambda one: one.stage is not _Stage.IN_TURN)
+        return working[0].trace if working else None
+
     def hear(self, event: ev.Event) -> list[Concluded]:
         """Hear an event of one of the types in `HEARD`; return the messages that end with it."""
         if event.thread_id != ev.MAIN:
@@ -85,7 +99,7 @@ class Messages:
         match event:
             case ev.InputAccepted():
                 if event.kind in RECEIVED_KINDS and event.by != _BACKEND:
-                    self._open[event.command_id] = _Message(event.face)
+                    self._open[event.command_id] = _Message(event.face, event.trace)
             case ev.InputSettled():
                 return self._settle(event)
             case ev.MessageReceived() | ev.GuidanceReceived():
@@ -122,19 +136,18 @@ class Messages:
         del self._open[event.command_id]
         match event.outcome:
             case "withdrawn":
-                return [Concluded(one.face, Outcome.WITHDRAWN, Code.WITHDRAWN)]
+                return [one.end(Outcome.WITHDRAWN, Code.WITHDRAWN)]
             case "unknown":
-                code = Code.of(event.error, Code.NO_EVIDENCE)
-                return [Concluded(one.face, Outcome.UNKNOWN, code)]
-        return [Concluded(one.face, Outcome.REFUSED, Code.of(event.error, Code.OTHER))]
+                return [one.end(Outcome.UNKNOWN, Code.of(event.error, Code.NO_EVIDENCE))]
+        return [one.end(Outcome.REFUSED, Code.of(event.error, Code.OTHER))]
 
     def _end(self, outcome: Outcome, code: Code, *stages: _Stage) -> list[Concluded]:
         over = [name for name, one in self._open.items() if one.stage in stages]
-        return [Concluded(self._open.pop(name).face, outcome, code) for name in over]
+        return [self._open.pop(name).end(outcome, code) for name in over]
 
     def dump(self) -> list[list[str | None]]:
         """Return what `restore` takes."""
-        return [[name, one.face, one.stage] for name, one in self._open.items()]
+        return [[name, one.face, one.trace, one.stage] for name, one in self._open.items()]
 
     def restore(self, value: Any) -> None:
         """Put back what `dump` gave.
@@ -142,4 +155,6 @@ class Messages:
         Raises:
             ValueError, TypeError: it is of no use.
         """
-        self._open = {name: _Message(face, _Stage(stage)) for name, face, stage in value}
+        self._open = {
+            name: _Message(face, trace, _Stage(stage)) for name, face, trace, stage in value
+        }

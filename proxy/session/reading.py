@@ -164,7 +164,15 @@ class Reading:
         Raises:
             UpstreamError: there is none.
         """
-        return await self._upstream.call(call, functools.partial(self._files, call))
+        load = functools.partial(self._files, call)
+        return await self._upstream.call(call, load, self._trace(call))
+
+    def _trace(self, call: Call) -> str | None:
+        """Return the `traceparent` of the input that a call carries, or asks for; of others that of
+        the message that the backend works on."""
+        inputs = self._record.state.inputs
+        carried = (inputs[name].trace for name in call.command_ids if name in inputs)
+        return next(filter(None, carried), None) or self._record.trace
 
     async def _files(self, call: Call) -> dict[str, bytes]:
         """Return the files that the body of a call names.
@@ -335,7 +343,8 @@ class Reading:
         opened = False
         try:
             load = functools.partial(self._files, call)
-            async with self._upstream.stream(call, codec.framing, load) as answer:
+            trace = self._trace(call)
+            async with self._upstream.stream(call, codec.framing, load, trace) as answer:
                 if isinstance(answer, Response):
                     self.respond(call, answer)
                     return no_stream(codec, answer)

@@ -148,6 +148,11 @@ class Record:
         """Say whether all that happened is stored and shown."""
         return self.seq == self._feeds.stored_seq
 
+    @property
+    def trace(self) -> str | None:
+        """Return the `traceparent` of the message that the backend works on."""
+        return self._snapshots.messages.trace
+
     async def until_stored(self, write: asyncio.Future[None] | None) -> None:
         """Wait until a write is stored, as `emit` gave it."""
         if write is not None:
@@ -386,9 +391,12 @@ class Record:
             row = self._outbox.hear(event, state, now)
             if row is not None:
                 changes.append(row)
-            concluded += self._snapshots.hear(event, now)
+            over = self._snapshots.hear(event, now)
+            concluded += over
             if event.TYPE in metrics.COUNTED:
                 self._counts.hear(event, self._codec.dialect, state, self._outbox.queue, now)
+            if isinstance(event, ev.TurnEnded):
+                self._counts.tell(event, over[0].trace if over else None)
         return concluded
 
     def _check_open(self, kept: bytes) -> None:

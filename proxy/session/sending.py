@@ -160,7 +160,7 @@ class Sending:
             return
         names = (*declined, *(answer.request_id for answer in answers))
         one.command = one.command.model_copy(update={"beside": names})
-        self.start(self._give(answers))
+        self.start(self._give(answers, one))
 
     def _stop_for(self, one: Input) -> None:
         """Stop what runs for a message, or refuse that where nothing stops it."""
@@ -170,12 +170,12 @@ class Sending:
             error = DragomanError(STAYS_ASKED, code=ErrorCode.PAUSED)
             self._record.emit([refused(one.command_id, error)])
             return
-        self._give([cmd.Interrupt()])
+        self._give([cmd.Interrupt()], one)
         for due in self._outbox.due_stops(self._record.state)[0]:
             self._start(due)
 
-    def _give(self, commands: Sequence[cmd.AnyCommand]) -> list[Input]:
-        """Accept commands that nobody gave; return those that go at once."""
+    def _give(self, commands: Sequence[cmd.AnyCommand], message: Input) -> list[Input]:
+        """Accept commands that nobody gave, for a message; return those that go at once."""
         events: list[ev.Event] = []
         inputs: list[Input] = []
         state, now = self._record.state, self._record.now()
@@ -190,6 +190,7 @@ class Sending:
                     request_id=request,
                     name=command.TYPE,
                     by=OURS,
+                    trace=state.inputs[message.command_id].trace,
                 )
             )
             if request is not None:

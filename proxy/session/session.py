@@ -26,7 +26,7 @@ from adapters.model.normalizer import Rule
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import parse_json
-from proxy.base import metrics
+from proxy.base import metrics, traces
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import JournalCorrupt, JournalError, SessionClosed, reading_back
 from proxy.base.outcomes import SETTLED
@@ -299,7 +299,7 @@ class Session:
             self._record.made(event)
         self.feed(self.row.dialect)
         self.used_at = self._clock.monotonic()
-        origin = Origin(by, self.row.dialect)
+        origin = Origin(by, self.row.dialect, trace=traces.current.get())
         return await self._intake.submit(
             commands, origin, blobs=blobs or {}, submission=submission, first=first, new=new
         )
@@ -483,7 +483,7 @@ class Session:
             JournalError: it could not be stored.
         """
         self.used_at = self._clock.monotonic()
-        origin = Origin(by, face, details or {})
+        origin = Origin(by, face, details or {}, traces.current.get())
         return await self._intake.submit(commands, origin, blobs=blobs or {}, submission=submission)
 
     def check_carried(self, command: cmd.AnyCommand) -> None:

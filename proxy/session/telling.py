@@ -4,20 +4,20 @@ contents."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from adapters.model import events as ev
 from adapters.model.base import Call, ClientCodec, Response
 from adapters.model.raw import refusal_of
-from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError, ErrorCode
+from proxy.base import traces
 from proxy.base.errors import (
     UpstreamDenied,
     UpstreamError,
     UpstreamRejected,
     UpstreamUnavailable,
 )
-from proxy.base.metrics import Queued, TurnCounts, count_message, expect_messages
+from proxy.base.metrics import TurnCounts, count_message, expect_messages
 from proxy.base.outcomes import FAILURES
 from proxy.base.rows import LegRow, SessionRow
 from proxy.session.messages import Concluded
@@ -60,7 +60,7 @@ class Observer(TurnCounts):
     def conclude(self, messages: Iterable[Concluded]) -> None:
         """Hear of messages that are over, once that is stored: what is not stored happens again."""
         row, backend = self._row, self._leg.backend
-        for face, outcome, code in messages:
+        for face, outcome, code, trace in messages:
             count_message(row.route, backend, outcome, code)
             self._upstream.concluded(outcome, code)
             _log.log(
@@ -76,22 +76,13 @@ class Observer(TurnCounts):
                     "outcome": str(outcome),
                     "code": str(code),
                     "kind": f"message_{outcome}",
+                    **_of(trace),
                 },
             )
 
-    def hear(
-        self,
-        event: ev.Event,
-        dialect: str,
-        state: LogState,
-        queue: Sequence[Queued],
-        now: int,
-    ) -> None:
-        """Hear an event of one of the types that are counted."""
-        super().hear(event, dialect, state, queue, now)
-        if not isinstance(event, ev.TurnEnded) or event.outcome != "failed":
-            return
-        if event.thread_id == ev.MAIN:
+    def tell(self, event: ev.TurnEnded, trace: str | None) -> None:
+        """Tell of a turn that failed; `trace` is the `traceparent` of its message."""
+        if event.outcome == "failed" and event.thread_id == ev.MAIN:
             # Its words may quote what was said.
             code = "no reason was given" if event.error is None else event.error.code
             _log.warning(
@@ -101,8 +92,14 @@ class Observer(TurnCounts):
                     "session": self._row.id,
                     "backend": self._leg.backend,
                     "kind": "turn_failed",
+                    **_of(trace),
                 },
             )
+
+
+def _of(trace: str | None) -> dict[str, str]:
+    """Return what a line says of a `traceparent`."""
+    return {} if trace is None else {"trace": traces.trace_id(trace)}
 
 
 def judge(

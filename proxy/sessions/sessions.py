@@ -15,7 +15,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError, ErrorCode
-from proxy.base import metrics
+from proxy.base import metrics, traces
 from proxy.base.clock import Clock, Ids
 from proxy.base.errors import CursorExpired, JournalCorrupt, JournalError, SessionNotFound
 from proxy.base.locks import KeyedLock
@@ -337,8 +337,11 @@ class Sessions:
             DragomanError: whatever the work raises.
         """
 
+        trace = traces.current.get()
+
         async def outcome() -> tuple[T | None, DragomanError | None]:
             # The task has no part in the request's context.
+            traces.current.set(trace)
             with self.holding():
                 try:
                     return await work, None

@@ -27,6 +27,7 @@ from adapters.wire.framing.ndjson import NdjsonParser
 from adapters.wire.framing.sse import SseFrame, SseParser
 from adapters.wire.limits import is_light
 from adapters.wire.paths import segments_of
+from proxy.base import traces
 from proxy.base.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.base.outcomes import Code, Outcome
 from proxy.recording.session import Exchange, OfSession
@@ -255,8 +256,12 @@ class Upstream:
         url = URL(self._address.base + call.request.path, encoded=True)
         return url.with_query(call.request.query)
 
-    async def _open(self, call: Call, load: Load, taken: Exchange | None) -> aiohttp.ClientResponse:
+    async def _open(
+        self, call: Call, load: Load, taken: Exchange | None, trace: str | None = None
+    ) -> aiohttp.ClientResponse:
         headers = CIMultiDict(call.request.headers)
+        if trace is not None:
+            headers[traces.HEADER] = traces.child(trace)
         body = call.request.body
         if not isinstance(body, NamingFiles):
             return await self._asked(call, headers, _data(body), taken, body)
@@ -330,16 +335,16 @@ class Upstream:
         if body:
             taken.sent(self._capture.body(body, call.command_ids))
 
-    async def call(self, call: Call, load: Load = no_files) -> Response:
+    async def call(self, call: Call, load: Load = no_files, trace: str | None = None) -> Response:
         """Do a call and return its whole answer, whatever its status. `load` gives the files that
-        its body names.
+        its body names; `trace` is the `traceparent` of what it is done for.
 
         Raises:
             UpstreamError: there is no whole answer; `sent` of `UpstreamUnavailable` says whether
                 the backend may have seen the request.
         """
         with self._taking() as taken:
-            response = await self._open(call, load, taken)
+            response = await self._open(call, load, taken, trace)
             # `close` and not `release`, which would read the rest of a stream that nobody reads to
             # keep the connection. A body that was read to its end has given its connection back
             # already.
@@ -390,10 +395,10 @@ class Upstream:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, call: Call, framing: str, load: Load = no_files
+        self, call: Call, framing: str, load: Load = no_files, trace: str | None = None
     ) -> AsyncIterator[Stream | Response]:
         """Do a stream call: a `Stream` where the answer is one, else the whole answer as a
-        `Response`. `load` is as in `call`.
+        `Response`. `load` and `trace` are as in `call`.
 
         A 2xx of another content type is an answer too: nothing in it is a frame.
 
@@ -401,7 +406,7 @@ class Upstream:
             UpstreamError: there is no answer.
         """
         with self._taking() as taken:
-            response = await self._open(call, load, taken)
+            response = await self._open(call, load, taken, trace)
             with contextlib.closing(response):
                 head = self._response(response)
                 if 200 <= response.status < 300 and type_of(head) == STREAM_TYPES[framing]:

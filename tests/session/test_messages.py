@@ -147,7 +147,7 @@ def test_messages_go_on_from_what_was_stored_of_them() -> None:
     assert later.dump() == messages.dump()
     assert later.hear(ended()) == [Concluded("eve", Outcome.COMPLETED, Code.OK)]
     with pytest.raises(ValueError, match="elsewhere"):
-        later.restore([["a", "eve", "elsewhere"]])
+        later.restore([["a", "eve", None, "elsewhere"]])
 
 
 def test_every_code_is_shown_from_the_start_but_those_that_go_with_many_outcomes() -> None:

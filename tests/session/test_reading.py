@@ -64,7 +64,13 @@ def listening(codec: Codec, *, closed: bool = False, **parts: Any) -> Reading:
     given: dict[str, Any] = {
         "journal": SimpleNamespace(backlog=0),
         "clock": SimpleNamespace(now=lambda: 1),
-        "record": SimpleNamespace(held=SecretScrubber(), time=lambda: 1, hear=lambda raw: None),
+        "record": SimpleNamespace(
+            held=SecretScrubber(),
+            time=lambda: 1,
+            hear=lambda raw: None,
+            state=SimpleNamespace(inputs={}),
+            trace=None,
+        ),
         "work": SimpleNamespace(closed=closed),
         **parts,
     }

@@ -11,11 +11,13 @@ import pytest
 from adapters.engine.client import EngineClient
 from adapters.model import events as ev
 from adapters.model.base import Call, ClientCodec, Request, Response
-from adapters.model.state import LogState
 from adapters.wire.errors import ErrorCode
 from proxy.base.errors import UpstreamRejected, UpstreamUnavailable
+from proxy.base.traces import trace_id
 from proxy.session.telling import Observer, judge, judge_head, no_stream
 from proxy.upstream.health import Trouble
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 CALL = Call("execute", Request("POST", "/execute"))
 
@@ -34,7 +36,9 @@ def leg(backend: str) -> Any:
     return SimpleNamespace(backend=backend)
 
 
-def ended(thread_id: str = ev.MAIN, outcome: Any = "failed", code: str | None = "x") -> ev.Event:
+def ended(
+    thread_id: str = ev.MAIN, outcome: Any = "failed", code: str | None = "x"
+) -> ev.TurnEnded:
     error = None if code is None else ev.ErrorInfo(code=code, message="the words of a backend")
     return ev.TurnEnded(thread_id=thread_id, turn_id="t", outcome=outcome, error=error)
 
@@ -51,15 +55,17 @@ def test_a_turn_that_failed_is_told_by_its_code_and_the_backend_that_it_was_at(
         ended(outcome="completed"),
         ended(code=None),
     ):
-        observer.hear(event, "engine", LogState(), (), 1)
+        observer.tell(event, TRACE)
     observer.rebind(leg("new"), upstream)
-    observer.hear(ended(), "engine", LogState(), (), 1)
+    observer.tell(ended(), None)
     assert [one.getMessage() for one in caplog.records] == [
         "session `dgs_1`: a turn of backend `old` failed: x",
         "session `dgs_1`: a turn of backend `old` failed: no reason was given",
         "session `dgs_1`: a turn of backend `new` failed: x",
     ]
     assert {one.levelno for one in caplog.records} == {logging.WARNING}
+    found = [one.__dict__.get("trace") for one in caplog.records]
+    assert found == [trace_id(TRACE), trace_id(TRACE), None]
 
 
 def refused(status: int, body: bytes) -> tuple[Any, list[ev.Event], Response]:

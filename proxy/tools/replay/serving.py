@@ -57,7 +57,7 @@ class Replay:
 class _Taking(Upstream):
     """A backend that takes every call; the codec knows by itself what comes of it."""
 
-    async def call(self, call: Call, load: Load = no_files) -> Response:
+    async def call(self, call: Call, load: Load = no_files, trace: str | None = None) -> Response:
         """Return that it was taken."""
         return Response(202)
 
