@@ -113,6 +113,8 @@ def test_ids_times_and_origins_do_not_count(path: Path) -> None:
         for name, value in {"by": "somebody", "face": "other"}.items():
             if name in line:
                 line[name] = value
+        if line["type"] == ev.InputAccepted.TYPE:
+            line["trace"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     assert describe(decoded(lines), decoded(others)) is None
     assert compare(decoded(others), decoded(lines)).differences == ()
 
@@ -416,7 +418,7 @@ def others(value: Any, choices: list[Any]) -> list[Any]:
     return [one for one in choices if one != value] or [f"{value} and more"]
 
 
-UNCOUNTED = {"seq", "at", "native", "extra", "by", "face", "synthetic", "duration_ms"}
+UNCOUNTED = {"seq", "at", "native", "extra", "by", "face", "trace", "synthetic", "duration_ms"}
 
 
 def changed() -> Iterator[tuple[int, str, JsonObject]]:

@@ -337,9 +337,7 @@ class Sessions:
             DragomanError: whatever the work raises.
         """
 
-        trace = traces.current.get()
-
-        async def outcome() -> tuple[T | None, DragomanError | None]:
+        async def outcome(trace: str | None) -> tuple[T | None, DragomanError | None]:
             # The task has no part in the request's context.
             traces.current.set(trace)
             with self.holding():
@@ -348,7 +346,7 @@ class Sessions:
                 except DragomanError as error:
                     return None, error
 
-        task = self._tasks.start(outcome(), name="request")
+        task = self._tasks.start(outcome(traces.current.get()), name="request")
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         result, error = await asyncio.shield(task)
