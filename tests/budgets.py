@@ -53,6 +53,7 @@ BUDGETS = (
     Budget("HTTP", 450, ("proxy/http",)),
     Budget("journal", 3_300, ("proxy/journal",)),
     Budget("recording", 500, ("proxy/recording",)),
+    Budget("telemetry", 450, ("proxy/telemetry",)),
     Budget("upstream", 1_050, ("proxy/upstream",)),
     Budget("fan-out", 700, ("proxy/fanout",)),
     Budget("archives", 850, ("proxy/archives",)),

@@ -32,6 +32,7 @@ PUBLIC_HOSTS = {
     "www.sqlite.org": "the source of the journal's settings",
     "docs.python.org": "the library that we cite",
     "docs.aiohttp.org": "the library that we cite",
+    "opentelemetry.io": "the standard whose variables we name",
     "www.w3.org": "the name of the format of pictures",
     "hermes-agent.nousresearch.com": "the documentation of a peer, in its own recorded words",
     "api.anthropic.com": "the public service whose dialect is managed-agents",
@@ -206,6 +207,7 @@ def test_the_pins_are_what_the_project_asks_for() -> None:
     asked = {
         "build": (build, project["build-system"]["requires"]),
         "run": (run, project["project"]["dependencies"]),
+        "otel": (run, project["project"]["optional-dependencies"]["otel"]),
         "uvloop": (run, project["project"]["optional-dependencies"]["uvloop"]),
         "yaml": (test, project["project"]["optional-dependencies"]["yaml"]),
         "test": (test, project["dependency-groups"]["test"]),

@@ -28,6 +28,7 @@ from proxy.migration.shadowing import Shadowing
 from proxy.recording.recording import Captures
 from proxy.sessions.backends import Backends
 from proxy.sessions.sessions import ATTACH_PAGE, Sessions
+from proxy.telemetry.tracing import open_tracing
 from proxy.upstream.checking import warn
 
 _log = logging.getLogger(__name__)
@@ -39,8 +40,8 @@ GRACE_SECONDS = 0.5
 """How long handlers get to end once the sessions are closed; streams were told to end before."""
 
 CLOSING_SECONDS = 2.0
-"""What is kept of `server.shutdown_seconds` for closing: half for handlers, half for tasks and the
-journal's last write. At most half of it."""
+"""What is kept of `server.shutdown_seconds` for closing: half for handlers, half for tasks,
+the journal's last write and the last spans. At most half of it."""
 
 WAITING_CONNECTIONS = 1024
 """Connections that may wait to be taken. Beyond that the kernel lets a client wait for a second
@@ -60,18 +61,20 @@ async def opened_sessions(
 
     Raises:
         JournalError: the journal cannot be opened.
-        ConfigError: the folder for captures cannot be made.
+        ConfigError: the folder for captures cannot be made, or spans cannot be sent.
     """
+    clock = clock or Clock()
+    tracing = open_tracing(clock.monotonic) if settings.otel.enabled else None
     journal = open_journal(
         settings.journal.url,
         frames=settings.journal.frames,
         frame_limit=settings.journal.frame_limit_bytes,
         window_ms=settings.journal.window_ms,
     )
-    tasks, clock = Tasks("sessions"), clock or Clock()
-    await journal.open()
+    tasks = Tasks("sessions")
     sessions: Sessions | None = None
     try:
+        await journal.open()
         captures = None if settings.capture is None else Captures(settings.capture, clock.now)
         # No limit: every running turn holds one connection, and the sessions bound those.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
@@ -88,6 +91,7 @@ async def opened_sessions(
                 ids=ids,
                 backends=backends(settings, http, ids),
                 captures=captures,
+                tracing=tracing,
             )
             shadowing = Shadowing(sessions, tasks)
             sessions.live.rested = shadowing.rested
@@ -103,6 +107,12 @@ async def opened_sessions(
         await journal.aclose()
         if sessions is not None and sessions.captures is not None:
             await sessions.captures.aclose()
+        if tracing is not None:
+            await tracing.aclose(_closing_seconds(settings) / 4)
+
+
+def _closing_seconds(settings: Settings) -> float:
+    return min(CLOSING_SECONDS, settings.server.shutdown_seconds / 2)
 
 
 async def listen(app: web.Application, address: Address) -> tuple[web.AppRunner, int]:
@@ -178,7 +188,7 @@ async def serve(
                 unwatch()
         finally:
             await checks.aclose()
-            await _stop(sessions, runners, settings.server.shutdown_seconds)
+            await _stop(sessions, runners, settings)
     _log.info("stopped", extra={"kind": "stopped"})
 
 
@@ -222,11 +232,11 @@ def _stopping(sessions: Sessions, seconds: float) -> None:
     )
 
 
-async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], seconds: float) -> None:
-    """Stop within `seconds`, less the time for tasks and journal: streams end first, so that their
-    clients reconnect; while commands get their answers new work is still taken, to be refused as
-    its dialect does; then all is closed."""
-    closing = min(CLOSING_SECONDS, seconds / 2)
+async def _stop(sessions: Sessions, runners: Sequence[web.AppRunner], settings: Settings) -> None:
+    """Stop within `shutdown_seconds`, less the time for tasks, journal and spans: streams end
+    first, so that their clients reconnect; while commands get their answers new work is still
+    taken, to be refused as its dialect does; then all is closed."""
+    seconds, closing = settings.server.shutdown_seconds, _closing_seconds(settings)
     end = asyncio.get_running_loop().time() + seconds - closing / 2
     if not await sessions.drain(seconds - closing):
         text = "commands on their way were cut off; the next start looks for their answers"

@@ -76,7 +76,7 @@ CLASSES = ("2xx", "3xx", "4xx", "5xx")
 LEFT = 499
 """The status of an answer that nobody gets, since the client has left; it is not counted."""
 
-_FIRST = frozenset(
+FIRST = frozenset(
     one.TYPE for one in (ev.TextDelta, ev.TextCompleted, ev.ToolInputDelta, ev.ToolCalled)
 )
 """The types of the events that show that a turn has come to something."""
@@ -429,7 +429,7 @@ class TurnCounts:
         """Look for the first event of the turn that is waited for."""
         assert self.waiting is not None
         for entry in entries:
-            if entry.event.TYPE in _FIRST and entry.event.thread_id == ev.MAIN:
+            if entry.event.TYPE in FIRST and entry.event.thread_id == ev.MAIN:
                 _first_event.labels(dialect).observe((now - self.waiting[1]) / 1000)
                 self.waiting = None
                 return

@@ -343,6 +343,12 @@ class CaptureSettings(Table):
     redact_patterns: tuple[Annotated[str, AfterValidator(_pattern)], ...] = ()
 
 
+class OtelSettings(Table):
+    """`[otel]`: spans for OpenTelemetry, whose own variables say where they go."""
+
+    enabled: bool = False
+
+
 class AuthSettings(Table):
     """A backend's credential, by reference: the file never holds the value."""
 
@@ -581,6 +587,7 @@ class Settings(BaseSettings):
     journal: JournalSettings = JournalSettings()
     retention: RetentionSettings = RetentionSettings()
     capture: CaptureSettings | None = None
+    otel: OtelSettings = OtelSettings()
     backends: tuple[BackendSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
     keys: tuple[KeySettings, ...] = ()

@@ -53,6 +53,7 @@ class Concluded(NamedTuple):
     """A message that is over, the face that it came in by, and the `traceparent` that it came
     with."""
 
+    command_id: str
     face: str | None
     outcome: Outcome
     code: Code
@@ -72,8 +73,8 @@ class _Message:
     trace: str | None
     stage: _Stage = _Stage.ACCEPTED
 
-    def end(self, outcome: Outcome, code: Code) -> Concluded:
-        return Concluded(self.face, outcome, code, self.trace)
+    def end(self, name: str, outcome: Outcome, code: Code) -> Concluded:
+        return Concluded(name, self.face, outcome, code, self.trace)
 
 
 class Messages:
@@ -126,24 +127,25 @@ class Messages:
         return []
 
     def _settle(self, event: ev.InputSettled) -> list[Concluded]:
-        one = self._open.get(event.command_id)
+        name = event.command_id
+        one = self._open.get(name)
         if one is None:
             return []
         if event.outcome == "taken":
             if one.stage is _Stage.ACCEPTED:
                 one.stage = _Stage.TAKEN
             return []
-        del self._open[event.command_id]
+        del self._open[name]
         match event.outcome:
             case "withdrawn":
-                return [one.end(Outcome.WITHDRAWN, Code.WITHDRAWN)]
+                return [one.end(name, Outcome.WITHDRAWN, Code.WITHDRAWN)]
             case "unknown":
-                return [one.end(Outcome.UNKNOWN, Code.of(event.error, Code.NO_EVIDENCE))]
-        return [one.end(Outcome.REFUSED, Code.of(event.error, Code.OTHER))]
+                return [one.end(name, Outcome.UNKNOWN, Code.of(event.error, Code.NO_EVIDENCE))]
+        return [one.end(name, Outcome.REFUSED, Code.of(event.error, Code.OTHER))]
 
     def _end(self, outcome: Outcome, code: Code, *stages: _Stage) -> list[Concluded]:
         over = [name for name, one in self._open.items() if one.stage in stages]
-        return [self._open.pop(name).end(outcome, code) for name in over]
+        return [self._open.pop(name).end(name, outcome, code) for name in over]
 
     def dump(self) -> list[list[str | None]]:
         """Return what `restore` takes."""

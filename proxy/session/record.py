@@ -36,6 +36,7 @@ from proxy.session.settlements import settled_in
 from proxy.session.snapshots import STATE, Snapshots
 from proxy.session.telling import Observer
 from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_open
+from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
 __all__ = ["Record"]
@@ -72,6 +73,7 @@ class Record:
         "_outbox",
         "_row",
         "_snapshots",
+        "_spans",
         "_status",
         "_upward",
         "_work",
@@ -96,8 +98,10 @@ class Record:
         work: Work,
         upward: Upward,
         capture: OfSession | None,
+        spans: SessionSpans | None,
     ) -> None:
-        """Begin before the first event. `capture` is where the session is recorded."""
+        """Begin before the first event. `capture` is where the session is recorded, `spans` hears
+        what is stored."""
         self._row = row
         self._leg = leg
         self._journal = journal
@@ -118,6 +122,7 @@ class Record:
         self.requests = self._snapshots.requests
         self.held = SecretScrubber()
         self._capture = capture
+        self._spans = spans
         if capture is not None:
             capture.guard(codec, self.held)
 
@@ -129,6 +134,8 @@ class Record:
         """Record what another backend says, by its codec, from the next event on."""
         self._leg = leg
         self._counts.rebind(leg, upstream)
+        if self._spans is not None:
+            self._spans.rebind(leg.backend, codec.dialect)
         self._codec = codec
         self._native_id = leg.native_id
         self._name_stored = None
@@ -371,7 +378,9 @@ class Record:
         if write.native_id is not None:
             self._name_stored = stored
         snapshot = self._snapshots.take(state) if seq >= self._snapshots.due else None
-        write.done = functools.partial(self._written, entries, concluded, stored, snapshot, rests)
+        write.done = functools.partial(
+            self._written, entries, commands, concluded, stored, snapshot, rests
+        )
         self._journal.submit(write)
         if codec.wake_at is not None:
             self._upward.wake()
@@ -413,6 +422,7 @@ class Record:
     def _written(
         self,
         entries: Sequence[ev.Entry],
+        commands: Sequence[CommandRow],
         concluded: Sequence[Concluded],
         stored: asyncio.Future[None] | None,
         snapshot: Snapshot | None,
@@ -430,6 +440,10 @@ class Record:
             self._capture.entries(entries)
         if error is None:
             self._counts.conclude(concluded)
+            if self._spans is not None:
+                sent = [row.command_id for row in commands if row.status == "sent"]
+                over = {one.command_id: (one.outcome, one.code) for one in concluded}
+                self._spans.hear(entries, sent, over, self._clock.now())
         if error is not None:
             self._upward.lost()
         elif entries and not self._work.closed:

@@ -46,6 +46,7 @@ from proxy.session.replies import Replies
 from proxy.session.sending import Sending
 from proxy.session.snapshots import may_have_one
 from proxy.session.work import Upward, Work
+from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
 __all__ = ["Session"]
@@ -100,6 +101,7 @@ class Session:
         face_settings: Mapping[str, Mapping[str, Any]],
         slots: asyncio.Semaphore,
         capture: OfSession | None,
+        spans: SessionSpans | None,
     ) -> None:
         self.id = row.id
         self.row = row
@@ -125,6 +127,7 @@ class Session:
             work=work,
             upward=upward,
             capture=capture,
+            spans=spans,
         )
         self._replies = Replies(row.key, journal=journal, clock=clock, record=self._record)
         self._reading = Reading(

@@ -60,7 +60,7 @@ class Observer(TurnCounts):
     def conclude(self, messages: Iterable[Concluded]) -> None:
         """Hear of messages that are over, once that is stored: what is not stored happens again."""
         row, backend = self._row, self._leg.backend
-        for face, outcome, code, trace in messages:
+        for _, face, outcome, code, trace in messages:
             count_message(row.route, backend, outcome, code)
             self._upstream.concluded(outcome, code)
             _log.log(

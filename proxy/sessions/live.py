@@ -30,6 +30,7 @@ from proxy.recording.recording import Captures
 from proxy.recording.session import OfSession
 from proxy.session import Session
 from proxy.sessions.backends import Backends
+from proxy.telemetry.tracing import Tracing
 
 __all__ = [
     "QUIET_SECONDS",
@@ -84,6 +85,7 @@ class Live:
         keep_frames: bool,
         faces: Mapping[str, Mapping[str, Any]],
         captures: Captures | None,
+        tracing: Tracing | None,
     ) -> None:
         self._journal = journal
         self._backends = backends
@@ -94,6 +96,7 @@ class Live:
         self._keep_frames = keep_frames
         self._faces = faces
         self.captures = captures
+        self._tracing = tracing
         self._live: dict[str, Session] = {}
         self.loading: dict[str, asyncio.Future[Session | DragomanError]] = {}
         self.erasing: set[str] = set()
@@ -277,6 +280,10 @@ class Live:
         if capture is not None and not leg.number:
             # Of a session that has moved the log is recorded, and what frontends see.
             upstream = upstream.recorded(capture)
+        spans = None
+        if self._tracing is not None:
+            names = {"backend": leg.backend, "dialect": backend.dialect}
+            spans = self._tracing.of(row.id, row.route, **names)
         return Session(
             row,
             leg,
@@ -295,6 +302,7 @@ class Live:
             face_settings=self._faces,
             slots=self._slots,
             capture=capture,
+            spans=spans,
         )
 
     def admit(self, session: Session) -> None:

@@ -36,6 +36,7 @@ from proxy.sessions.live import QUIET_SECONDS, RELOAD_SECONDS, RETRY_MOST_SECOND
 from proxy.sessions.making import Making, Wanted
 from proxy.sessions.retention import Doomed, Limits
 from proxy.sessions.unread import Unread
+from proxy.telemetry.tracing import Tracing
 
 __all__ = ["ATTACH_PAGE", "QUIET_SECONDS", "WORK_AT_ONCE", "Sessions"]
 
@@ -72,6 +73,7 @@ class Sessions:
         ids: Ids,
         backends: Backends | None = None,
         captures: Captures | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """`backends` are those of `settings` where none are given."""
         self.settings = settings
@@ -104,6 +106,7 @@ class Sessions:
             keep_frames=settings.journal.frames,
             faces=self.faces,
             captures=captures,
+            tracing=tracing,
         )
         self._making = Making(
             self.live, journal, self.backends, clock=clock, ids=ids, faces=self.faces

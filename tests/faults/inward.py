@@ -342,6 +342,7 @@ class Inward:
             face_settings={"eve": {}},
             slots=asyncio.Semaphore(1),
             capture=None,
+            spans=None,
         )
 
     async def __aenter__(self) -> Inward:

@@ -332,6 +332,12 @@ def test_captures_go_on_in_their_folder_until_a_restart() -> None:
     assert (made.settings.capture.dir, made.settings.capture.header) == (Path("here"), True)
 
 
+def test_traces_are_turned_on_by_a_restart() -> None:
+    made = plan(settings(), settings(otel={"enabled": True}), using=lambda _: 0, folder=None)
+    assert str(made) == "nothing changed; needs a restart: otel.enabled"
+    assert not made.settings.otel.enabled
+
+
 def test_a_backend_keeps_its_dialect_until_a_restart() -> None:
     eve = {"name": "one", "dialect": "eve", "url": "http://127.0.0.1:9"}
     made = plan(settings(), settings(backends=[eve]), using=lambda _: 0, folder=None)
