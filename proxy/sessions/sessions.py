@@ -1,5 +1,8 @@
 """All sessions of the process, as the rest of the proxy uses them: the facade of `live`, `making`,
-`keeping` and `backends`, and their start and stop."""
+`keeping` and `backends`, and their start and stop.
+
+Why one room: it is the list of what the rest of the proxy does with sessions, and each is short.
+"""
 
 from __future__ import annotations
 

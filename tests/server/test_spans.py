@@ -16,7 +16,6 @@ from aiohttp import web
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from opentelemetry.sdk.trace.sampling import ParentBased
 
-from adapters.model import events as ev
 from proxy.app.server import opened_sessions
 from proxy.base.errors import ConfigError
 from proxy.config.settings import Settings
@@ -27,7 +26,7 @@ from tests.support.clocks import ShortWaits
 from tests.support.collector import Collector, attributes, collecting, sending_to
 from tests.support.dragoman import BACKEND_KEY, backend_settings
 from tests.support.ports import free_port
-from tests.support.proxied import proxied
+from tests.support.proxied import Proxied, proxied
 from tests.support.serving import HOST, served
 from tests.support.waiting import until
 
@@ -42,19 +41,14 @@ REPOSITORY = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each input have come with a trace."""
-    heard = SessionSpans.hear
+    """Let each request come with a trace."""
+    ask = Proxied.request
 
-    def hear(self: SessionSpans, entries: Any, *rest: Any) -> None:
-        with_trace = [
-            entry._replace(event=entry.event.model_copy(update={"trace": TRACE}))
-            if isinstance(entry.event, ev.InputAccepted)
-            else entry
-            for entry in entries
-        ]
-        heard(self, with_trace, *rest)
+    async def request(self: Proxied, *args: Any, **options: Any) -> tuple[int, Any]:
+        headers = {"traceparent": TRACE, **options.pop("headers", {})}
+        return await ask(self, *args, headers=headers, **options)
 
-    monkeypatch.setattr(SessionSpans, "hear", hear)
+    monkeypatch.setattr(Proxied, "request", request)
 
 
 @pytest.fixture
