@@ -319,7 +319,7 @@ class PlainUpstream:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
 
-    async def call(self, call: Call, load: Load) -> Response:
+    async def call(self, call: Call, load: Load, trace: str | None) -> Response:
         talk = self._talk
         await asyncio.sleep(0)
         assert call.command_id is not None
@@ -340,7 +340,9 @@ class PlainUpstream:
         return Response(status)
 
     @contextlib.asynccontextmanager
-    async def stream(self, call: Call, framing: str, load: Load) -> AsyncIterator[PlainStream]:
+    async def stream(
+        self, call: Call, framing: str, load: Load, trace: str | None
+    ) -> AsyncIterator[PlainStream]:
         await asyncio.sleep(0)
         yield PlainStream(self._talk, int(call.request.path.rpartition("/")[2]))
 

@@ -167,7 +167,7 @@ class Wire:
     def _refused(self, call: Call) -> int | str | None:
         return self.says if self.only is None or call.name in self.only else None
 
-    async def call(self, call: Call, load: Load) -> Response:
+    async def call(self, call: Call, load: Load, trace: str | None) -> Response:
         self.asked.append(call.name)
         says = self._refused(call)
         if says == "silence":
@@ -193,7 +193,7 @@ class Wire:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, call: Call, framing: str, load: Load
+        self, call: Call, framing: str, load: Load, trace: str | None
     ) -> AsyncIterator[_Stream | Response]:
         self.asked.append(call.name)
         says = self._refused(call)

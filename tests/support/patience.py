@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import pytest
 
 from adapters.model.base import Call, Response
 from proxy.scripted.faults import Silence, Stall, WrongContentType
-from proxy.upstream.client import Load, Stream, Upstream
+from proxy.upstream.client import Stream, Upstream
 from tests.support.dragoman import SCRIPTED
 
 __all__ = ["HASTE", "impatient", "shorten"]
@@ -64,13 +65,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     do, stream = Upstream.call, Upstream.stream
 
-    async def hasty_call(self: Upstream, call: Call, load: Load) -> Response:
-        return await do(hasty(self, call), call, load)
+    async def hasty_call(self: Upstream, call: Call, *rest: Any) -> Response:
+        return await do(hasty(self, call), call, *rest)
 
     def hasty_stream(
-        self: Upstream, call: Call, framing: str, load: Load
+        self: Upstream, call: Call, framing: str, *rest: Any
     ) -> AbstractAsyncContextManager[Stream | Response]:
-        return stream(hasty(self, call), call, framing, load)
+        return stream(hasty(self, call), call, framing, *rest)
 
     monkeypatch.setattr(Upstream, "call", hasty_call)
     monkeypatch.setattr(Upstream, "stream", hasty_stream)

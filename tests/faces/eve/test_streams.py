@@ -30,7 +30,7 @@ from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
 from proxy.session.reading import Reading
 from proxy.sessions.sessions import Sessions
-from proxy.upstream.client import Frames, Load, Upstream
+from proxy.upstream.client import Frames, Upstream
 from tests.support.clocks import HurriedClock
 from tests.support.eve_client import EveSession, Form, Refused
 from tests.support.journals import CrashJournal, UntoldJournal
@@ -346,9 +346,9 @@ async def test_a_session_and_its_first_message_are_one_write_and_then_on_their_w
     sent: list[int] = []
     opened = Upstream.stream
 
-    def noted(self: Upstream, call: Call, framing: str, load: Load) -> Any:
+    def noted(self: Upstream, *args: Any) -> Any:
         sent.append(journal.writes)
-        return opened(self, call, framing, load)
+        return opened(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Upstream, "stream", noted)

@@ -276,11 +276,12 @@ _OPEN = re.compile(f"(?:/as/[^/]+/to/[^/]+)?(?:{'|'.join(_PATHS)})")
 
 
 def shown(answer: Answer, name: str) -> tuple[int, Mapping[str, str], str]:
-    """Return what tells two answers apart: all but the time, and the name that was asked for."""
+    """Return what tells two answers apart: all but the time, the trace, and the name that was
+    asked for."""
     headers = {
         header: unnamed(value.encode("latin-1"), name)
         for header, value in answer.headers.items()
-        if header != "date"
+        if header not in ("date", "traceparent")
     }
     return answer.status, headers, unnamed(answer.body, name)
 
