@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import aiohttp
 import pytest
 
 from adapters.model.base import Call
-from proxy.recording.session import Exchange
 from proxy.scripted import serving
-from proxy.upstream.client import Load, Upstream
+from proxy.upstream.client import Upstream
 
 __all__ = ["Gate", "Roads"]
 
@@ -53,16 +53,14 @@ class Roads:
         self._frames.set()
         ask, write = Upstream._open, serving.Body.frames
 
-        async def slow_open(
-            upstream: Upstream, call: Call, load: Load, taken: Exchange | None
-        ) -> aiohttp.ClientResponse:
+        async def slow_open(upstream: Upstream, call: Call, *rest: Any) -> aiohttp.ClientResponse:
             gate = next((gate for gate in self._gates if gate.wanted(call)), None)
             if gate is not None:
                 self._gates.remove(gate)
             await self._delay()
             if gate is not None and not gate.answer:
                 await gate.wait()
-            response = await ask(upstream, call, load, taken)
+            response = await ask(upstream, call, *rest)
             await self._delay()
             if gate is not None and gate.answer:
                 await gate.wait()
