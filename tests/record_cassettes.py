@@ -27,7 +27,7 @@ from adapters.model.base import ClientCodec
 from adapters.model.commands import SendMessage
 from adapters.model.events import Blob, File, Text
 from proxy.base.clock import ManualClock, SeededIds
-from proxy.scripted import eve, herm
+from proxy.scripted import eve, eve_turns, herm, herm_turns
 from proxy.scripted.engine import create_engine_app
 from proxy.scripted.eve_turns import Generation
 from proxy.scripted.faults import Cut, Fault, Faults, Redirect, Status, WrongContentType
@@ -68,7 +68,7 @@ def _herm(faults: Faults) -> web.Application:
 
 def _forgetful_herm(faults: Faults) -> web.Application:
     """Build a gateway whose streams start live whatever position is named (section 4.3)."""
-    clock, variant = ManualClock(START), herm.Variant(resume=False)
+    clock, variant = ManualClock(START), herm_turns.Variant(resume=False)
     return herm.create_herm_app(
         key="k-recorder", clock=clock, pace=0.0, faults=faults, variant=variant
     )
@@ -77,7 +77,7 @@ def _forgetful_herm(faults: Faults) -> web.Application:
 def _eve(generation: Generation) -> Callable[[Faults], web.Application]:
     return lambda faults: eve.create_eve_app(
         key="k-recorder",
-        variant=eve.Variant(generation=generation),
+        variant=eve_turns.Variant(generation=generation),
         clock=ManualClock(START),
         ids=SeededIds(),
         pace=0.0,

@@ -29,9 +29,9 @@ from proxy.archives.form import ArchiveError, Foot, Head, Piece, Unpacker
 from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.base.errors import JournalUnavailable, SessionNotFound
-from proxy.base.rows import BackendRow
+from proxy.base.rows import BackendRow, Chunk, CodecRow
 from proxy.config.settings import Settings
-from proxy.journal.base import Chunk, CodecRow, Journal, Write
+from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.session import codec_of
 from proxy.session.settlements import ended, unknown

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 from multidict import CIMultiDict
 
+from adapters.contract.faces import Action
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import (
     SHADOWS,
@@ -20,7 +21,6 @@ from proxy.config.settings import (
     Share,
 )
 from proxy.http.auth import (
-    Action,
     Key,
     Principal,
     authenticate,

@@ -31,9 +31,9 @@ from proxy.config.settings import (
 )
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.backend import Backend
-from proxy.scripted.eve import Variant as EveVariant
 from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import Generation
+from proxy.scripted.eve_turns import Variant as EveVariant
 from proxy.scripted.faults import Fault, Faults, Redirect, Status, WrongContentType
 from proxy.scripted.herm import HERM, create_herm_app
 from proxy.upstream import checking

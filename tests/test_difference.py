@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from adapters.captures import Event, Head, Request, format_record
 from adapters.model import events as ev
+from adapters.model.allowed import UnknownField
 from adapters.offline import translate
-from adapters.offline.compare.difference import UnknownField, compare
+from adapters.offline.compare.difference import compare
 from proxy import cli
 from proxy.cli import printing
 from tests.support.each import each

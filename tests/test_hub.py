@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from adapters.model.base import Encoder, Frame
 from adapters.model.events import MAIN, Entry, Native
+from proxy.base.rows import Chunk, Snapshot
 from proxy.fanout import hub, streams
 from proxy.fanout.hub import STEP_ENTRIES, WARM_ENTRIES, Feed, Reader, entries_by_steps, entries_of
 from proxy.fanout.streams import StreamPlan, write_stream
-from proxy.journal.base import Chunk, Snapshot
 from tests.support.waiting import SOON_S
 
 RING = 60

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from adapters.wire import jsonvalue
 from adapters.wire.jsonvalue import (
@@ -19,7 +20,6 @@ from adapters.wire.jsonvalue import (
     MOST_COUNT,
     MOST_DIGITS,
     JsonError,
-    JsonValue,
     compact,
     count_of,
     format_json,

@@ -24,10 +24,11 @@ from proxy import __version__
 from proxy.app import health
 from proxy.base import metrics
 from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable
+from proxy.base.rows import Snapshot
 from proxy.config.settings import ListenerSettings
 from proxy.fanout.hub import Feed
 from proxy.journal import _writer
-from proxy.journal.base import Journal, Snapshot, Write
+from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Garbage
 from proxy.session import snapshots

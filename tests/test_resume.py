@@ -34,11 +34,12 @@ from bench.resume import (
     started,
     write_log,
 )
+from proxy.base.rows import CodecRow
 from proxy.faces import reading
 from proxy.fanout import hub
 from proxy.fanout.hub import entries_of
 from proxy.journal._writer import SNAPSHOTS_WAITING_BYTES
-from proxy.journal.base import CodecRow, Write
+from proxy.journal.base import Write
 from proxy.journal.sqlite import READERS, SqliteJournal
 from proxy.session import codec_of, snapshots
 from tests.support.waiting import until

@@ -20,12 +20,13 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
+from adapters.contract.faces import Action
 from adapters.registry import faces
 from adapters.wire.errors import DragomanError
 from proxy.config.settings import ListenerSettings, Settings
 from proxy.control.control import STATUS
 from proxy.entry.keys import SESSIONS
-from proxy.http.auth import Action, authenticate, authorize
+from proxy.http.auth import authenticate, authorize
 from tests.asks import (
     ADMINISTERS,
     ADMINS_ONLY,

@@ -17,9 +17,10 @@ from aiohttp.test_utils import TestServer
 from proxy.base.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
 from proxy.scripted.backend import Refusal
-from proxy.scripted.engine import ENGINE, ScriptedEngine, Variant, create_engine_app
+from proxy.scripted.engine import ENGINE, create_engine_app
 from proxy.scripted.engine_frames import BODIES, FRAMES
 from proxy.scripted.engine_requests import Execute
+from proxy.scripted.engine_turns import ScriptedEngine, Variant
 from proxy.scripted.faults import (
     Cut,
     Fault,

@@ -15,8 +15,9 @@ from aiohttp.test_utils import TestServer
 
 from proxy.base.clock import ManualClock
 from proxy.scripted import BACKENDS, Options
-from proxy.scripted.eve import EVE, ScriptedEve, Variant, create_eve_app
+from proxy.scripted.eve import EVE, create_eve_app
 from proxy.scripted.eve_frames import FRAMES
+from proxy.scripted.eve_turns import ScriptedEve, Variant
 from proxy.scripted.faults import Cut, Faults, Garbage, HalfFrame, LoseTurn, Status
 from proxy.scripted.templates import Template
 from tests.support.each import each

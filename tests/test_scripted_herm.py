@@ -27,8 +27,9 @@ from proxy.scripted.faults import (
     Status,
     WrongContentType,
 )
-from proxy.scripted.herm import HERM, ScriptedHerm, Variant, create_herm_app
+from proxy.scripted.herm import HERM, create_herm_app
 from proxy.scripted.herm_frames import BODIES, EVENTS
+from proxy.scripted.herm_turns import ScriptedHerm, Variant
 from proxy.scripted.scripts import SCRIPT_NAMES
 from proxy.scripted.templates import dump
 from tests.support.each import each

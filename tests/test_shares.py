@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from adapters.model import commands as cmd
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from proxy.base.clock import SeededIds
+from proxy.base.rows import ShareRow
 from proxy.config.settings import Settings, Share
 from proxy.journal import open_journal
-from proxy.journal.base import Journal, ShareRow
+from proxy.journal.base import Journal
 from proxy.sessions.backends import Backends
 from proxy.sessions.shares import Shares
 from tests.support.keys import key_of

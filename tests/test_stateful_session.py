@@ -65,8 +65,9 @@ from proxy.journal._writer import Job
 from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.session import Session, snapshots
+from proxy.sessions.live import QUIET_SECONDS
 from proxy.sessions.retention import Limits
-from proxy.sessions.sessions import QUIET_SECONDS, Sessions
+from proxy.sessions.sessions import Sessions
 from proxy.upstream.client import Load, Take
 from tests.test_hub import Wire
 from tests.wire import served

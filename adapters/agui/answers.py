@@ -21,8 +21,6 @@ from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["INTERRUPTS", "asked_again", "cut", "passed_over", "refusal"]
-
 INTERRUPTS = "interrupts"
 """The key in the details of a refusal under which the thread's open interrupts are."""
 

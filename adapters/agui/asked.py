@@ -17,8 +17,6 @@ from adapters.model.interactions import option_named, polarity
 from adapters.wire.errors import ClientProtocolError, NotSupported
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Resume", "interrupt_of", "to_answer"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resume:

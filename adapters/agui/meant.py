@@ -20,8 +20,6 @@ from adapters.model.interactions import fits
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
-
 PASSED_MOST = 32
 """Answers to what is not open of which the run tells: what is noted stands with each command."""
 

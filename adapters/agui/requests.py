@@ -35,8 +35,6 @@ from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["RunInput", "Told", "parse_run"]
-
 NAME_LIMIT = 512
 """Characters of a thread, a run or a message's id: UUIDs have 36."""
 

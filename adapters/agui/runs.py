@@ -18,26 +18,6 @@ from adapters.agui.writer import Writer, about, announce, at_work, put_custom
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import format_json
 
-__all__ = [
-    "begin",
-    "close",
-    "close_line",
-    "close_main",
-    "end_text",
-    "end_thinking",
-    "fail",
-    "finish",
-    "name_of",
-    "resume",
-    "show_call",
-    "start",
-    "tell_waiting",
-    "turn_ended",
-    "turn_paused",
-    "unanswered",
-    "waits",
-]
-
 RUNS_KEPT = 64
 """Runs of which is known where they are and which messages they have."""
 

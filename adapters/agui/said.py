@@ -12,16 +12,6 @@ from adapters.model import events as ev
 from adapters.wire.errors import ErrorCode
 from adapters.wire.jsonvalue import format_json
 
-__all__ = [
-    "begin_later",
-    "input_accepted",
-    "input_settled",
-    "message_received",
-    "notes_of",
-    "resolved",
-    "said_elsewhere",
-]
-
 BEGUN_KEPT = 64
 """Inputs of which is known which run they became."""
 

@@ -20,8 +20,6 @@ from adapters.agui.writer import Writer, put_custom
 from adapters.model import events as ev
 from adapters.model.base import Encoder, EncoderContext, Frame
 
-__all__ = ["AguiEncoder"]
-
 
 class AguiEncoder(Encoder):
     """The encoder of a thread's runs; children are its subagents."""

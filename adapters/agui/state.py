@@ -12,21 +12,6 @@ from adapters.model.base import shape_of
 from adapters.model.events import ErrorInfo, InteractionRequested, format_state
 from adapters.wire.jsonvalue import parse_json
 
-__all__ = [
-    "Asked",
-    "Awaited",
-    "Batch",
-    "Block",
-    "Child",
-    "Kept",
-    "Line",
-    "Notes",
-    "Run",
-    "State",
-    "dump",
-    "load",
-]
-
 
 @dataclasses.dataclass(slots=True)
 class Notes:

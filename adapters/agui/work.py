@@ -21,22 +21,6 @@ from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED
 from adapters.wire.jsonvalue import format_json
 
-__all__ = [
-    "delta",
-    "reasoning_completed",
-    "requested",
-    "result_produced",
-    "step_ended",
-    "step_started",
-    "text_completed",
-    "thread_ended",
-    "thread_message",
-    "thread_started",
-    "tool_called",
-    "tool_returned",
-    "usage_reported",
-]
-
 MODELS_KEPT = 16
 """Models of which a run counts the tokens; those of further ones are counted without a name."""
 

@@ -12,8 +12,6 @@ from adapters.model.base import Frame
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Writer", "about", "announce", "at_work", "put", "put_custom", "put_message"]
-
 
 class Writer:
     """The state of a session's encoder, and the frames that an entry has given so far."""

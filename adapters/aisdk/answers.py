@@ -15,8 +15,6 @@ from adapters.model.base import Response
 from adapters.wire.errors import DragomanError
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["cut", "headers", "nothing", "opening", "refusal", "stopped"]
-
 
 def headers() -> CIMultiDict[str]:
     """Return the head of a stream, with the header by which the vendor's servers mark theirs."""

@@ -19,8 +19,6 @@ from adapters.model.events import SEALED_KINDS, InteractionRequested, Interactio
 from adapters.model.interactions import option_named, polarity
 from adapters.wire.errors import ClientProtocolError
 
-__all__ = ["Given", "is_approval", "resolved", "show", "tell_state", "to_answer"]
-
 AFTER_KEPT = 256
 """Requests that are over of which is known where they were told."""
 

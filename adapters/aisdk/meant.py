@@ -17,8 +17,6 @@ from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 
-__all__ = ["Meant", "asks_anew", "check", "first_words", "late", "meant_by", "names_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Meant:

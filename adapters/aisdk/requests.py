@@ -29,8 +29,6 @@ from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.wire.errors import ClientProtocolError
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["ChatRequest", "parse_chat"]
-
 NAME_LIMIT = 512
 """Characters of a chat's, a message's or a call's id: those of the client have 16."""
 

@@ -41,8 +41,6 @@ from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, Interrupt
 from adapters.wire.errors import DragomanError, ErrorCode
 
-__all__ = ["FACE"]
-
 HEARTBEAT_SECONDS = 10.0
 """How long a stream is silent at most: proxies close what is silent for a minute, or for less."""
 

@@ -11,15 +11,6 @@ from adapters.aisdk.writer import Writer, put_data
 from adapters.model import events as ev
 from adapters.wire.errors import ErrorCode
 
-__all__ = [
-    "begin_later",
-    "input_accepted",
-    "input_settled",
-    "message_received",
-    "notes_of",
-    "said_elsewhere",
-]
-
 BEGUN_KEPT = 64
 """Inputs of which is known which stream they became."""
 

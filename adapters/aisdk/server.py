@@ -16,8 +16,6 @@ from adapters.aisdk.writer import Writer, put_data
 from adapters.model import events as ev
 from adapters.model.base import Encoder, EncoderContext, Frame
 
-__all__ = ["AisdkEncoder"]
-
 
 class AisdkEncoder(Encoder):
     """The encoder of a chat's messages."""

@@ -12,22 +12,6 @@ from adapters.model.base import shape_of
 from adapters.model.events import ErrorInfo, InteractionRequested, format_state
 from adapters.wire.jsonvalue import parse_json
 
-__all__ = [
-    "NOTES",
-    "SHAPE",
-    "Asked",
-    "Awaited",
-    "Batch",
-    "Block",
-    "Call",
-    "Kept",
-    "Notes",
-    "State",
-    "Waiting",
-    "dump",
-    "load",
-]
-
 
 @dataclasses.dataclass(slots=True)
 class Notes:

@@ -17,24 +17,6 @@ from adapters.aisdk.state import Kept
 from adapters.aisdk.writer import Writer, open_step, put_data
 from adapters.model import events as ev
 
-__all__ = [
-    "begin",
-    "close",
-    "end_step",
-    "end_text",
-    "end_thinking",
-    "fail",
-    "join",
-    "put_result",
-    "resume",
-    "start",
-    "tell_waiting",
-    "turn_ended",
-    "turn_paused",
-    "unanswered",
-    "waits",
-]
-
 STREAMS_KEPT = 64
 """Streams of which is known where they are."""
 

@@ -17,23 +17,6 @@ from adapters.model import events as ev
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
-__all__ = [
-    "delta",
-    "reasoning_completed",
-    "requested",
-    "result_produced",
-    "step_ended",
-    "step_started",
-    "text_completed",
-    "thread_ended",
-    "thread_started",
-    "tool_called",
-    "tool_input_delta",
-    "tool_progressed",
-    "tool_returned",
-    "usage_reported",
-]
-
 _COUNTS = {
     "input_tokens": "inputTokens",
     "output_tokens": "outputTokens",

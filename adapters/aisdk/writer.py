@@ -11,8 +11,6 @@ from adapters.model.base import Frame
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Writer", "open_step", "put", "put_data", "put_text", "words"]
-
 
 class Writer:
     """The state of a session's encoder, its form, and the frames that an entry has given so far."""

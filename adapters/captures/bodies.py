@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from adapters.wire.framing.ndjson import NdjsonParser
 from adapters.wire.framing.sse import SseFrame, SseParser
 
-__all__ = ["format_frame", "frames_of", "lines_of"]
-
 
 def lines_of(body: bytes) -> Iterator[bytes]:
     """Yield the whole lines of an NDJSON body; what was cut off at its end is left out."""

@@ -25,8 +25,6 @@ from adapters.captures.foreign import (
 from adapters.wire.encodings import decode_base64
 from adapters.wire.jsonvalue import MAX_DEPTH, format_json, parse_json
 
-__all__ = ["cassette_of", "read_cassette"]
-
 _TAG = "tag:yaml.org,2002:"
 _TEXTS = (f"{_TAG}str", f"{_TAG}python/str", f"{_TAG}python/unicode", "!")
 """Tags of texts; those of Python 2 are texts as well, and nothing is executed for them."""

@@ -14,8 +14,6 @@ from adapters.captures import BadCapture, End, Exchange, Headers, Request, Respo
 from adapters.captures.foreign import Bodies, Foreign, address_of, header, pieces_of
 from adapters.wire.jsonvalue import is_json
 
-__all__ = ["is_stream", "read_curl"]
-
 _STATUS_LINE = re.compile(rb"HTTP/[0-9](?:\.[0-9])? ([0-9]{3})(?: [^\r\n]*)?\r?\n")
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _SSE_LINE = re.compile(rb"(?:event|data|id|retry)?:|(?:event|data|id|retry)(?=[\r\n]|$)")

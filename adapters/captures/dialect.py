@@ -10,8 +10,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from adapters.captures import Exchange
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["Captured", "SessionNaming"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SessionNaming:

@@ -12,24 +12,10 @@ import urllib.parse
 import zlib
 from collections.abc import Iterable
 
-from adapters.captures import BadCapture, Capture, Exchange, Head, Headers
-from adapters.wire.jsonvalue import JsonError, JsonValue, mended_json, parse_json
+from pydantic import JsonValue
 
-__all__ = [
-    "MOST_BODIES",
-    "MOST_EXCHANGES",
-    "MOST_INFLATED",
-    "MOST_PIECES",
-    "MOST_VALUES",
-    "Bodies",
-    "Foreign",
-    "address_of",
-    "header",
-    "json_of",
-    "made_by",
-    "pieces_of",
-    "with_host",
-]
+from adapters.captures import BadCapture, Capture, Exchange, Head, Headers
+from adapters.wire.jsonvalue import JsonError, mended_json, parse_json
 
 MOST_INFLATED = 64 * 1024 * 1024
 """Bytes that the compressed bodies of one file may have, when they are inflated."""

@@ -25,8 +25,6 @@ from adapters.captures.foreign import (
 from adapters.wire.encodings import decode_base64
 from adapters.wire.jsonvalue import int_of, number_of, text_of
 
-__all__ = ["har_of", "read_har"]
-
 _LONGEST = 1e9
 """Milliseconds of one step of an exchange that are believed: eleven days."""
 

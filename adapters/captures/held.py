@@ -11,8 +11,6 @@ from adapters.captures import Body, LeftOut, LogLine, Record, body_of
 from adapters.captures.secrets import Delta, Finder, Frame, RunningText, Texts
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["Document", "Frames", "Log", "Pieces", "Words"]
-
 DOCUMENT_BYTES = 36 * 1024 * 1024
 """How much is held back of a body that is one document, and of a frame: as long as a conversation
 with files may be. The rest of a longer one is left out."""

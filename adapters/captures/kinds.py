@@ -11,8 +11,6 @@ from adapters.captures.curl import is_stream, read_curl
 from adapters.captures.har import read_har
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = ["KINDS", "is_foreign", "read_any"]
-
 KINDS = (
     "a capture of Dragoman, a HAR (1.2), a cassette of vcrpy (YAML or JSON), the output of `curl"
     " -i`, or a stream that `curl -N` wrote"

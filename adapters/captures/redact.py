@@ -21,10 +21,8 @@ from urllib.parse import unquote, unquote_plus
 
 from adapters.captures import Body, End, Event, LeftOut, LogLine, Record, Request, Response
 from adapters.captures.held import Document, Frames, Log, Pieces, Words
-from adapters.captures.secrets import LOG, BadPattern, Delta, Finder
+from adapters.captures.secrets import LOG, Delta, Finder
 from adapters.wire.jsonvalue import format_json
-
-__all__ = ["BadPattern", "Redactor"]
 
 _URLS = frozenset({"location", "content-location", "referer", "link"})
 """Headers whose value is a URL, with a query."""

@@ -19,8 +19,6 @@ from adapters.model.events import DELTAS, Entry, Event
 from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
 
-__all__ = ["Batch", "batch_of", "stamp"]
-
 
 class Batch(NamedTuple):
     """What one step brings: it is stored whole or not at all.

@@ -25,23 +25,6 @@ from typing import NamedTuple, TypeVar
 
 from adapters.wire.errors import DragomanError, ErrorCode
 
-__all__ = [
-    "BACKENDS",
-    "FIDELITIES",
-    "SECTIONS",
-    "SERVICES",
-    "CanonicalRow",
-    "CommandRow",
-    "ErrorRow",
-    "EventRow",
-    "Fault",
-    "Mapping",
-    "MappingError",
-    "RouteRow",
-    "Row",
-    "parse_mapping",
-]
-
 FIDELITIES = frozenset({"exact", "approximated", "synthesized", "dropped", "-"})
 """How faithfully something crosses; `-` means that it does not occur in that direction."""
 

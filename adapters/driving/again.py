@@ -16,8 +16,6 @@ import dataclasses
 
 from adapters.driving.part import Part
 
-__all__ = ["Again", "Patience"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patience:

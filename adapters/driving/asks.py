@@ -27,8 +27,6 @@ from adapters.driving.part import Part
 from adapters.model import events as ev
 from adapters.model import raw
 
-__all__ = ["Ask", "Asks", "Given", "Resolved"]
-
 
 @dataclasses.dataclass(slots=True)
 class Given:

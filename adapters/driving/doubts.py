@@ -26,8 +26,6 @@ import enum
 
 from adapters.driving.part import Part, soonest
 
-__all__ = ["LOOKS", "LOOK_AGAIN_MS", "LOOK_RETRY_MS", "Doubt", "Doubts", "Evidence", "Verdict"]
-
 LOOK_AGAIN_MS = 2_000
 """How long after a list that does not show an input it is asked once more: by then, what the broken
 connection held has arrived. Ours."""

@@ -19,8 +19,6 @@ from adapters.driving.part import Part
 from adapters.model import events as ev
 from adapters.model.raw import Raw
 
-__all__ = ["HOLD_MS", "Held"]
-
 HOLD_MS = 250
 """How long a tool call waits for evidence of its permission (design section 3)."""
 

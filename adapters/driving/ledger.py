@@ -28,8 +28,6 @@ from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.state import RECEIVED_KINDS
 
-__all__ = ["Input", "Ledger"]
-
 
 @dataclasses.dataclass(slots=True)
 class Input:

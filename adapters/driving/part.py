@@ -10,8 +10,6 @@ from pydantic import Field
 from adapters.model.base import Call
 from adapters.model.events import Event
 
-__all__ = ["NOT_STORED", "Out", "Part", "soonest"]
-
 NOT_STORED = Field(exclude=True)
 """Marks a field that concerns a connection: `Annotated[set[str], NOT_STORED]`. After a restart it
 has its default."""

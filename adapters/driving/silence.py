@@ -18,8 +18,6 @@ import dataclasses
 
 from adapters.driving.part import Part, soonest
 
-__all__ = ["CATCH_UP_MS", "RECOVER_MS", "Silence"]
-
 RECOVER_MS = 10_000
 """How long the stream may take to show a command that a crash or a lost answer left in doubt."""
 

@@ -10,8 +10,6 @@ from adapters.contract.probing import Generation, Probe, Question
 from adapters.engine import wire
 from adapters.model.base import Call, Request
 
-__all__ = ["PROBE"]
-
 _LATEST_MS = 9_999_999_999_999
 """A time that no event has: a replay from there is empty."""
 

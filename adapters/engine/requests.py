@@ -46,28 +46,6 @@ from adapters.wire.encodings import decode_base64
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = [
-    "CANCEL",
-    "CONTINUE",
-    "DECLINE",
-    "STOP",
-    "TASK_ID_LIMIT",
-    "Execute",
-    "Replay",
-    "Respond",
-    "for_engine_only",
-    "health_body",
-    "offered",
-    "parse_execute",
-    "parse_replay",
-    "parse_respond",
-    "pending_answer",
-    "refusal",
-    "resumed_body",
-    "stated_code",
-    "to_command",
-]
-
 CANCEL = "cancel"
 DECLINE = "decline"
 CONTINUE = "continue"

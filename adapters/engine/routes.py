@@ -46,8 +46,6 @@ from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["FACE"]
-
 HEARTBEAT_SECONDS = 10.0
 """How long a stream is silent at most; the page advises 15 s or so (engine page, section 17)."""
 

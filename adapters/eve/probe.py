@@ -9,8 +9,6 @@ from adapters.eve import wire
 from adapters.eve.client.server import not_read
 from adapters.model.base import Call, Request
 
-__all__ = ["PROBE"]
-
 
 def _health(status: int, body: Any) -> bool:
     match body:

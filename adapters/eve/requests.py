@@ -56,36 +56,6 @@ from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 from adapters.wire.paths import path_of, segments_of, to_header_value
 
-__all__ = [
-    "Control",
-    "ControlKind",
-    "Create",
-    "EveRefusal",
-    "Face",
-    "FollowUp",
-    "InputResponse",
-    "Route",
-    "StreamQuery",
-    "answer_by_message",
-    "control_answer",
-    "create_answer",
-    "follow_up_answer",
-    "health_body",
-    "info_body",
-    "make_token",
-    "offered_options",
-    "parse_control",
-    "parse_create",
-    "parse_follow_up",
-    "parse_stream_query",
-    "refusal",
-    "route_not_found",
-    "stream_headers",
-    "to_command",
-    "token_handle",
-    "token_wait",
-]
-
 ControlKind = Literal["cancel", "compact", "clear", "reset"]
 Route = Literal["create", "session", "cancel", "control", "stream", "info"]
 """What was asked, as far as an error depends on it; `control` is compact, clear and reset."""

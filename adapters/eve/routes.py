@@ -59,8 +59,6 @@ from adapters.model.commands import (
 from adapters.model.events import MAIN
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode, NotSupported
 
-__all__ = ["FACE"]
-
 CONTROLS: tuple[ControlKind, ...] = ("reset", "clear", "compact")
 """The controls that both generations have, by token and by id (section 6)."""
 

@@ -11,8 +11,6 @@ from adapters.herm import wire
 from adapters.model.base import Call, Request
 from adapters.wire.paths import is_segment
 
-__all__ = ["PROBE"]
-
 _REFUSALS = {401: "unauthorized", 403: "forbidden"}
 """Section 6."""
 

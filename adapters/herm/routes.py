@@ -45,8 +45,6 @@ from adapters.model.events import Entry, InteractionRequested
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["FACE"]
-
 _Seen = Seen[HermEncoder]
 _Events = tuple[UserEvent, ...]
 

@@ -9,8 +9,6 @@ from typing import Any, get_args
 
 from adapters.model import events as ev
 
-__all__ = ["BLOCKS", "BLOCK_TEXTS", "SKIPPED", "Ignored", "UnknownField", "ignored_of"]
-
 SKIPPED = frozenset({"native", "extra", "by", "face", "trace", "synthetic", "duration_ms"})
 """Fields that say how something came to be in the log, or how long it took."""
 

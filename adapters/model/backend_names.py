@@ -12,8 +12,6 @@ from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.state import LogState
 from adapters.wire.errors import NotSupported
 
-__all__ = ["for_backend"]
-
 C = TypeVar("C", bound=AnyCommand)
 
 

@@ -14,8 +14,6 @@ import orjson
 
 from adapters.wire.jsonvalue import compact, format_json
 
-__all__ = ["Body", "body_of", "file_in_base64", "restored"]
-
 _MARK = b"\0"
 """What stands on both sides of a file's name: no JSON has it, since a text that does is escaped."""
 

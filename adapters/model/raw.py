@@ -36,30 +36,6 @@ from adapters.wire.jsonvalue import (
     parse_json,
 )
 
-__all__ = [
-    "BlockEnded",
-    "CutDelta",
-    "Delta",
-    "InputOutcome",
-    "Mended",
-    "Raw",
-    "delta_of",
-    "dump",
-    "error_info",
-    "garbled",
-    "halved",
-    "in_doubt",
-    "json_of",
-    "load",
-    "mended",
-    "quoted",
-    "refused",
-    "released",
-    "settled",
-    "value_of",
-    "with_text",
-]
-
 InputOutcome = Literal["taken", "refused", "unknown"]
 """What becomes of an input that was sent to a backend."""
 

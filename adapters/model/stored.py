@@ -38,22 +38,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import format_json, parse_json
 
-__all__ = [
-    "VERSION",
-    "Kept",
-    "Stored",
-    "StoredByNewer",
-    "Unfit",
-    "adapter_of",
-    "fill",
-    "mark",
-    "newest",
-    "read",
-    "take_version",
-    "upgraded",
-    "version_member",
-]
-
 T = TypeVar("T")
 
 VERSION = "v"

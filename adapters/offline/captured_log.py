@@ -20,8 +20,6 @@ from adapters.offline.translate import Frame, Options, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.errors import NotSupported
 
-__all__ = ["Reading", "frames_of", "log_of", "read_exchanges"]
-
 
 @dataclasses.dataclass(slots=True)
 class Reading:

@@ -10,8 +10,6 @@ from adapters.offline.translate import Frame
 from adapters.wire.framing import FrameTooLarge
 from adapters.wire.framing.sse import SseFrame
 
-__all__ = ["RawFrame", "data_of", "line_of", "raw_of"]
-
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 

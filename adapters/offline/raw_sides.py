@@ -18,8 +18,6 @@ from adapters.offline.translate import Options, make_sink
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Frames", "Raw", "Spoken", "raw_sides"]
-
 MOST_SHOWN = 200
 """Characters of a line of a frame that are shown to people."""
 

@@ -39,19 +39,6 @@ from adapters.wire.framing.ndjson import DEFAULT_MAX_LINE_BYTES
 from adapters.wire.framing.sse import SseFrame, SseParser
 from adapters.wire.jsonvalue import JsonError, parse_json
 
-__all__ = [
-    "CANONICAL",
-    "BadInput",
-    "Frame",
-    "Options",
-    "Source",
-    "make_sink",
-    "make_source",
-    "readable_dialects",
-    "time_of",
-    "writable_dialects",
-]
-
 DEFAULT_SESSION = "recording"
 """The session id where neither the caller nor the body names one."""
 

@@ -25,8 +25,6 @@ from adapters.offline.translate import Options, make_sink, make_source
 from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, NotSupported
 
-__all__ = ["Check", "Outcome", "Verdict", "verify"]
-
 Outcome = Literal["same", "differs", "cannot be read", "not compared"]
 
 _ORDER: tuple[Outcome, ...] = ("cannot be read", "differs", "same", "not compared")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import urllib.parse
 
-__all__ = ["PERCENT", "decode_base64", "decode_percent"]
-
 PERCENT = 2**20
 """Characters of a file in percent encoding, which is read byte by byte."""
 

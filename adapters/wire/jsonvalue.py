@@ -22,27 +22,6 @@ from typing import Any, NoReturn
 import orjson
 from pydantic import JsonValue
 
-__all__ = [
-    "MAX_DEPTH",
-    "MOST_COUNT",
-    "MOST_NAME",
-    "REPLACEMENT",
-    "Halved",
-    "JsonError",
-    "JsonValue",
-    "compact",
-    "count_of",
-    "format_json",
-    "int_of",
-    "is_json",
-    "mended_json",
-    "name_of",
-    "number_of",
-    "parse_json",
-    "rest_of",
-    "text_of",
-]
-
 MAX_DEPTH = 128
 """Levels of arrays and objects that are read: below all limits above, with room for envelopes."""
 

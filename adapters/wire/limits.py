@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FRAME_VALUES", "LIGHT", "is_light"]
-
 FRAME_VALUES = 100_000
 """Strings, numbers, arrays and objects of a frame or an answer, names and commas counted: a table
 of 8,000 rows and four columns."""

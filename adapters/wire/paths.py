@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from urllib.parse import quote, unquote_to_bytes
 
-__all__ = ["is_header_value", "is_segment", "path_of", "rebuilt", "segments_of", "to_header_value"]
-
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f/\\\\\ud800-\udfff]")
 """What no segment has: control characters, both slashes, and what UTF-8 cannot write."""
 

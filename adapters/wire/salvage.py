@@ -9,8 +9,6 @@ from typing import Any
 from adapters.wire.framing import SALVAGED_BYTES
 from adapters.wire.jsonvalue import MOST_DIGITS, MOST_NAME, Halved
 
-__all__ = ["block_of", "salvage"]
-
 _DEPTH = 16
 """Levels that are read: envelopes have less."""
 

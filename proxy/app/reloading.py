@@ -26,8 +26,6 @@ from proxy.http.auth import Key
 from proxy.recording.recording import Captures
 from proxy.sessions.sessions import Sessions
 
-__all__ = ["Plan", "plan", "reload", "reload_when_told"]
-
 _RELOADED = frozenset({"log", "keys", "backends", "routes", "capture"})
 """The tables that can change while the server runs."""
 

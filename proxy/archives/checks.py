@@ -17,16 +17,6 @@ from proxy.base.rows import AliasKind, CodecRow, LegRow, SessionRow
 from proxy.config.settings import SHADOWS, is_name
 from proxy.journal.base import MINTED
 
-__all__ = [
-    "FILE_MOST",
-    "check_alias",
-    "check_codec",
-    "check_dialect",
-    "check_entry",
-    "check_leg",
-    "check_session",
-]
-
 FILE_MOST = 256 * 1024 * 1024
 """Bytes of a file of a session: it is in memory while it comes. Far above `server.max_body_bytes`,
 in which it was once sent."""

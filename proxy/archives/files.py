@@ -12,8 +12,6 @@ from typing import BinaryIO
 
 from proxy.archives.form import LINE_MOST, Foot, Head, Unpacker
 
-__all__ = ["Part", "new_file", "parts_of", "pieces_of"]
-
 PIECE_BYTES = 256 * 1024
 """Bytes that are read at a time."""
 

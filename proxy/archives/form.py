@@ -24,19 +24,6 @@ from adapters.wire.jsonvalue import MOST_COUNT, JsonError, format_json, int_of, 
 from proxy.archives import checks
 from proxy.base.rows import CodecRow, LegRow, SessionRow
 
-__all__ = [
-    "LINE_MOST",
-    "VERSION",
-    "ArchiveError",
-    "Foot",
-    "Head",
-    "Piece",
-    "Unpacker",
-    "foot_line",
-    "head_line",
-    "piece_lines",
-]
-
 VERSION = 1
 """The version of the form."""
 

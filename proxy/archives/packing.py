@@ -15,8 +15,6 @@ from proxy.base.rows import CommandRow, SessionRow
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.base import Journal
 
-__all__ = ["Packed", "pack", "under_way"]
-
 PAGE_BYTES = 128 * 1024
 """Bytes of a log that are read at once: who takes the archive may take nothing for a long time."""
 

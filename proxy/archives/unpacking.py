@@ -24,8 +24,6 @@ from proxy.config.settings import LOCAL, BackendSettings, Settings
 from proxy.fanout.hub import STEP_ENTRIES
 from proxy.journal.base import OF_THE_NEWEST, Journal
 
-__all__ = ["Imported", "Wishes", "lines_of", "unpack"]
-
 STAGED_BYTES = 1024 * 1024
 """Bytes of entries that are stored in one transaction."""
 

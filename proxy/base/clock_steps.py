@@ -7,8 +7,6 @@ import logging
 from proxy.base.clock import Clock
 from proxy.base.metrics import CLOCK_STEPS
 
-__all__ = ["watch_clock"]
-
 LOOK_SECONDS = 10.0
 """How often it is looked."""
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from adapters.model import events as ev
 from adapters.wire.errors import SESSION_LOST, ErrorCode
 
-__all__ = ["BLAMED", "FAILURES", "POSSIBLE", "SETTLED", "STOP_UNCONFIRMED", "Code", "Outcome"]
-
 SETTLED = "settled_by_operator"
 """The code of a turn that an administrator ended."""
 

@@ -15,8 +15,6 @@ from collections.abc import Sequence
 
 from proxy.base.clock import Ids
 
-__all__ = ["HEADER", "IDS", "child", "current", "made", "taken", "trace_id"]
-
 HEADER = "traceparent"
 
 IDS = Ids()

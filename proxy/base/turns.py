@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TypeVar
 
-__all__ = ["Turns"]
-
 T = TypeVar("T")
 
 

@@ -35,8 +35,6 @@ _DETAILS = (
 
 _DECISIONS: tuple[Decision, ...] = ("allow", "deny")
 
-__all__ = ["block", "blocks", "cut"]
-
 
 def cut(text: str, most: int) -> str:
     """Return a text on one line, and not more of it than is read there."""

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from adapters.model.allowed import UnknownField
 from adapters.offline.compare import difference
 from adapters.offline.raw_sides import Raw, raw_sides
 from adapters.offline.translate import readable_dialects
@@ -86,7 +87,7 @@ def diff(
             found = difference.compare(one.entries, other.entries, ignore)
             # Frames are looked for in the files, which are open as long.
             raws = raw_sides(found, one.spoken, other.spoken)
-        except difference.UnknownField as error:
+        except UnknownField as error:
             raise click.BadParameter(str(error), param_hint="--ignore") from None
         except DragomanError as error:
             fail(clean(error.whole), status=2)
@@ -146,7 +147,7 @@ def verify(
             verdicts.append(verdict)
             for note in notes:
                 click.echo(clean(note), err=True)
-    except difference.UnknownField as error:
+    except UnknownField as error:
         raise click.BadParameter(str(error), param_hint="--ignore") from None
     except DragomanError as error:
         fail(clean(error.whole), status=2)

@@ -27,8 +27,6 @@ from proxy.cli.asked import command_lines, without_password
 from proxy.cli.printing import JsonObject, clean, fail, print_json, print_rows, progress
 from proxy.cli.servers import DEFAULT_URL, Server, session_path
 
-__all__ = ["MoveOrder", "run", "to_move", "to_roll_back"]
-
 FIRST_WAVES = (10, 100)
 """How many sessions the first waves have; the next one has all others."""
 

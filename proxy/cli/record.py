@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from adapters.captures.redact import BadPattern, Redactor
+from adapters.captures.redact import Redactor
+from adapters.captures.secrets import BadPattern
 from adapters.registry import DELTAS, DIALECTS
 from proxy.cli.printing import fail
 from proxy.cli.running import announce, listening, run_server

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from adapters.captures.secrets import looks_secret
 
-__all__ = ["file_value", "looks_like_key", "variable_value"]
-
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 """What variables are called. Others can be set too; but this is quoted before it is known."""
 

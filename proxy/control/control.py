@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar, get_args
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from adapters.contract.faces import Action
 from adapters.contract.faces.astray import SHOWN, Asked, fitting, way_out
 from adapters.model.base import Fidelity
 from adapters.model.commands import AnswerInteraction, Delete, Sealed, members_of
@@ -45,6 +46,7 @@ from proxy.archives.packing import pack
 from proxy.archives.unpacking import Imported, Wishes, lines_of, unpack
 from proxy.base.errors import SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
+from proxy.base.rows import CommandRow, LegRow, SessionRow
 from proxy.base.turns import Turns
 from proxy.config.complaints import member
 from proxy.config.settings import SHADOWS, Settings, Share, is_name
@@ -53,7 +55,6 @@ from proxy.entry.keys import SESSIONS
 from proxy.fanout.hub import entry_of
 from proxy.fanout.streams import limit_unsent, write
 from proxy.http.auth import (
-    Action,
     Principal,
     administers,
     authenticate,
@@ -63,7 +64,7 @@ from proxy.http.auth import (
     may_use,
 )
 from proxy.http.bodies import RETRY_SECONDS
-from proxy.journal.base import NAMES, CommandRow, Journal, LegRow, SessionRow
+from proxy.journal.base import NAMES, Journal
 from proxy.migration.moved import MOVABLE, moved_sessions
 from proxy.migration.moving import Moved, move, roll_back
 from proxy.migration.planning import PlanLineOut, Planner, named

@@ -20,6 +20,7 @@ from proxy.archives.packing import pack
 from proxy.archives.unpacking import Wishes, lines_of, unpack
 from proxy.base.clock import Clock
 from proxy.base.errors import SessionExpired, SessionNotFound
+from proxy.base.rows import CommandRow, SessionRow
 from proxy.config.settings import SHADOWS, Settings
 from proxy.control.control import (
     DeletedOut,
@@ -32,7 +33,7 @@ from proxy.control.control import (
 )
 from proxy.fanout.hub import entries_of
 from proxy.journal import open_journal
-from proxy.journal.base import CommandRow, Journal, SessionRow
+from proxy.journal.base import Journal
 from proxy.sessions.retention import Limits, choose
 from proxy.sessions.shadows import GONE, shadow_of
 

@@ -8,36 +8,16 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from adapters.contract.faces import Size
+from adapters.contract.faces import Action, Size
 from adapters.model.base import Response
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import JournalUnavailable, SessionNotFound
 from proxy.base.repeats import Submission
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS, SUBMISSION
-from proxy.http.auth import Action, Principal, authenticate, authorize, no_route, routes_of
+from proxy.http.auth import Principal, authenticate, authorize, no_route, routes_of
 from proxy.http.malformed import check
 from proxy.recording.recording import ASKING
 from proxy.session import Session
-
-__all__ = [
-    "REFUSED",
-    "TAKES",
-    "Handler",
-    "admitted",
-    "check_head",
-    "entered",
-    "open_route",
-    "owned",
-    "read",
-    "read_bytes",
-    "read_pieces",
-    "read_submission",
-    "route_of",
-    "routes_shown",
-    "takes",
-    "tell_quote",
-    "to_web",
-]
 
 _log = logging.getLogger(__name__)
 

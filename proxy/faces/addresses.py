@@ -34,8 +34,6 @@ from proxy.entry.entry import routes_shown, to_web
 from proxy.entry.keys import SESSIONS
 from proxy.faces.elsewhere import of_path
 
-__all__ = ["add_routes", "astray_routes", "base_routes", "not_served", "nothing", "of_a_frontend"]
-
 _KEY = (
     "A frontend sends its key as `Authorization: Bearer KEY`, `x-api-key: KEY` or "
     "`X-Engine-Key: KEY`."

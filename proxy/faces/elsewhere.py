@@ -21,8 +21,6 @@ from adapters.wire.jsonvalue import JsonError, parse_json
 from proxy.entry.entry import routes_shown
 from proxy.entry.keys import LISTENER_ROUTE
 
-__all__ = ["of_path", "reading"]
-
 T = TypeVar("T")
 
 _READ_MOST = 2**20

@@ -11,10 +11,9 @@ from adapters.contract.faces import AnyOf, Child, Chosen, Named, New, Newest, Ta
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import CursorExpired, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
-from proxy.base.rows import AliasKind
+from proxy.base.rows import AliasKind, SessionRow
 from proxy.entry.entry import owned
 from proxy.faces.visit import Found, Visit
-from proxy.journal.base import SessionRow
 from proxy.session import Session
 
 LOOKED_AT = 10_000

@@ -7,8 +7,6 @@ from collections import Counter
 from proxy.base.clock import Clock
 from proxy.session import Session
 
-__all__ = ["Leavers"]
-
 LEAVES_SECONDS = 2.0
 """How long a request waits at most for the end of a connection that its client has closed before,
 or is about to notice that it has: what lies between may tell of that a little later. Ours."""

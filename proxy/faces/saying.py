@@ -8,13 +8,13 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters.contract.faces import Chosen, Done, New, Opening, Reading, Say, TurnBody
+from adapters.contract.faces import Action, Chosen, Done, New, Opening, Reading, Say, TurnBody
 from adapters.model import events as ev
 from adapters.model.commands import AnyCommand, SendMessage
 from adapters.offline.moves.history import Historian
 from proxy.base.errors import SequenceConflict, SessionExpired, SessionNotFound
 from proxy.base.repeats import Submission
-from proxy.base.rows import AliasKind
+from proxy.base.rows import AliasKind, SessionRow
 from proxy.entry.entry import read, read_submission, to_web
 from proxy.faces.elsewhere import reading
 from proxy.faces.finding import find
@@ -23,8 +23,7 @@ from proxy.faces.reading import plan_of, stream, write_body
 from proxy.faces.visit import Found, RoutePlace, Visit
 from proxy.fanout.hub import entries_by_steps
 from proxy.fanout.streams import Ending, end, send_head
-from proxy.http.auth import Action, authorize
-from proxy.journal.base import SessionRow
+from proxy.http.auth import authorize
 
 
 async def say(visit: Visit) -> web.StreamResponse:

@@ -19,6 +19,7 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import CursorExpired
 from proxy.base.locks import KeyedLock
+from proxy.base.rows import SessionRow
 from proxy.config.settings import BackendSettings, Settings
 from proxy.entry.entry import entered, open_route, route_of, routes_shown
 from proxy.entry.keys import LISTENER_ROUTE, SESSIONS
@@ -26,7 +27,6 @@ from proxy.faces.elsewhere import of_path
 from proxy.faces.leavers import Leavers
 from proxy.fanout.hub import Feed, entry_of
 from proxy.http.auth import Principal
-from proxy.journal.base import SessionRow
 from proxy.recording.recording import ASKING
 from proxy.recording.session import Exchange
 from proxy.session import Session, told

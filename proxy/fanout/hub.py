@@ -33,7 +33,8 @@ from adapters.model.base import Encoder, Frame
 from adapters.model.events import Entry
 from proxy.base import metrics
 from proxy.base.errors import UNREADABLE, JournalUnavailable, damaged
-from proxy.journal.base import Journal, Snapshot
+from proxy.base.rows import Snapshot
+from proxy.journal.base import Journal
 from proxy.recording.session import Exchange
 
 _log = logging.getLogger(__name__)

@@ -24,20 +24,6 @@ from adapters.contract.faces import Action
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.config.settings import LOCAL, SHADOWS, KeySettings, Settings
 
-__all__ = [
-    "Action",
-    "Key",
-    "Principal",
-    "administers",
-    "authenticate",
-    "authorize",
-    "authorize_action",
-    "authorize_admin",
-    "may_use",
-    "no_route",
-    "routes_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Key:

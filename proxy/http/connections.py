@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from aiohttp import web
 
-__all__ = ["runner_of"]
-
 IDLE_SECONDS = 75.0
 """How long a connection may stay between two requests. aiohttp's own is an hour, in which thousands
 may gather."""

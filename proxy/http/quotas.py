@@ -15,8 +15,6 @@ from proxy.base import metrics
 from proxy.config.settings import LimitSettings
 from proxy.http.bodies import RETRY_SECONDS
 
-__all__ = ["Kind", "Quotas"]
-
 Kind = Literal["streams", "readers"]
 
 MINUTE = 60.0

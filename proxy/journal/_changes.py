@@ -18,17 +18,10 @@ from typing import NamedTuple, cast
 import apsw
 
 from proxy.base.errors import NameTaken, SessionClosed, SessionNotFound
+from proxy.base.rows import BackendRow, CodecRow, NewSession, ShareRow, Snapshot
 from proxy.journal._frames import FrameBatch, pack_frames
 from proxy.journal._tail import Tail
-from proxy.journal.base import (
-    OF_WORDS,
-    BackendRow,
-    CodecRow,
-    NewSession,
-    ShareRow,
-    Snapshot,
-    Write,
-)
+from proxy.journal.base import OF_WORDS, Write
 
 ERASE_ROWS = 512
 """Rows that one transaction of a deletion erases, so that a long session's end does not stop the

@@ -5,8 +5,6 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable
 
-__all__ = ["Fresh"]
-
 
 class Fresh:
     """How often each blob was put for a write that has not come yet.

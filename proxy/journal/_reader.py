@@ -22,12 +22,7 @@ import apsw
 
 from proxy.base import metrics
 from proxy.base.errors import CursorExpired, JournalCorrupt, SessionNotFound
-from proxy.journal._frames import unpack_frames
-from proxy.journal._tail import Tail, recover_tails
-from proxy.journal.base import (
-    MINTED,
-    NAMES,
-    SHORTEST,
+from proxy.base.rows import (
     BackendRow,
     Chunk,
     CodecRow,
@@ -37,6 +32,9 @@ from proxy.journal.base import (
     ShareRow,
     Snapshot,
 )
+from proxy.journal._frames import unpack_frames
+from proxy.journal._tail import Tail, recover_tails
+from proxy.journal.base import MINTED, NAMES, SHORTEST
 
 CHUNK_BYTES = 64 * 1024
 """Rows are joined to chunks of about this size: a row is often one event, and each chunk costs its

@@ -15,6 +15,7 @@ from typing import cast
 import apsw
 
 from proxy.base.errors import NameTaken
+from proxy.base.rows import Arrival, Chunk, LegRow, SessionRow
 from proxy.journal._changes import (
     INSERT_INDEX,
     INSERT_POSITION,
@@ -22,9 +23,7 @@ from proxy.journal._changes import (
     add_alias,
     insert_codec,
 )
-from proxy.journal.base import OF_THE_NEWEST, Arrival, Chunk, LegRow, SessionRow
-
-__all__ = ["admit", "stage", "unstage_all", "unstage_some"]
+from proxy.journal.base import OF_THE_NEWEST
 
 ERASE_ROWS = 64
 """Staged rows that one transaction erases: they are larger than those of a live session."""

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from proxy.base.errors import JournalError, JournalUnavailable
 
-__all__ = ["Storing"]
-
 _log = logging.getLogger(__name__)
 
 TRIED_SECONDS = 1.0

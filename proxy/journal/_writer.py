@@ -44,6 +44,7 @@ from proxy.base.errors import (
     SessionNotFound,
     damaged,
 )
+from proxy.base.rows import Snapshot
 from proxy.journal._changes import (
     INSERT_INDEX,
     INSERT_POSITION,
@@ -61,7 +62,7 @@ from proxy.journal._database import WriterLock, connect_writer, is_failed_sync, 
 from proxy.journal._frames import FrameBatch
 from proxy.journal._staging import unstage_all
 from proxy.journal._tail import Tail, recover_tails
-from proxy.journal.base import Snapshot, Write, longer
+from proxy.journal.base import Write, longer
 
 logger = logging.getLogger(__name__)
 

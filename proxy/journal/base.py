@@ -34,23 +34,6 @@ from proxy.base.rows import (
     Snapshot,
 )
 
-__all__ = [
-    "Arrival",
-    "BackendRow",
-    "Chunk",
-    "CodecRow",
-    "CommandRow",
-    "CommandStatus",
-    "Journal",
-    "LegRow",
-    "NewSession",
-    "SessionRow",
-    "ShareRow",
-    "Snapshot",
-    "Write",
-]
-
-
 OF_WORDS = (AliasKind.REQUEST, AliasKind.LOST, AliasKind.REPEATED)
 """The kinds of alias that tell something of what was said, a hash of it, and go with a session.
 Names that somebody gave it stay, so that nobody finds them free."""

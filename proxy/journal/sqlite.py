@@ -26,6 +26,18 @@ import apsw
 
 from proxy.base import metrics
 from proxy.base.errors import UNREADABLE, JournalCorrupt, JournalError, JournalUnavailable, damaged
+from proxy.base.rows import (
+    Arrival,
+    BackendRow,
+    Chunk,
+    CodecRow,
+    CommandRow,
+    CommandStatus,
+    LegRow,
+    SessionRow,
+    ShareRow,
+    Snapshot,
+)
 from proxy.journal import _reader, _staging
 from proxy.journal._changes import (
     Transaction,
@@ -45,20 +57,7 @@ from proxy.journal._fresh import Fresh
 from proxy.journal._storing import Storing
 from proxy.journal._tail import Tail
 from proxy.journal._writer import Emptying, Item, Job, Keepsake, Writer
-from proxy.journal.base import (
-    Arrival,
-    BackendRow,
-    Chunk,
-    CodecRow,
-    CommandRow,
-    CommandStatus,
-    Journal,
-    LegRow,
-    SessionRow,
-    ShareRow,
-    Snapshot,
-    Write,
-)
+from proxy.journal.base import Journal, Write
 
 _log = logging.getLogger(__name__)
 

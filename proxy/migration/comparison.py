@@ -12,8 +12,6 @@ from adapters.model import events as ev
 from adapters.offline.compare.difference import compare
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["MAY_DIFFER", "OF_DIALECTS", "Called", "Compared", "compare_pair"]
-
 MAY_DIFFER = (
     # Who drives, and how: a shadow gets its inputs from us.
     *("session.started.agent", "session.started.options", "session.updated"),

@@ -9,8 +9,6 @@ from adapters.model import events as ev
 from adapters.offline.replay import Cue
 from adapters.wire.errors import DragomanError, ErrorCode
 
-__all__ = ["NotDriven", "blobs_of", "command_of", "may_be", "prompt", "shown"]
-
 MOST_SHOWN = 60
 """Characters of a text that are shown."""
 

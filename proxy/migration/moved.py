@@ -11,12 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from adapters.model import events as ev
 from proxy.base.errors import CursorExpired, JournalCorrupt
-from proxy.base.rows import LegRow
+from proxy.base.rows import LegRow, SessionRow
 from proxy.config.settings import SHADOWS
 from proxy.fanout.hub import entry_of
-from proxy.journal.base import Journal, SessionRow
-
-__all__ = ["MOVABLE", "MovedSession", "Turns", "left_by_the_last_move", "moved_sessions"]
+from proxy.journal.base import Journal
 
 MOVABLE = ("idle", "running", "paused")
 """The states of sessions that a move does not refuse for ever."""

@@ -28,8 +28,6 @@ from proxy.sessions.sessions import Sessions
 
 _log = logging.getLogger(__name__)
 
-__all__ = ["Moved", "move", "roll_back"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:

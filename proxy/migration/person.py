@@ -22,8 +22,6 @@ from proxy.migration.cues import NotDriven, blobs_of, command_of, may_be, prompt
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 
-__all__ = ["CUE", "Driven", "Driver", "NotDriven"]
-
 LOOK_SECONDS = 0.25
 """How often it is looked whether the session has come to rest; at first more often."""
 

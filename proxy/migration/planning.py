@@ -21,10 +21,11 @@ from adapters.registry import DIALECTS
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import format_json
 from proxy.base.errors import JournalCorrupt
+from proxy.base.rows import SessionRow
 from proxy.config.matrix import mapping_of
 from proxy.config.settings import SHADOWS, BackendSettings, Settings
 from proxy.fanout.hub import entries_by_steps
-from proxy.journal.base import Journal, SessionRow
+from proxy.journal.base import Journal
 from proxy.upstream.checking import Checked
 from proxy.upstream.findings import Kind
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from adapters.model import events as ev
+from proxy.base.rows import SessionRow
 from proxy.fanout.hub import entries_by_steps
-from proxy.journal.base import Journal, SessionRow
-
-__all__ = ["Progress", "progress_of", "read_log"]
+from proxy.journal.base import Journal
 
 MARK = "shadow"
 """The member of a shadow's metadata that says how far it has come."""

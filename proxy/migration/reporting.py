@@ -17,14 +17,13 @@ from pydantic import BaseModel, ConfigDict
 
 from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import CursorExpired, SessionNotFound
+from proxy.base.rows import SessionRow
 from proxy.config.settings import Settings
-from proxy.journal.base import Journal, SessionRow
+from proxy.journal.base import Journal
 from proxy.migration.comparison import Called, Compared, compare_pair
 from proxy.migration.progress import MOST_NOTES, Progress, progress_of, read_log
 from proxy.sessions.shadows import GONE, shadow_at, shadow_backend
 from proxy.upstream.readiness import Readiness
-
-__all__ = ["ShadowReportOut", "lines_of", "report"]
 
 MOST_EXAMPLES = 50
 """Sessions, and calls of tools, that are listed of each kind; all are counted."""

@@ -17,17 +17,14 @@ from adapters.offline.replay import Script, script_of
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import CursorExpired, JournalError, SessionNotFound
 from proxy.base.repeats import REQUEST
-from proxy.base.rows import AliasKind
+from proxy.base.rows import AliasKind, SessionRow
 from proxy.base.tasks import Tasks
 from proxy.config.settings import SHADOWS
-from proxy.journal.base import SessionRow
 from proxy.migration.person import Driven, Driver
 from proxy.migration.progress import progress_of, read_log
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from proxy.sessions.shadows import GONE, shadow_at, shadow_backend, shadowed_by
-
-__all__ = ["Shadowing"]
 
 AT_ONCE = 8
 """Shadows that are driven at the same time."""

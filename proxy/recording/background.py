@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-__all__ = ["Background", "Owner"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -21,8 +21,6 @@ from adapters.wire.jsonvalue import parse_json
 from proxy import __version__
 from proxy.base.metrics import CAPTURES_BROKEN
 
-__all__ = ["Files", "Left"]
-
 _log = logging.getLogger(__name__)
 
 UNNAMED = "unnamed"

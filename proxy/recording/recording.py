@@ -27,8 +27,6 @@ from proxy.recording.background import Background
 from proxy.recording.captures import Files, Left
 from proxy.recording.session import NOTHING, SEALED, Exchange, OfSession, is_sealed, sealed_by
 
-__all__ = ["ASKING", "Asking", "Captures"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

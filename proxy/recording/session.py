@@ -38,8 +38,6 @@ from proxy.base.sealed import SecretScrubber
 from proxy.recording.background import Background
 from proxy.recording.captures import Files, Left
 
-__all__ = ["NOTHING", "SEALED", "Exchange", "OfSession", "is_sealed", "sealed_by"]
-
 _log = logging.getLogger(__name__)
 
 SEALED = b"[sealed]"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from proxy.scripted.engine import create_engine_app
-from proxy.scripted.eve import Variant as EveVariant
 from proxy.scripted.eve import create_eve_app
 from proxy.scripted.eve_turns import Generation
+from proxy.scripted.eve_turns import Variant as EveVariant
 from proxy.scripted.faults import Faults
 from proxy.scripted.herm import create_herm_app
 

@@ -16,8 +16,6 @@ from proxy.base.clock import Clock
 from proxy.base.tasks import Tasks
 from proxy.scripted.faults import Faults
 
-__all__ = ["Backend", "Followed", "Received", "Refusal", "iso"]
-
 # A backend that runs for days must not keep every body that it was ever sent.
 RECEIVED_KEPT = 1000
 

@@ -34,8 +34,6 @@ from proxy.scripted.serving import (
     note,
 )
 
-__all__ = ["DEFAULT", "ENGINE", "ScriptedEngine", "Variant", "create_engine_app"]
-
 # Engine page, section 17: every 15 s or so; a little sooner, so that a person sees one.
 HEARTBEAT_S = 10.0
 ENGINE: web.AppKey[ScriptedEngine] = web.AppKey("engine", ScriptedEngine)

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from proxy.scripted.templates import Template
 
-__all__ = ["BODIES", "FRAMES"]
-
 FRAMES: Mapping[str, Template] = {
     "lifecycle": Template(
         "01-plain-text.sse",

@@ -17,15 +17,6 @@ from urllib.parse import urlsplit
 
 from proxy.scripted.backend import Refusal
 
-__all__ = [
-    "Answer",
-    "Execute",
-    "Replay",
-    "parse_answer",
-    "parse_execute",
-    "parse_replay",
-]
-
 # Engine page, section 6.2: images on all providers; the other kinds carry these media types.
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {

@@ -43,15 +43,6 @@ from proxy.scripted.scripts import (
 )
 from proxy.scripted.templates import Template, dump
 
-__all__ = [
-    "DEFAULT",
-    "Conversation",
-    "ScriptedEngine",
-    "Turn",
-    "Variant",
-    "plain",
-]
-
 # Engine page, section 11.1: CHANNEL_STATE_TTL_ACTIVE and CHANNEL_STATE_TTL_HITL.
 BUFFER_TTL_MS = 3 * 3600 * 1000
 PAUSED_TTL_MS = 72 * 3600 * 1000

@@ -18,8 +18,6 @@ from proxy.scripted.eve_turns import DEFAULT, Input, ScriptedEve, Talk, Variant
 from proxy.scripted.faults import Faults, Status
 from proxy.scripted.serving import Body, BodyOver, application, broken, json_response, late, note
 
-__all__ = ["DEFAULT", "EVE", "ScriptedEve", "Variant", "create_eve_app"]
-
 # Eve page, section 7.4: a blank line after 10 s without an event, the end of a lease after 60 s.
 HEARTBEAT_S = 10.0
 LEASE_S = 60.0

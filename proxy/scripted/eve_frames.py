@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from proxy.scripted.templates import Template
 
-__all__ = ["FRAMES"]
-
 FRAMES: Mapping[str, Mapping[str, Template]] = {
     "T": {
         "session_started": Template(

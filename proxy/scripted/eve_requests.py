@@ -11,8 +11,6 @@ from typing import Any
 
 from proxy.scripted.backend import Refusal
 
-__all__ = ["Post", "StreamQuery", "bad", "parse_body", "parse_create", "parse_follow_up"]
-
 
 def bad(message: str) -> Refusal:
     """Return the refusal of a request whose form is wrong."""

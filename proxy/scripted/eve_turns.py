@@ -46,8 +46,6 @@ from proxy.scripted.scripts import (
 )
 from proxy.scripted.templates import dump
 
-__all__ = ["DEFAULT", "Entry", "Generation", "Input", "ScriptedEve", "Talk", "Variant"]
-
 Generation = Literal["T", "S1", "S2"]
 
 # Recorded tool inputs come in pieces of this many characters (recordings README, model script).

@@ -21,33 +21,6 @@ from typing import get_args
 
 from proxy.scripted.mutations import altered
 
-__all__ = [
-    "KINDS",
-    "Altered",
-    "Cut",
-    "Duplicate",
-    "End",
-    "Fault",
-    "Faults",
-    "Garbage",
-    "HalfClose",
-    "HalfFrame",
-    "LoseTurn",
-    "Mutated",
-    "Redirect",
-    "Reorder",
-    "Reset",
-    "Silence",
-    "SlowHead",
-    "SplitCharacters",
-    "Stall",
-    "Status",
-    "WrongContentType",
-    "disturbed",
-    "pieces",
-]
-
-
 _log = logging.getLogger(__name__)
 
 

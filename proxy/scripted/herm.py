@@ -23,8 +23,6 @@ from proxy.scripted.herm_requests import parse_batch, parse_changes, parse_page
 from proxy.scripted.herm_turns import DEFAULT, ScriptedHerm, Talk, Variant
 from proxy.scripted.serving import Body, BodyOver, application, broken, json_response, late, note
 
-__all__ = ["DEFAULT", "HERM", "ScriptedHerm", "Variant", "create_herm_app"]
-
 # Page, section 4.3: a comment at least every 15 to 30 seconds; sooner, so that a person sees one.
 HEARTBEAT_S = 10.0
 HEARTBEAT = b": heartbeat\n\n"

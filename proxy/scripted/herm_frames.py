@@ -9,8 +9,6 @@ from collections.abc import Mapping
 
 from proxy.scripted.templates import Template
 
-__all__ = ["BODIES", "EVENTS"]
-
 
 def _quoted(section: str, mark: str, data: str) -> Template:
     """Return a template of the page; its mark is D for documented, O for older, I for inferred."""

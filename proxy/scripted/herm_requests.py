@@ -12,8 +12,6 @@ from typing import Literal
 
 from proxy.scripted.backend import Refusal
 
-__all__ = ["Batch", "parse_batch", "parse_changes", "parse_page"]
-
 Body = Literal["any", "events", "single"]
 
 # Page, section 3.1.

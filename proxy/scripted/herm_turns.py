@@ -43,8 +43,6 @@ from proxy.scripted.scripts import (
 )
 from proxy.scripted.templates import dump
 
-__all__ = ["DEFAULT", "Entry", "ScriptedHerm", "Talk", "Variant"]
-
 
 @dataclass(frozen=True, slots=True)
 class Variant:

@@ -9,8 +9,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["VALUES", "Raw", "altered", "written"]
-
 
 @dataclass(frozen=True, slots=True)
 class Raw:

@@ -7,8 +7,6 @@ from aiohttp import web
 
 from proxy.base.errors import CannotListen, why_not_listening
 
-__all__ = ["serve_alone"]
-
 
 async def serve_alone(
     app: web.Application,

@@ -17,30 +17,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-__all__ = [
-    "SCRIPT_NAMES",
-    "Approve",
-    "ApproveAll",
-    "Ask",
-    "AskSealed",
-    "Beat",
-    "Compact",
-    "Delegate",
-    "Fail",
-    "Limit",
-    "Odd",
-    "Produce",
-    "Remember",
-    "Run",
-    "Say",
-    "SignIn",
-    "Think",
-    "ToolCall",
-    "UseCustomTool",
-    "beats_for",
-    "lacking",
-]
-
 # More events than the longest benchmark asks for; a larger number is a typing error.
 MAX_DELTAS = 1_000_000
 DEFAULT_LONG = 1000

@@ -36,8 +36,6 @@ from proxy.scripted.faults import (
 )
 from proxy.scripted.templates import dump
 
-__all__ = ["Body", "BodyOver", "application", "broken", "fault_of", "json_response", "late", "note"]
-
 # Engine page, section 6.2: files under 5 MB each; room for several of them as base64.
 MAX_BODY = 64 * 2**20
 # A backlog is written in pieces of this many frames: one write per frame is several times slower.

@@ -10,8 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Template", "dump"]
-
 # Made once: `json.dumps` with options makes an encoder for each call.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 

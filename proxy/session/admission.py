@@ -25,8 +25,6 @@ from proxy.base.errors import InteractionConflict, SessionClosed
 from proxy.session.outbox import Input, Outbox
 from proxy.session.settlements import taken
 
-__all__ = ["Admission", "Admitted", "Origin", "beside", "check_batch"]
-
 MOST_WAITING = 128
 """Messages of a session that nobody has received yet: a person has some, a program that waits for
 no turn would have any number."""

@@ -19,8 +19,6 @@ from proxy.base.rows import CodecRow, LegRow, SessionRow
 from proxy.fanout.hub import Feed, FeedKey
 from proxy.journal.base import Journal
 
-__all__ = ["Feeds", "codec_of"]
-
 AGENT = "agent"
 """The key in a fixed codec's settings of the name under which the backend was shown."""
 

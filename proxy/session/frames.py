@@ -6,8 +6,6 @@ from adapters.wire.framing import FrameTooFull
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.limits import LIGHT, is_light
 
-__all__ = ["source_of", "too_full"]
-
 
 def too_full(frame: SseFrame | bytes) -> FrameTooFull | None:
     """Return why a frame is not decoded that has more values than one may have."""

@@ -22,8 +22,6 @@ from proxy.session.sending import Sending
 from proxy.session.settlements import withdrawn
 from proxy.session.work import Work
 
-__all__ = ["RESET_SECONDS", "Intake"]
-
 RESET_SECONDS = 60.0
 """How long a reset is given for the backend's own answer: a real eve 0.30.8 has taken 7 s, and 19 s
 on a busy machine."""

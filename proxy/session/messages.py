@@ -15,8 +15,6 @@ from adapters.model.state import RECEIVED_KINDS
 from adapters.wire.errors import SESSION_LOST
 from proxy.base.outcomes import SETTLED, STOP_UNCONFIRMED, Code, Outcome
 
-__all__ = ["HEARD", "Concluded", "Messages"]
-
 HEARD = frozenset(
     one.TYPE
     for one in (

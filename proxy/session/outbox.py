@@ -34,14 +34,6 @@ from adapters.model.state import LogState
 from proxy.base.rows import CommandRow, CommandStatus
 from proxy.session.settlements import settled, taken, unknown, withdrawn
 
-__all__ = [
-    "MOVES",
-    "STORED_AS",
-    "Fate",
-    "Input",
-    "Outbox",
-]
-
 
 class Fate(enum.StrEnum):
     """What has become of an input that is not settled."""

@@ -37,8 +37,6 @@ from proxy.session.work import Upward, Work
 from proxy.upstream.client import Frames, Stream, Upstream
 from proxy.upstream.reconnect import Attempts, Backoff
 
-__all__ = ["Reading", "may_have_arrived"]
-
 BACKLOG_BYTES = 8 * 1024 * 1024
 """Bytes waiting for the disk above which backends are not read on: a fraction of a second of a fast
 disk."""

@@ -39,8 +39,6 @@ from proxy.session.work import CALLS_MOST, STATE_MOST, Upward, Work, too_much_op
 from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
-__all__ = ["Record"]
-
 _log = logging.getLogger(__name__)
 
 _CHANGES = frozenset(

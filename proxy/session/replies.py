@@ -13,8 +13,6 @@ from proxy.base.rows import AliasKind
 from proxy.journal.base import Journal, Write
 from proxy.session.record import Record
 
-__all__ = ["Replies", "noted"]
-
 
 def noted(
     submission: Submission | None, request_id: str, commands: Iterable[cmd.AnyCommand | None]

@@ -30,8 +30,6 @@ from proxy.session.record import Record
 from proxy.session.settlements import ended, interrupted, refused, unknown, withdrawn
 from proxy.session.work import Work
 
-__all__ = ["Sending", "Step"]
-
 RECOVER_ATTEMPTS = 5
 """How often a backend is asked for evidence of an answer before its fate is `unknown`; with backoff
 about 10 s."""

@@ -49,8 +49,6 @@ from proxy.session.work import Upward, Work
 from proxy.telemetry.spans import SessionSpans
 from proxy.upstream.client import Upstream
 
-__all__ = ["Session"]
-
 _log = logging.getLogger(__name__)
 
 

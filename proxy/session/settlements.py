@@ -10,17 +10,6 @@ from adapters.model.raw import error_info
 from adapters.model.state import LogState
 from adapters.wire.errors import DragomanError
 
-__all__ = [
-    "ended",
-    "interrupted",
-    "refused",
-    "settled",
-    "settled_in",
-    "taken",
-    "unknown",
-    "withdrawn",
-]
-
 
 def taken(command_id: str) -> ev.InputSettled:
     """Return that an input was carried out."""

@@ -21,8 +21,6 @@ from proxy.journal.base import Journal
 from proxy.session.messages import HEARD, Concluded, Messages
 from proxy.session.outbox import Outbox
 
-__all__ = ["SNAPSHOT_ENTRIES", "SNAPSHOT_SHARE", "STATE", "Snapshots", "may_have_one", "told"]
-
 SNAPSHOT_ENTRIES = 128
 """Entries between two snapshots of a session's state: loading folds at most about as many, 1.5
 ms."""

@@ -24,17 +24,6 @@ from proxy.session.messages import Concluded
 from proxy.upstream.client import Upstream
 from proxy.upstream.health import Trouble
 
-__all__ = [
-    "Observer",
-    "away",
-    "denies",
-    "given_up",
-    "judge",
-    "judge_head",
-    "no_stream",
-    "nothing_new",
-]
-
 _FOR_NOW = (401, 402, 403, 408, 425, 429)
 """Refusals that speak of who asks, or of the moment, and not of what was asked for."""
 

@@ -16,8 +16,6 @@ from typing import TypeGuard
 from adapters.model import events as ev
 from adapters.wire.errors import ErrorCode
 
-__all__ = ["UNREAD_MOST", "Watch", "is_unread"]
-
 UNREAD_MOST = 20
 """Frames in a row that cannot be read, and none between them that can, after which a turn fails."""
 

@@ -18,8 +18,6 @@ from proxy.session.watch import Watch
 from proxy.session.work import Upward, Work
 from proxy.upstream.client import Stream
 
-__all__ = ["Watcher"]
-
 _log = logging.getLogger(__name__)
 
 

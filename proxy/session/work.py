@@ -13,8 +13,6 @@ from adapters.wire.errors import DragomanError, ErrorCode
 from proxy.base.errors import JournalCorrupt, JournalError, JournalUnavailable
 from proxy.base.tasks import Tasks
 
-__all__ = ["CALLS_MOST", "RETRY_SECONDS", "STATE_MOST", "Upward", "Work", "too_much_open"]
-
 STATE_MOST = 32 * 2**20
 """Bytes of a codec's stored state. A turn that needs more fails: a backend that opens calls and
 questions without end is broken, and every event would be stored with all of them."""

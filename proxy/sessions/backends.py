@@ -30,8 +30,6 @@ from proxy.upstream.findings import Kind
 from proxy.upstream.health import Health
 from proxy.upstream.readiness import Readiness
 
-__all__ = ["ENGINE", "Backends"]
-
 ENGINE = "engine"
 """The dialect whose sessions are named by who asks for them, and not by the backend."""
 

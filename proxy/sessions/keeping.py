@@ -16,8 +16,6 @@ from proxy.sessions.live import RELOAD_SECONDS, RETRY_MOST_SECONDS, Live
 from proxy.sessions.retention import DAY_MS, Doomed, Limits, choose
 from proxy.sessions.shadows import GONE, shadow_of
 
-__all__ = ["Keeping"]
-
 PRUNE_SECONDS = 600.0
 """How often source frames past their retention are erased; retention is hours."""
 

@@ -32,14 +32,6 @@ from proxy.session import Session
 from proxy.sessions.backends import Backends
 from proxy.telemetry.tracing import Tracing
 
-__all__ = [
-    "QUIET_SECONDS",
-    "RELOAD_SECONDS",
-    "RETRY_MOST_SECONDS",
-    "Live",
-    "check_there",
-]
-
 QUIET_SECONDS = 30.0
 """How long a session that nobody uses stays in memory: long enough for a client that reconnects."""
 

@@ -22,8 +22,6 @@ from proxy.sessions.backends import ENGINE, Backends
 from proxy.sessions.live import Live
 from proxy.sessions.shadows import shadowed
 
-__all__ = ["Making", "Wanted", "handle_of"]
-
 
 def handle_of(secret: bytes) -> str:
     """Return the 16 digits that all tokens of a session have in common, whatever dialect made

@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Literal
 
+from proxy.base.rows import SessionRow
 from proxy.config.settings import RetentionSettings
-from proxy.journal.base import Journal, SessionRow
+from proxy.journal.base import Journal
 
 DAY_MS = 86_400_000
 

@@ -41,8 +41,6 @@ from proxy.sessions.retention import Doomed, Limits
 from proxy.sessions.unread import Unread
 from proxy.telemetry.tracing import Tracing
 
-__all__ = ["ATTACH_PAGE", "QUIET_SECONDS", "WORK_AT_ONCE", "Sessions"]
-
 WORK_AT_ONCE = 6
 """Sessions that are loaded, and readers that are given a piece of history, at the same time: each
 takes some milliseconds between two looks at what else there is to do."""

@@ -9,8 +9,6 @@ from proxy.base.rows import AliasKind, SessionRow
 from proxy.config.settings import SHADOWS
 from proxy.journal.base import Journal
 
-__all__ = ["GONE", "shadow_at", "shadow_backend", "shadow_of", "shadowed", "shadowed_by"]
-
 GONE = frozenset({"deleted", "expired"})
 """The states of sessions of which nothing is stored but their names."""
 

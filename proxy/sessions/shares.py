@@ -14,8 +14,6 @@ from proxy.base.rows import ShareRow
 from proxy.config.settings import Settings, Share
 from proxy.journal.base import Journal
 
-__all__ = ["Problem", "Shares"]
-
 _log = logging.getLogger(__name__)
 
 

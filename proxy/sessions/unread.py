@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-__all__ = ["Unread"]
-
 MOST = 10_000
 """Sessions that are remembered, the newest: a client that comes back does so within seconds."""
 

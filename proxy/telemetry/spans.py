@@ -19,8 +19,6 @@ from adapters.model.state import RECEIVED_KINDS
 from proxy.base.metrics import FIRST
 from proxy.base.outcomes import FAILURES, Code, Outcome
 
-__all__ = ["PARTS_MOST", "MessageSpan", "SessionSpans", "Span"]
-
 PARTS_MOST = 256
 """Tool calls and waits of one message that get a span each; of more only the number is told."""
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span as ApiSpan
     from opentelemetry.trace import SpanKind
 
-__all__ = ["COMPLAINT_SECONDS", "Complaints", "Tracing", "open_tracing"]
-
 COMPLAINT_SECONDS = 60.0
 """How often the log says at most that spans are not delivered."""
 

@@ -21,11 +21,10 @@ from adapters.offline.captured_log import frames_of, log_of
 from adapters.offline.compare.likeness import HEAD_BYTES, likeness
 from adapters.offline.frames import RawFrame, raw_of
 from adapters.offline.raw_sides import Frames, Spoken
-from adapters.offline.translate import BadInput, Frame, Options, make_source
+from adapters.offline.recorded_inputs import BadInput
+from adapters.offline.translate import Frame, Options, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from adapters.wire.jsonvalue import JsonError, parse_json
-
-__all__ = ["Case", "Log", "Unreadable", "is_log", "junit", "read_log"]
 
 READ_BYTES = 64 * 1024
 

@@ -36,8 +36,6 @@ from proxy.recording.captures import Files
 from proxy.scripted.running import serve_alone
 from proxy.upstream.failures import read_failure, request_failure
 
-__all__ = ["Recorder", "record"]
-
 _log = logging.getLogger(__name__)
 
 HELD_BYTES = 1024 * 1024

@@ -11,8 +11,6 @@ from adapters.captures.kinds import is_foreign, read_any
 from adapters.offline.verifying import Check, Verdict, verify
 from proxy.tools.comparing import Case, Unreadable, is_log
 
-__all__ = ["captures_in", "case_of", "verify_file"]
-
 _HEAD_BYTES = 64 * 1024
 
 

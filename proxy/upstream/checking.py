@@ -22,8 +22,6 @@ from proxy.upstream.client import STREAM_TYPES, Upstream, type_of
 from proxy.upstream.findings import Finding, Kind, json_of, status_of, unreached, unusable
 from proxy.upstream.health import Health, Trouble
 
-__all__ = ["REACH", "SECONDS", "Checked", "check_backend", "check_backends", "tell", "warn"]
-
 SECONDS = 10.0
 """How long a connection, and an answer, may take."""
 

@@ -13,8 +13,6 @@ from proxy.base.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailabl
 from proxy.base.sealed import any_held
 from proxy.upstream.health import Trouble
 
-__all__ = ["Failed", "broken", "quoted", "read_failure", "request_failure", "why_of"]
-
 WHY_LIMIT = 300
 """Characters of what aiohttp says of a broken answer: it quotes the line that it could not read."""
 

@@ -19,8 +19,6 @@ from adapters.wire.jsonvalue import parse_json
 from proxy.base.errors import UpstreamError, UpstreamTimeout
 from proxy.base.logs import without_secrets
 
-__all__ = ["Finding", "Kind", "State", "json_of", "status_of", "unreached", "unusable"]
-
 TEXT_MOST = 400
 """Characters of what is said of a finding."""
 

@@ -15,8 +15,6 @@ from collections.abc import Callable
 from proxy.base.metrics import BackendCounts
 from proxy.base.outcomes import BLAMED, Code, Outcome
 
-__all__ = ["Health", "Trouble"]
-
 AGAIN_SECONDS = 60.0
 """How long a kind of trouble that was over is not told again."""
 

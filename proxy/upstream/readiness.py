@@ -20,8 +20,6 @@ from proxy.upstream.checking import Checked, check_backend, tell
 from proxy.upstream.findings import Finding, Kind
 from proxy.upstream.health import Health
 
-__all__ = ["Readiness"]
-
 KEPT_SECONDS = 5.0
 """How long what was found of a backend counts."""
 

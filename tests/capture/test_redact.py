@@ -12,8 +12,8 @@ import pytest
 
 from adapters.captures import Body, End, Event, LeftOut, LogLine, Record, Request, Response, body_of
 from adapters.captures import held as held_module
-from adapters.captures.redact import BadPattern
 from adapters.captures.redact import Redactor as AnyRedactor
+from adapters.captures.secrets import BadPattern
 from adapters.captures.secrets import deltas as deltas_module
 from adapters.registry import DELTAS
 from tests.support.each import each

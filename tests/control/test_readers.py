@@ -15,8 +15,8 @@ from aiohttp import web
 from adapters.model import events as ev
 from adapters.model.events import MAIN, Entry
 from proxy.archives import packing
+from proxy.base.rows import Chunk
 from proxy.control import control
-from proxy.journal.base import Chunk
 from tests.support.proxied import Proxied, proxied
 from tests.support.waiting import SOON_S, until
 from tests.test_turns import Rounds

@@ -14,7 +14,8 @@ from adapters.eve.client import EveClient
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Response
-from adapters.offline.translate import BadInput, Options, make_source
+from adapters.offline.recorded_inputs import BadInput
+from adapters.offline.translate import Options, make_source
 from adapters.wire.errors import DragomanError, ErrorCode, NotSupported
 from tests.eve.test_client import Wire
 from tests.support.each import each

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.scripted.eve import Variant
+from proxy.scripted.eve_turns import Variant
 from proxy.scripted.faults import (
     Altered,
     Cut,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.engine import Variant
+from proxy.scripted.engine_turns import Variant
 from proxy.scripted.faults import (
     Cut,
     Fault,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from proxy.base.errors import JournalError
-from proxy.journal.base import Chunk, Journal, SessionRow, Write
+from proxy.base.rows import Chunk, SessionRow
+from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal
 from tests.support.waiting import SOON_S
 

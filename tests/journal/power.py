@@ -18,9 +18,10 @@ from pathlib import Path
 import apsw
 
 from proxy.base.errors import JournalError
+from proxy.base.rows import Snapshot
 from proxy.journal import _writer
 from proxy.journal._changes import Transaction
-from proxy.journal.base import Snapshot, Write
+from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 from tests.journal.conftest import begin, create, joined, line
 from tests.journal.disk import Disk, Fault

@@ -15,18 +15,8 @@ from proxy.base.errors import (
     SessionClosed,
     SessionNotFound,
 )
-from proxy.journal.base import (
-    OF_WORDS,
-    BackendRow,
-    CodecRow,
-    CommandRow,
-    Journal,
-    LegRow,
-    SessionRow,
-    ShareRow,
-    Snapshot,
-    Write,
-)
+from proxy.base.rows import BackendRow, CodecRow, CommandRow, LegRow, SessionRow, ShareRow, Snapshot
+from proxy.journal.base import OF_WORDS, Journal, Write
 from tests.journal.conftest import begin, create, joined, line, lines, store
 from tests.support.waiting import SOON_S
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from proxy.base.errors import CursorExpired, SequenceConflict, SessionClosed
+from proxy.base.rows import CodecRow, CommandRow, SessionRow, Snapshot
 from proxy.journal import _writer
-from proxy.journal.base import CodecRow, CommandRow, Journal, SessionRow, Snapshot, Write
+from proxy.journal.base import Journal, Write
 from proxy.journal.sqlite import SqliteJournal
 from proxy.sessions.retention import Limits, choose
 from tests.journal.conftest import begin, create, joined, line, lines, store, until

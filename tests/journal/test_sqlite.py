@@ -28,10 +28,11 @@ from proxy.base.errors import (
     NameTaken,
     SequenceConflict,
 )
+from proxy.base.rows import BackendRow, CodecRow, Snapshot
 from proxy.journal import _database, _writer, open_journal, sqlite
 from proxy.journal._changes import Transaction
 from proxy.journal._frames import pack_frames, unpack_frames
-from proxy.journal.base import LONGER, BackendRow, CodecRow, Journal, Snapshot, Write
+from proxy.journal.base import LONGER, Journal, Write
 from proxy.journal.sqlite import SqliteJournal, TemporaryJournal
 from tests.journal.conftest import begin, create, joined, line, lines, store, until
 from tests.support.waiting import SOON_S

@@ -18,8 +18,8 @@ from aiohttp.typedefs import Handler
 
 from proxy.base.clock import ManualClock, SeededIds
 from proxy.scripted.engine import ENGINE, create_engine_app
-from proxy.scripted.eve import EVE, Variant, create_eve_app
-from proxy.scripted.eve_turns import Generation
+from proxy.scripted.eve import EVE, create_eve_app
+from proxy.scripted.eve_turns import Generation, Variant
 from proxy.scripted.faults import Faults, Silence, Status
 from proxy.scripted.herm import HERM, create_herm_app
 from tests.support.dragoman import BACKEND_KEY, backend_settings

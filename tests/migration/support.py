@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.model import events as ev
 from proxy.journal.base import Journal
-from proxy.scripted.eve import Variant
+from proxy.scripted.eve_turns import Variant
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.engine_client import EngineClient
 from tests.support.herm_client import HermClient

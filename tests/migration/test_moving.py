@@ -16,7 +16,7 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Ability, Support
 from adapters.wire.errors import DragomanError, NotSupported
-from proxy.journal.base import Chunk
+from proxy.base.rows import Chunk
 from proxy.migration.moving import move, roll_back
 from proxy.session import Session
 from tests.migration.support import House

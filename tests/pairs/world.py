@@ -15,8 +15,7 @@ import aiohttp
 from adapters.model import events as ev
 from adapters.model.state import LogState
 from adapters.wire.jsonvalue import format_json
-from proxy.scripted.eve import Variant
-from proxy.scripted.eve_turns import Generation
+from proxy.scripted.eve_turns import Generation, Variant
 from proxy.scripted.faults import Fault, Faults
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions

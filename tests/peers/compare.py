@@ -18,7 +18,8 @@ from typing import Any, Literal
 import aiohttp
 from aiohttp import web
 
-from proxy.scripted.eve import Variant, create_eve_app
+from proxy.scripted.eve import create_eve_app
+from proxy.scripted.eve_turns import Variant
 
 __all__ = [
     "CASES",

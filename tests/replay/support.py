@@ -28,7 +28,8 @@ from adapters.offline.replay import Script, script_of
 from adapters.offline.translate import Options, make_source
 from proxy.base.tasks import Tasks
 from proxy.config.settings import BackendSettings, JournalSettings, Settings
-from proxy.tools.replay.driving import Driven, drive
+from proxy.migration.person import Driven
+from proxy.tools.replay.driving import drive
 from proxy.tools.replay.serving import Replay, serve_replay
 from tests.support.waiting import SOON_S
 

@@ -36,7 +36,7 @@ from proxy.recording.background import Background
 from proxy.recording.captures import Files
 from proxy.recording.session import OfSession
 from proxy.scripted.faults import Cut, Faults
-from proxy.scripted.herm import Variant
+from proxy.scripted.herm_turns import Variant
 from tests.pairs.frontends import Frontend, HermFrontend, Refusal
 from tests.pairs.table import PEOPLE
 from tests.support.alone import Alone

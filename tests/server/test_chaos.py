@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.engine import DEFAULT, Variant
+from proxy.scripted.engine_turns import DEFAULT, Variant
 from proxy.scripted.faults import Faults
 from tests.support.engine_variants import LEAST
 from tests.support.eve_client import EveSession, Form, Refused

@@ -18,7 +18,7 @@ from proxy.cli import printing
 from proxy.fanout.hub import entries_by_steps
 from proxy.journal.sqlite import SqliteJournal
 from proxy.migration import planning
-from proxy.scripted.eve import Variant
+from proxy.scripted.eve_turns import Variant
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman
 from tests.support.journals import sqlite

@@ -23,7 +23,7 @@ import pytest
 from adapters.model import events as ev
 from adapters.wire.errors import DragomanError
 from proxy.base.errors import JournalUnavailable
-from proxy.scripted.engine import DEFAULT, Variant
+from proxy.scripted.engine_turns import DEFAULT, Variant
 from proxy.scripted.faults import Faults, Silence
 from proxy.session import Session
 from proxy.upstream.client import Frames, Stream, Take

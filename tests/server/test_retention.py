@@ -17,8 +17,8 @@ import apsw
 import pytest
 
 from adapters.model import events as ev
+from proxy.base.rows import SessionRow
 from proxy.fanout.hub import SNAPSHOT_ENTRIES, Feed
-from proxy.journal.base import SessionRow
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted import scripts
 from proxy.scripted.scripts import Ask, Say

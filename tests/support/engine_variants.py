@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proxy.scripted.engine import Variant
+from proxy.scripted.engine_turns import Variant
 
 __all__ = ["LEAST", "VARIANTS"]
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from proxy.journal.base import Journal
-from proxy.scripted.eve import ScriptedEve, Variant
-from proxy.scripted.eve_turns import Generation
-from proxy.scripted.herm import ScriptedHerm
+from proxy.scripted.eve_turns import Generation, ScriptedEve, Variant
+from proxy.scripted.herm_turns import ScriptedHerm
 from tests.support.dragoman import BACKEND_KEY, Backend, Dragoman
 from tests.support.engine_client import EngineClient
 from tests.support.eve_client import EveClient, Form, Style

@@ -10,7 +10,8 @@ from typing import Any
 
 from adapters.model import events as ev
 from bench.resume import begun as opened
-from proxy.journal.base import CommandRow, NewSession, SessionRow, Write
+from proxy.base.rows import CommandRow, NewSession, SessionRow
+from proxy.journal.base import Write
 from proxy.journal.sqlite import SqliteJournal
 
 __all__ = ["BACKEND", "OWNER", "asked", "block", "keeping", "opened", "put", "started"]

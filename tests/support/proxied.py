@@ -17,7 +17,8 @@ from adapters.model.events import InteractionRequested
 from proxy.app.app import create_app, create_listener
 from proxy.app.server import opened_sessions
 from proxy.config.settings import BackendSettings, ListenerSettings, Settings
-from proxy.scripted.engine import ENGINE, ScriptedEngine, create_engine_app
+from proxy.scripted.engine import ENGINE, create_engine_app
+from proxy.scripted.engine_turns import ScriptedEngine
 from proxy.session import Session
 from proxy.sessions.sessions import Sessions
 from tests.support.clocks import ShortWaits

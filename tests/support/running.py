@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from proxy.journal.base import Journal
-from proxy.scripted.engine import ScriptedEngine
+from proxy.scripted.engine_turns import ScriptedEngine
 from tests.support.alone import Alone
 from tests.support.clocks import SPEED
 from tests.support.dragoman import Start

@@ -14,8 +14,6 @@ from adapters.captures.secrets.finder import Finder
 from adapters.captures.secrets.running import RunningText
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
-__all__ = ["LOG", "Delta", "Frame", "Path", "Texts", "by_type"]
-
 FRAMES_MOST = 2048
 """Frames that wait behind one."""
 

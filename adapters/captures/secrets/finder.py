@@ -24,8 +24,6 @@ from adapters.captures.secrets.looks import ESCAPED, LOOKS, Look, Span, hints
 from adapters.captures.secrets.names import AUTHORIZATION, MEMBER, TOKEN, Names, plain
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
-__all__ = ["BadPattern", "Finder"]
-
 NESTED = 3
 """How deep JSON in strings of JSON is looked at."""
 

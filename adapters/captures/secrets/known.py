@@ -12,8 +12,6 @@ from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
 
 from adapters.captures.secrets.looks import Span
 
-__all__ = ["SHORTEST_KNOWN", "SHORTEST_SEALED", "Known", "Values"]
-
 SHORTEST_KNOWN = 8
 """Characters of a value that is looked for where it has no name: a shorter one is everywhere."""
 

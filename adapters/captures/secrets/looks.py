@@ -15,8 +15,6 @@ from ahocorasick_rs import AhoCorasick
 
 from adapters.captures.secrets.names import HINTS
 
-__all__ = ["ESCAPED", "KEY_BLOCK_MOST", "LOOKS", "NAMED", "Look", "Span", "hints", "looks_secret"]
-
 KEY_BLOCK_MOST = 16_000
 """Characters of a private key between its lines."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["AUTHORIZATION", "HINTS", "MEMBER", "TOKEN", "Names", "plain"]
-
 _PARTS = ("key", "token", "secret", "password", "signature")
 """What the names of headers and of parts of a query have in them that are credentials."""
 

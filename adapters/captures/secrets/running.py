@@ -8,8 +8,6 @@ from collections import deque
 from adapters.captures.secrets.finder import Finder
 from adapters.captures.secrets.looks import KEY_BLOCK_MOST, Span
 
-__all__ = ["RunningText"]
-
 WORD_MOST = 4 * 1024
 """Characters of a word that is waited for: a longer one is looked at in parts."""
 

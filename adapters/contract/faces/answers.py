@@ -11,8 +11,6 @@ from adapters.model.base import Response
 from adapters.wire.errors import ErrorCode
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["USUAL_STATUS", "json_answer", "say_when_to_retry", "sse_headers"]
-
 USUAL_STATUS: Mapping[ErrorCode, int] = {
     ErrorCode.INVALID_REQUEST: 400,
     ErrorCode.NOT_SUPPORTED: 400,

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from adapters.contract.faces.acts import Route
 from adapters.contract.faces.given import Place
 
-__all__ = ["Asked", "at_base", "begin_of", "fitting", "hint", "known", "meant", "way_out"]
-
 SHOWN = 200
 """Characters of a path that an answer repeats."""
 

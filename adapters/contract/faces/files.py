@@ -13,8 +13,6 @@ from adapters.model.events import Blob, File
 from adapters.wire.encodings import PERCENT, decode_base64, decode_percent
 from adapters.wire.errors import ClientProtocolError
 
-__all__ = ["UNKNOWN_TYPE", "file_of", "is_data_url", "media_type_of", "read_data_url"]
-
 UNKNOWN_TYPE = "application/octet-stream"
 """The type of a file of which nobody says another one."""
 

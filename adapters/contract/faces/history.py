@@ -29,18 +29,6 @@ from adapters.model.events import (
 )
 from adapters.wire.errors import DragomanError, ErrorCode
 
-__all__ = [
-    "Heard",
-    "LeftOut",
-    "Words",
-    "asked_by_person",
-    "choose",
-    "fresh",
-    "read",
-    "said_by_agent",
-    "used_tool",
-]
-
 HEARD_KEPT = 512
 """Messages of the frontend whose ids are remembered."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["ids_of"]
-
 
 def ids_of(kind: str, session_id: str) -> str:
     """Return what stands before the numbers in a session's ids of a kind. Histories travel: a page

@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["OPENAI", "Neighbour"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:

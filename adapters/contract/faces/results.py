@@ -9,8 +9,6 @@ from typing import Any
 from adapters.wire.jsonvalue import JsonError, parse_json
 from adapters.wire.limits import is_light
 
-__all__ = ["digest_of", "digest_of_text"]
-
 
 def digest_of(value: Any) -> str:
     """Return what equal JSON values have as well, whatever the order of their members."""

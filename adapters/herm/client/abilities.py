@@ -8,8 +8,6 @@ from adapters.model import events as ev
 from adapters.model.base import Ability, Support
 from adapters.wire.errors import NotSupported
 
-__all__ = ["ABILITIES", "check"]
-
 ABILITIES: dict[str, Ability] = {
     "create_session": Ability(Support.NATIVE),
     "send_message": Ability(Support.NATIVE),

@@ -15,8 +15,6 @@ from adapters.model import raw
 from adapters.model.interactions import answer_of
 from adapters.wire.errors import NotSupported, cut
 
-__all__ = ["APPROVAL_OPTIONS", "SEALED_NAMES", "Asks"]
-
 APPROVAL_OPTIONS = (
     ev.Option(id="allow", label="Allow", decision="allow", scope="once", style="primary"),
     ev.Option(

@@ -31,8 +31,6 @@ from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, Response
 
-__all__ = ["PAGES", "SLICE", "WAITING", "CatchingUp", "Fill"]
-
 HOLE_MS = 100
 """How long what is missing before a frame is waited for: an answer that tells the number of an
 input of ours, or a frame that came in another order. Ours."""

@@ -11,8 +11,6 @@ from adapters.model import events as ev
 from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import format_json, rest_of
 
-__all__ = ["MOST_BLOCKS", "block_of", "content_blocks", "output_of", "server_of"]
-
 MOST_BLOCKS = 1_000
 """Blocks of a result that are kept apart, 5 ms: of more, texts that follow each other are one."""
 

@@ -9,8 +9,6 @@ from adapters.herm.client.records import State
 from adapters.model import events as ev
 from adapters.model import raw
 
-__all__ = ["InDoubt"]
-
 
 class InDoubt:
     """What is looked for in a list."""

@@ -16,25 +16,6 @@ from adapters.model import events as ev
 from adapters.wire.errors import CODE_LIMIT
 from adapters.wire.jsonvalue import MOST_NAME, count_of, name_of, text_of
 
-__all__ = [
-    "ENVELOPE_KEYS",
-    "STATUS",
-    "Seen",
-    "Waiting",
-    "are_all",
-    "check_of",
-    "envelopes_of",
-    "id_of",
-    "in_order",
-    "is_delta",
-    "is_echo",
-    "key_of",
-    "name_in",
-    "sequence_of",
-    "short",
-    "text_in",
-]
-
 ENVELOPE_KEYS = frozenset(
     {"id", "type", "sessionId", "sequence", "payload", "processedAt", "createdAt"}
 )

@@ -36,8 +36,6 @@ from adapters.model import raw
 from adapters.model.base import Call, Response
 from adapters.wire.jsonvalue import parse_json
 
-__all__ = ["Inputs", "expected", "foreign_message"]
-
 RETRY_MS = 2_000
 BUSY_RETRY_MS = 5_000
 RETRY_FOR_MS = 600_000

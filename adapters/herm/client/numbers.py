@@ -16,8 +16,6 @@ from adapters.herm.client.envelopes import are_all, check_of, id_of, is_delta, s
 from adapters.herm.client.records import KEPT, Place, State
 from adapters.wire.paths import is_header_value
 
-__all__ = ["HOLES", "Numbers", "key_of_repeat"]
-
 HOLES = 3
 """After so many holes on a stream of which the list knows nothing, the numbers have holes of their
 own, which the page allows (section 4.4), and are waited for no more."""

@@ -16,18 +16,6 @@ from adapters.wire.errors import ErrorCode, NotSupported
 from adapters.wire.jsonvalue import compact, format_json
 from adapters.wire.paths import path_of
 
-__all__ = [
-    "administer",
-    "create",
-    "events",
-    "look",
-    "no_id",
-    "page",
-    "refusal",
-    "retry_after",
-    "stream",
-]
-
 _JSON = {"Accept": "application/json"}
 
 

@@ -10,8 +10,6 @@ from adapters.herm.client.envelopes import text_in
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Question", "question_of"]
-
 NOT_SAID = "The agent asks a question and does not say which."
 SEVERAL = "Several may be chosen."
 

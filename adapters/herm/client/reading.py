@@ -36,8 +36,6 @@ from adapters.wire.jsonvalue import (
 from adapters.wire.paths import is_header_value
 from adapters.wire.salvage import block_of, salvage
 
-__all__ = ["TURN_LOST", "Reading"]
-
 _TOOLS = frozenset(
     {
         *("agent.tool_use", "agent.mcp_tool_use"),

@@ -9,24 +9,6 @@ from adapters.driving.again import Again
 from adapters.driving.doubts import Doubt, Doubts
 from adapters.model import events as ev
 
-__all__ = [
-    "KEPT",
-    "KEPT_BYTES",
-    "OVER",
-    "RECORDS",
-    "Ending",
-    "First",
-    "Foreign",
-    "Given",
-    "Message",
-    "OpenCall",
-    "OpenRequest",
-    "Place",
-    "Sent",
-    "State",
-    "become",
-]
-
 T = TypeVar("T")
 
 KEPT = 64

@@ -17,8 +17,6 @@ from adapters.wire.errors import NotSupported
 from adapters.wire.jsonvalue import parse_json, rest_of
 from adapters.wire.paths import is_segment
 
-__all__ = ["Sessions"]
-
 _SESSION_KEYS = frozenset(
     {
         *("id", "agentId", "agentVersion", "userId", "title", "metadata", "status"),

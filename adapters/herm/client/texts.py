@@ -16,8 +16,6 @@ from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.jsonvalue import REPLACEMENT
 
-__all__ = ["KINDS", "Texts"]
-
 KINDS = {"agent.message": "text", "agent.thinking": "reasoning"}
 """Types of envelopes that have texts, and what these are."""
 

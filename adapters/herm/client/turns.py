@@ -13,8 +13,6 @@ from adapters.model import events as ev
 from adapters.wire.errors import CODE_LIMIT, cut
 from adapters.wire.jsonvalue import name_of
 
-__all__ = ["HOLD_MS", "Turns"]
-
 HOLD_MS = 2_000
 """How long the end of a turn waits for results of its calls, and how long after its last piece a
 turn of late ones ends. Ours, as long as an Engine's."""

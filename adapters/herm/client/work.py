@@ -17,8 +17,6 @@ from adapters.model import events as ev
 from adapters.wire.errors import cut
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Work"]
-
 _FINAL: dict[str, Literal["completed", "failed", "cancelled"]] = {
     "completed": "completed",
     "complete": "completed",

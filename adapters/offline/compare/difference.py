@@ -16,12 +16,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from adapters.model import events as ev
-from adapters.model.allowed import BLOCK_TEXTS, UnknownField, ignored_of
+from adapters.model.allowed import BLOCK_TEXTS, ignored_of
 from adapters.offline.compare.meaning import Id, Ids, Item, Meaning
 from adapters.offline.compare.pairing import Pair, lines, match
 from adapters.wire.jsonvalue import format_json
-
-__all__ = ["ABSENT", "Difference", "Result", "Side", "UnknownField", "compare"]
 
 CONTEXT = 3
 """Events that are shown before a difference."""

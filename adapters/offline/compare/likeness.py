@@ -8,8 +8,6 @@ from typing import Any
 from adapters.model.raw import value_of
 from adapters.wire.jsonvalue import JsonError
 
-__all__ = ["HEAD_BYTES", "likeness"]
-
 HEAD_BYTES = 64 * 1024
 """Bytes of the begin of a file that are looked at."""
 

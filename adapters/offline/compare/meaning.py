@@ -16,8 +16,6 @@ from typing import Any
 from adapters.model import events as ev
 from adapters.model.allowed import BLOCKS, SKIPPED, Ignored
 
-__all__ = ["Call", "Calls", "Id", "Ids", "Item", "Meaning", "Place", "blind"]
-
 _TIMES = frozenset({"archived_at", "expires_at"})
 """Moments: that there is one counts."""
 

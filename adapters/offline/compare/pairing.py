@@ -8,8 +8,6 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from adapters.offline.compare.meaning import Call, Calls, Item
 
-__all__ = ["Pair", "lines", "match"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:

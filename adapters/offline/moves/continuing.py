@@ -24,8 +24,6 @@ from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["Continuing"]
-
 M = TypeVar("M", bound=ev.Model)
 
 _CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ...])

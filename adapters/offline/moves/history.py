@@ -16,8 +16,6 @@ from adapters.model.base import Fidelity
 from adapters.wire.errors import cut
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["FILES_BYTES", "HISTORY_CHARACTERS", "Carried", "Historian", "History"]
-
 HISTORY_CHARACTERS = 200_000
 """Characters of a history, about 50,000 tokens: most models have room for it beside their own
 prompt, and it stays far below the limit for a request's text. The oldest part is left out."""

@@ -19,17 +19,6 @@ from adapters.model import events as ev
 from adapters.model.base import ClientCodec, Support
 from adapters.wire.errors import NotSupported
 
-__all__ = [
-    "WITNESSES",
-    "Judgement",
-    "Needs",
-    "Use",
-    "Verdict",
-    "judge",
-    "said_of_whole",
-    "witness",
-]
-
 Area = Literal["command", "interaction", "agent"]
 
 LONGEST_NAME = 80

@@ -24,8 +24,6 @@ from adapters.wire.errors import DragomanError, NotSupported, cut
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import format_json
 
-__all__ = ["AT_ONCE", "ReplayClient"]
-
 _CONTENT: TypeAdapter[tuple[ev.Content, ...]] = TypeAdapter(tuple[ev.Content, ...])
 
 AT_ONCE = 64

@@ -26,8 +26,6 @@ from adapters.model import events as ev
 from adapters.model.interactions import polarity
 from adapters.offline.replay.script import Cue, Play, Script, said_by, words_of
 
-__all__ = ["script_of"]
-
 _OURS = (ev.SessionStarted, ev.InputAccepted, ev.InputSettled, ev.InteractionAnswered)
 """What the session writes by itself."""
 

@@ -10,8 +10,6 @@ from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import decision_of
 
-__all__ = ["Cue", "Play", "Said", "Script", "said_by", "words_of"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Said:

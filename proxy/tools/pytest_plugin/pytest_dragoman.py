@@ -24,8 +24,6 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 
 import pytest
 
-__all__ = ["DragomanBackend", "Log", "Snapshot", "assert_same"]
-
 Log: TypeAlias = Sequence[Mapping[str, Any]]
 """A canonical log: its events in their order."""
 

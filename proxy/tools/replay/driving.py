@@ -13,9 +13,7 @@ from adapters.offline.replay import Script
 from adapters.wire.errors import DragomanError
 from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings
-from proxy.migration.person import Driven, Driver, NotDriven
-
-__all__ = ["Driven", "NotDriven", "drive"]
+from proxy.migration.person import Driven, Driver
 
 OWNER = "replay"
 

@@ -22,8 +22,6 @@ from typing import Literal
 
 from proxy.base.tasks import Tasks
 
-__all__ = ["Faulty"]
-
 _log = logging.getLogger(__name__)
 
 RATE = 0.5

@@ -34,8 +34,6 @@ from proxy.sessions.backends import Backends
 from proxy.tools.replay.faults import Faulty
 from proxy.upstream.client import Load, Upstream, no_files
 
-__all__ = ["HOST", "ROUTE", "Replay", "serve_replay"]
-
 _log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"

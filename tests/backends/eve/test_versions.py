@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.journal.base import Journal
-from proxy.scripted.eve import Variant
+from proxy.scripted.eve_turns import Variant
 from proxy.scripted.faults import Faults, Status
 from tests.support.dragoman import Backend, Dragoman, Start, starts
 from tests.support.engine_client import EngineClient

@@ -12,7 +12,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Silence, Status
-from proxy.scripted.herm import Variant
+from proxy.scripted.herm_turns import Variant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support import eve_client

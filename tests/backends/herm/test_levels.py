@@ -10,8 +10,7 @@ import pytest
 
 from adapters.herm.client.turns import HOLD_MS
 from adapters.model import events as ev
-from proxy.scripted.herm import Variant
-from proxy.scripted.herm_turns import Talk
+from proxy.scripted.herm_turns import Talk, Variant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.houses import HermAndEngine

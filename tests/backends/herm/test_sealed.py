@@ -14,7 +14,7 @@ from adapters.model.base import Call
 from adapters.wire.errors import NotSupported
 from proxy.base.sealed import any_held
 from proxy.scripted.faults import Faults, Status
-from proxy.scripted.herm import Variant
+from proxy.scripted.herm_turns import Variant
 from proxy.session import Session
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import Expect, Refused

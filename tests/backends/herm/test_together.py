@@ -10,7 +10,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.scripted.faults import Faults, Status
-from proxy.scripted.herm import Variant
+from proxy.scripted.herm_turns import Variant
 from tests.backends.herm.conftest import Serve
 from tests.support.eve_client import EveSession, TurnResult
 from tests.support.houses import HermAndEngine

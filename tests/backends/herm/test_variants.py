@@ -9,7 +9,7 @@ import pytest
 
 from adapters.model import events as ev
 from proxy.scripted.faults import Cut, Fault, Faults, Garbage, HalfFrame, Silence, Status
-from proxy.scripted.herm import Variant
+from proxy.scripted.herm_turns import Variant
 from tests.backends.herm.conftest import Serve
 from tests.support.herm_client import (
     Expect,

@@ -25,8 +25,8 @@ from proxy.app.server import opened_sessions
 from proxy.config.settings import Settings
 from proxy.http.bodies import RETRY_SECONDS
 from proxy.scripted import BACKENDS, Options
-from proxy.scripted.eve import Variant, create_eve_app
-from proxy.scripted.eve_turns import Generation
+from proxy.scripted.eve import create_eve_app
+from proxy.scripted.eve_turns import Generation, Variant
 from proxy.sessions.backends import MOST_STRANGERS
 from tests.proof.attack.wire import listening
 from tests.support.dragoman import BACKEND_KEY, backend_settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from proxy.scripted.engine import DEFAULT, Variant
+from proxy.scripted.engine_turns import DEFAULT, Variant
 from proxy.scripted.scripts import SCRIPT_NAMES
 from tests.support.engine_variants import LEAST, VARIANTS
 from tests.support.eve_client import EveSession, Form, Style, TurnResult

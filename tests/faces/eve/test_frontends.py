@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from adapters.model import events as ev
-from proxy.scripted.engine import Variant
+from proxy.scripted.engine_turns import Variant
 from tests.support.eve_client import EveSession, Form, Refused, TurnResult
 from tests.support.journals import CrashJournal
 from tests.support.keys import credential, key_of

@@ -20,12 +20,13 @@ from adapters.model import events as ev
 from adapters.model.base import Call
 from adapters.wire.errors import NotSupported
 from proxy.base.errors import JournalUnavailable
+from proxy.base.rows import SessionRow
 from proxy.config.settings import ServerSettings
 from proxy.faces import reading
 from proxy.faces.visit import Visit
 from proxy.fanout import hub, streams
 from proxy.fanout.hub import TRANSPORT_BYTES, Reader, entries_of
-from proxy.journal.base import SessionRow, Write
+from proxy.journal.base import Write
 from proxy.journal.sqlite import TemporaryJournal
 from proxy.session import Session
 from proxy.session.reading import Reading

@@ -16,7 +16,7 @@ from proxy.base.errors import InteractionConflict
 from proxy.faces import reading as herm
 from proxy.journal.sqlite import SqliteJournal
 from proxy.scripted.faults import Faults, Silence
-from proxy.scripted.herm import Variant
+from proxy.scripted.herm_turns import Variant
 from proxy.session import told
 from proxy.session.snapshots import SNAPSHOT_ENTRIES
 from tests.faces.herm.conftest import Serve
