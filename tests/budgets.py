@@ -32,6 +32,7 @@ BUDGETS = (
     Budget("captures", 1_900, ("adapters/captures",)),
     Budget("parts of clients", 1_200, ("adapters/driving",)),
     Budget("contract of dialects", 1_800, ("adapters/contract",)),
+    Budget("parts of faces", 1_100, ("adapters/serving",)),
     Budget("eve", 8_100, ("adapters/eve",)),
     Budget("Herm", 5_500, ("adapters/herm",)),
     Budget("Engine", 4_100, ("adapters/engine",)),

@@ -12,19 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.agui import wire
-from adapters.agui.asked import interrupt_of
-from adapters.agui.state import Asked, Kept, Notes, Run
-from adapters.agui.writer import Writer, about, announce, at_work, put_custom
+from adapters.agui.frames import FrameWriter, about, announce, at_work, put, put_custom
+from adapters.agui.interactions import interrupt_of
+from adapters.agui.state import OpenRun, RunNotes, RunRecord
 from adapters.model import events as ev
+from adapters.serving.pauses import ShownRequest
 from adapters.wire.jsonvalue import format_json
 
 RUNS_KEPT = 64
-"""Runs of which is known where they are and which messages they have."""
-
-WAITING_MOST = 64
-WAITING_BYTES = 256 * 1024
-"""Events that wait for the next run, and what they weigh; more of them get a run of their own: all
-of them are written in one step."""
+"""Runs whose places and messages are remembered."""
 
 _OPEN = ("_START", "_CONTENT", "_ARGS")
 """Events of what is not whole yet."""
@@ -38,7 +34,7 @@ _OUTCOMES: dict[str, tuple[str, str]] = {
 """Outcome of a turn without an error of its own -> code and message."""
 
 
-def begin(w: Writer, notes: Notes | None, messages: list[dict[str, Any]]) -> None:
+def begin(w: FrameWriter, notes: RunNotes | None, messages: list[dict[str, Any]]) -> None:
     """Begin a run; without `notes` one that no frontend of this dialect asked for."""
     s = w.s
     s.runs += 1
@@ -46,8 +42,8 @@ def begin(w: Writer, notes: Notes | None, messages: list[dict[str, Any]]) -> Non
     if notes is not None:
         s.modern, s.asks = notes.modern, notes.asks
     name = None if notes is None else notes.run
-    s.run = Run(key, name or name_of(w, key), notes is not None, s.modern, s.asks)
-    s.paused, s.digest = False, None
+    s.run = OpenRun(key, name or name_of(w, key), notes is not None, s.modern, s.asks)
+    s.pauses.paused, s.digest = False, None
     ids = {"threadId": w.thread_id, "runId": s.run.id}
     members: dict[str, Any] = {**ids, "protocolVersion": wire.PROTOCOL_VERSION}
     if messages:
@@ -56,44 +52,44 @@ def begin(w: Writer, notes: Notes | None, messages: list[dict[str, Any]]) -> Non
         members["input"] = {**ids, "messages": messages, **rest}
     first = s.messages
     w.write("RUN_STARTED", members)
-    kept = Kept(key, s.run.id, s.stamp, first, first, ids=[message["id"] for message in messages])
+    kept = RunRecord(
+        key, s.run.id, s.stamp, first, first, ids=[message["id"] for message in messages]
+    )
     s.kept.append(kept)
     del s.kept[:-RUNS_KEPT]
-    waiting, s.waiting, s.waits = s.waiting, [], 0
-    for one in waiting:
-        announce(w, one.thread)
-        w.write(one.type, one.members, one.thread)
+    for one in s.later.take():
+        announce(w, one.about)
+        w.write(one.type, one.members, one.about)
 
 
-def name_of(w: Writer, key: str) -> str:
+def name_of(w: FrameWriter, key: str) -> str:
     """Return what a run is called that no frontend of this dialect asked for."""
     return f"{w.run_ids}{key}"
 
 
-def start(w: Writer) -> None:
+def start(w: FrameWriter) -> None:
     """Have a run open."""
     if w.s.run is None:
         begin(w, None, [])
 
 
-def tell_waiting(w: Writer) -> None:
+def tell_waiting(w: FrameWriter) -> None:
     """Tell what waits for the next run in one of its own, where it is too much."""
     s = w.s
-    full = len(s.waiting) >= WAITING_MOST or s.waits > WAITING_BYTES
-    if s.run is None and full and not s.waiting[-1].type.endswith(_OPEN):
-        begin(w, None, [])
+    if s.run is None and s.later.full and not s.later.frames[-1].type.endswith(_OPEN):
+        start(w)
         close(w)
-        s.paused = s.halted
+        s.pauses.paused = s.pauses.halted
 
 
 # Ends.
 
 
-def close(w: Writer) -> None:
+def close(w: FrameWriter) -> None:
     """End the run as the thread is: it waits for something, or it is at rest."""
-    s = w.s
-    s.shown = unanswered(w)
-    asked = [s.requests[name] for name in s.shown]
+    pauses = w.s.pauses
+    pauses.shown = pauses.unanswered
+    asked = [pauses.requests[name] for name in pauses.shown]
     calls = [one.call for one in asked if one.call is not None]
     interrupts = [one for one in asked if one.call is None]
     if interrupts and not w.run.modern:
@@ -109,26 +105,26 @@ def close(w: Writer) -> None:
         finish(w, None if asked else {"type": "success"})
 
 
-def _interrupt(w: Writer, asked: Asked) -> dict[str, Any]:
+def _interrupt(w: FrameWriter, asked: ShownRequest) -> dict[str, Any]:
     interrupt = interrupt_of(asked.event)
     if w.run.modern and asked.event.thread_id in w.s.announced:
         interrupt["subagentRunId"] = asked.event.thread_id
     return interrupt
 
 
-def _show_asks(w: Writer, interrupts: list[Asked]) -> None:
+def _show_asks(w: FrameWriter, interrupts: list[ShownRequest]) -> None:
     """Show requests as calls of a tool, which clients answer that know no interrupts."""
     for asked in interrupts:
-        if asked.ask:
+        if asked.shown_in:
             continue
-        asked.ask = True
+        asked.shown_in = w.run.key
         interrupt = interrupt_of(asked.event)
         given = {"interruptId": interrupt["id"], **interrupt["metadata"][wire.OURS]}
         given |= {name: interrupt[name] for name in ("message", "responseSchema")}
         show_call(w, ev.MAIN, wire.ASK_CALL + asked.event.request_id, wire.ASK, given)
 
 
-def show_call(w: Writer, thread: str, call_id: str, name: str, arguments: Any) -> None:
+def show_call(w: FrameWriter, thread: str, call_id: str, name: str, arguments: Any) -> None:
     """Write a whole call that no backend has made."""
     line = at_work(w, thread)
     assert line is not None
@@ -144,12 +140,9 @@ def show_call(w: Writer, thread: str, call_id: str, name: str, arguments: Any) -
     w.write("TOOL_CALL_END", called, thread)
 
 
-def unanswered(w: Writer) -> list[str]:
-    """Return the requests that nobody answers just now."""
-    return [name for name, asked in w.s.requests.items() if not asked.claimed]
-
-
-def finish(w: Writer, outcome: dict[str, Any] | None, told: dict[str, Any] | None = None) -> None:
+def finish(
+    w: FrameWriter, outcome: dict[str, Any] | None, told: dict[str, Any] | None = None
+) -> None:
     """End the run well; `told` is what the protocol has no outcome for."""
     run = w.run
     _close_lines(w)
@@ -162,7 +155,7 @@ def finish(w: Writer, outcome: dict[str, Any] | None, told: dict[str, Any] | Non
     _over(w, failed=False)
 
 
-def fail(w: Writer, error: ev.ErrorInfo) -> None:
+def fail(w: FrameWriter, error: ev.ErrorInfo) -> None:
     """End the run with an error."""
     run = w.run
     _close_lines(w)
@@ -178,21 +171,22 @@ def fail(w: Writer, error: ev.ErrorInfo) -> None:
     _over(w, failed=True)
 
 
-def _over(w: Writer, *, failed: bool) -> None:
+def _over(w: FrameWriter, *, failed: bool) -> None:
     w.end_body()
     w.s.run = None
     kept = w.s.kept[-1]
     kept.last, kept.failed = w.s.messages, failed
 
 
-def _used(run: Run) -> dict[str, Any]:
+def _used(run: OpenRun) -> dict[str, Any]:
     usage = [
-        {**({"model": model} if model else {}), **counts} for model, counts in run.usage.items()
+        {**({"model": model} if model else {}), **counts}
+        for model, counts in run.tokens.totals.items()
     ]
     return {"usage": usage} if usage else {}
 
 
-def _close_lines(w: Writer) -> None:
+def _close_lines(w: FrameWriter) -> None:
     """End what is open: a run leaves nothing behind."""
     s = w.s
     for thread in list(s.lines):
@@ -206,7 +200,7 @@ def _close_lines(w: Writer) -> None:
     s.finished.clear()
 
 
-def close_line(w: Writer, thread: str) -> None:
+def close_line(w: FrameWriter, thread: str) -> None:
     """End what is open of a thread."""
     line = w.s.lines[thread]
     end_thinking(w, thread)
@@ -219,13 +213,13 @@ def close_line(w: Writer, thread: str) -> None:
     line.last = None
 
 
-def close_main(w: Writer) -> None:
+def close_main(w: FrameWriter) -> None:
     """End what is open of the main thread."""
     if ev.MAIN in w.s.lines:
         close_line(w, ev.MAIN)
 
 
-def end_text(w: Writer, thread: str, told: dict[str, Any] | None = None) -> None:
+def end_text(w: FrameWriter, thread: str, told: dict[str, Any] | None = None) -> None:
     """End the open text of a thread."""
     line = w.s.lines[thread]
     if line.text is not None:
@@ -233,7 +227,7 @@ def end_text(w: Writer, thread: str, told: dict[str, Any] | None = None) -> None
         line.text = None
 
 
-def end_thinking(w: Writer, thread: str, told: dict[str, Any] | None = None) -> None:
+def end_thinking(w: FrameWriter, thread: str, told: dict[str, Any] | None = None) -> None:
     """End the open reasoning of a thread, message and span."""
     line = w.s.lines[thread]
     if line.thinking is not None:
@@ -246,44 +240,24 @@ def end_thinking(w: Writer, thread: str, told: dict[str, Any] | None = None) -> 
 # Turns.
 
 
-def waits(w: Writer) -> None:
+def waits(w: FrameWriter) -> None:
     """End the open run where the agent waits for a person, or tell that in one of its own."""
-    s = w.s
-    under_way = any(not one.queued for one in s.awaited.values())
-    if not s.paused or under_way or s.batch is not None or not unanswered(w):
+    inputs, pauses = w.s.inputs, w.s.pauses
+    asked = pauses.unanswered
+    if not pauses.paused or inputs.under_way or inputs.batch is not None or not asked:
         return
-    if s.run is not None:
-        close(w)
-    elif unanswered(w) != s.shown:
-        begin(w, None, [])
-        s.paused = True
-        close(w)
-
-
-def resume(w: Writer) -> None:
-    """Record that the main thread works."""
-    s = w.s
-    s.halted, s.paused, s.shown = False, False, []
-    start(w)
-
-
-def turn_paused(w: Writer, event: ev.TurnPaused) -> None:
-    """Record that the main thread waits."""
-    if event.on != "input":
-        # It waits for nobody: what its children do is shown in a run.
-        w.s.halted = w.s.paused = False
+    if w.s.run is None:
+        if asked == pauses.shown:
+            return
         start(w)
-        return
-    w.s.halted = w.s.paused = True
-    waits(w)
+        pauses.paused = True
+    close(w)
 
 
-def turn_ended(w: Writer, event: ev.TurnEnded) -> None:
+def turn_ended(w: FrameWriter, event: ev.TurnEnded) -> None:
     """End the run with the turn."""
-    s = w.s
-    s.turn, s.halted, s.paused, s.shown = False, False, False, []
     start(w)
-    if any(not one.behind for one in s.awaited.values()):
+    if w.s.inputs.go_on:
         # A turn of the agent's own came before that of the message: the run goes on to that.
         close_main(w)
         put_custom(w, "turn_ended", {"outcome": event.outcome})
@@ -295,3 +269,39 @@ def turn_ended(w: Writer, event: ev.TurnEnded) -> None:
         code, words = _OUTCOMES[event.outcome]
         error = event.error or ev.ErrorInfo(code=code, message=words)
         fail(w, error)
+
+
+# Requests.
+
+
+def requested(w: FrameWriter, event: ev.InteractionRequested) -> None:
+    """Keep a request for the end of the run; one for a result without a call gets a call."""
+    asked = w.s.pauses.requested(event)
+    if event.kind == "tool_result":
+        asked.call = event.call_id or event.request_id
+        if event.call_id is None:
+            details = event.details or {}
+            name = str(details.get("tool") or "tool_result")
+            given = details.get("input", {"prompt": event.prompt})
+            if at_work(w, event.thread_id) is not None:
+                show_call(w, event.thread_id, asked.call, name, given)
+
+
+def resolved(w: FrameWriter, event: ev.InteractionResolved) -> None:
+    """Tell that a request is over; where it was shown as a call, the call has a result."""
+    asked = w.s.pauses.resolved(event)
+    if asked is None:
+        return
+    told: dict[str, Any] = {"outcome": event.outcome}
+    if event.reason is not None:
+        told["reason"] = event.reason
+    put_custom(w, "resolved", {"interruptId": event.request_id, **told})
+    call_id = wire.ASK_CALL + event.request_id
+    if not asked.shown_in:
+        return
+    if call_id in w.s.given:
+        w.s.given.remove(call_id)
+        return
+    name = w.next_message()
+    members = {"messageId": name, "toolCallId": call_id, "role": "tool"}
+    put(w, "TOOL_CALL_RESULT", {**members, "content": format_json(told).decode()})

@@ -14,11 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters.agui import runs, said, wire, work
-from adapters.agui.state import SHAPE, Kept, State, dump, load
-from adapters.agui.writer import Writer, put_custom
+from pydantic import TypeAdapter
+
+from adapters.agui import content, inputs, interactions, runs, wire
+from adapters.agui.frames import FrameWriter, put_custom
+from adapters.agui.state import NOTES, SHAPE, RunRecord, RunState
 from adapters.model import events as ev
 from adapters.model.base import Encoder, EncoderContext, Frame
+from adapters.model.events import format_state
+from adapters.serving import notes, pauses
+from adapters.wire.jsonvalue import parse_json
+
+_STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
 
 
 class AguiEncoder(Encoder):
@@ -29,10 +36,10 @@ class AguiEncoder(Encoder):
     shape = SHAPE
 
     def __init__(self, context: EncoderContext) -> None:
-        self._w = Writer(State(), context.session_id)
+        self._w = FrameWriter(context.session_id)
 
     @property
-    def state(self) -> State:
+    def state(self) -> RunState:
         """Return what is known of the session."""
         return self._w.s
 
@@ -47,20 +54,20 @@ class AguiEncoder(Encoder):
         return w.out
 
     def snapshot(self) -> bytes:
-        return dump(self._w.s)
+        return format_state(self._w.s)
 
     def restore(self, snapshot: bytes) -> None:
-        self._w.s = s = load(snapshot)
+        self._w.s = s = _STATE.validate_python(parse_json(snapshot))
         self.next_cursor = s.stamp + 1 if s.stamp else 0
 
     # What the face asks besides.
 
-    def run_of(self, command_id: str) -> Kept | None:
+    def run_of(self, command_id: str) -> RunRecord | None:
         """Return the run that an input of this face became."""
-        key = self.state.begun.get(command_id)
+        key, _ = self.state.inputs.begun.get(command_id, ("", 0))
         return next((kept for kept in self.state.kept if kept.key == key), None)
 
-    def start_for(self, kept: Kept, known: Sequence[str], *, modern: bool) -> int:
+    def start_for(self, kept: RunRecord, known: Sequence[str], *, modern: bool) -> int:
         """Return where the body of a run begins for a client that has messages of these ids: with
         what came behind them, if it was not there.
 
@@ -79,14 +86,14 @@ class AguiEncoder(Encoder):
         return kept.start
 
     def start_behind(self, known: Sequence[str], *, modern: bool) -> int | None:
-        """Return where that begins which others did and a client with messages of these ids lacks;
-        None where it lacks nothing, or a frontend of this dialect has asked for it."""
+        """Return where the first run begins that a client with messages of these ids has not seen;
+        None where it has seen all, or a frontend of this dialect has asked for it."""
         last = self.state.kept[-1] if self.state.kept else None
         if last is None or last.name != runs.name_of(self._w, last.key):
             return None
         return None if self._is_known(last, known) else self.start_for(last, known, modern=modern)
 
-    def _is_known(self, kept: Kept, known: Sequence[str]) -> bool:
+    def _is_known(self, kept: RunRecord, known: Sequence[str]) -> bool:
         """Say whether a client that has messages of these ids was there in a run, or behind it."""
         newest = max((self._number_of(name) for name in known), default=0)
         return kept.first < newest or not set(known).isdisjoint(kept.ids)
@@ -99,8 +106,7 @@ class AguiEncoder(Encoder):
     def has_of(self, known: Sequence[str]) -> bool:
         """Say whether some of these messages are of this session, or nothing was said in it."""
         s = self.state
-        heard = {*s.heard.ids, *s.heard.again}
-        return any(self.is_ours(name) or name in heard for name in known) or not s.messages
+        return any(map(self.is_ours, known)) or s.inputs.knows(known) or not s.messages
 
     def is_ours(self, message_id: str) -> bool:
         """Say whether a message has an id that this session gave."""
@@ -109,39 +115,29 @@ class AguiEncoder(Encoder):
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""
         found: dict[str, str] = {}
-        for name, asked in self.state.requests.items():
-            if asked.call is not None:
-                found.setdefault(asked.call, name)
-            elif asked.ask:
+        for name, request in self.state.pauses.requests.items():
+            if request.call is not None:
+                found.setdefault(request.call, name)
+            elif request.shown_in:
                 found[wire.ASK_CALL + name] = name
         return found
 
 
-# The session.
-
-
-def _session_started(w: Writer, event: ev.SessionStarted) -> None:
+def _session_started(w: FrameWriter, event: ev.SessionStarted) -> None:
     options = event.options or {}
     chosen = options.get(wire.THREAD_OPTION)
     if isinstance(chosen, str):
         w.s.thread = chosen
-    w.s.opening = said.notes_of(options.get(wire.NOTES))
+    w.s.inputs.opening = NOTES.read(options.get(wire.NOTES))
 
 
-def _session_updated(w: Writer, event: ev.SessionUpdated) -> None:
-    told = _fields(event, "title", "archived_at", "replaced_by")
-    if told:
-        put_custom(w, "session", told)
-
-
-def _session_ended(w: Writer, event: ev.SessionEnded) -> None:
+def _session_ended(w: FrameWriter, event: ev.SessionEnded) -> None:
     s = w.s
     if s.ended:
         return
-    s.ended, s.batch = True, None
-    s.later.clear()
-    s.awaited.clear()
-    s.requests.clear()
+    s.ended = True
+    s.inputs.ended()
+    s.pauses.requests.clear()
     runs.start(w)
     put_custom(w, "session", {"ended": event.outcome})
     if event.outcome == "completed" and event.error is None:
@@ -152,141 +148,49 @@ def _session_ended(w: Writer, event: ev.SessionEnded) -> None:
     w.out[-1] = w.out[-1]._replace(end="session")
 
 
-# Turns of the main thread.
+def _thread_stands(w: FrameWriter, event: ev.Event) -> None:
+    """Hear of a turn, or of an answer."""
+    match w.s.pauses.hear(event):
+        case "start" | "work":
+            runs.start(w)
+        case "wait":
+            runs.waits(w)
+        case "end":
+            assert isinstance(event, ev.TurnEnded)
+            runs.turn_ended(w, event)
+            inputs.begin_later(w)
 
 
-def _turn_started(w: Writer, event: ev.TurnStarted) -> None:
-    if event.thread_id == ev.MAIN:
-        w.s.turn = True
-        w.s.halted = w.s.paused = False
-        runs.start(w)
+def _note(w: FrameWriter, event: ev.Event) -> None:
+    note = notes.note_of(event)
+    if note is not None:
+        put_custom(w, note.name, note.value)
 
 
-def _turn_paused(w: Writer, event: ev.TurnPaused) -> None:
-    if event.thread_id == ev.MAIN:
-        runs.turn_paused(w, event)
-
-
-def _turn_resumed(w: Writer, event: ev.TurnResumed) -> None:
-    if event.thread_id == ev.MAIN:
-        runs.resume(w)
-
-
-def _turn_ended(w: Writer, event: ev.TurnEnded) -> None:
-    if event.thread_id == ev.MAIN:
-        runs.turn_ended(w, event)
-        said.begin_later(w)
-
-
-def _guidance_received(w: Writer, event: ev.GuidanceReceived) -> None:
-    said.said_elsewhere(w, event.thread_id, event.text, {"kind": "guidance"})
-
-
-def _thread_updated(w: Writer, event: ev.ThreadUpdated) -> None:
-    child = w.s.children.get(event.thread_id)
-    if child is not None and event.name is not None:
-        child.name = event.name
-
-
-# Requests.
-
-
-def _interaction_answered(w: Writer, event: ev.InteractionAnswered) -> None:
-    asked = w.s.requests.get(event.request_id)
-    if asked is None:
-        return
-    asked.claimed = event.state == "claimed"
-    if not asked.claimed:
-        asked.in_vain = True
-        w.s.shown = [name for name in w.s.shown if name != event.request_id]
-        runs.waits(w)
-
-
-def _interaction_updated(w: Writer, event: ev.InteractionUpdated) -> None:
-    asked = w.s.requests.get(event.request_id)
-    if asked is not None:
-        details = {**(asked.event.details or {}), **event.details}
-        asked.event = asked.event.model_copy(update={"details": details})
-
-
-# What the protocol has no event for.
-
-
-def _tool_progressed(w: Writer, event: ev.ToolProgressed) -> None:
-    put_custom(w, "progress", {"toolCallId": event.call_id, "output": event.output})
-
-
-def _context_compacted(w: Writer, event: ev.ContextCompacted) -> None:
-    if event.phase == "completed":
-        put_custom(w, "compacted", _fields(event, "before_tokens", "after_tokens", "strategy"))
-
-
-def _context_cleared(w: Writer, _: ev.ContextCleared) -> None:
-    put_custom(w, "cleared", {})
-
-
-def _memory_updated(w: Writer, event: ev.MemoryUpdated) -> None:
-    put_custom(w, "memory", event.value)
-
-
-def _error_reported(w: Writer, event: ev.ErrorReported) -> None:
-    put_custom(w, "error", _fields(event, "code", "message", "retry", "details"))
-
-
-def _outcome_evaluated(w: Writer, event: ev.OutcomeEvaluated) -> None:
-    names = ("outcome_id", "phase", "iteration", "result", "explanation")
-    put_custom(w, "outcome", _fields(event, *names))
-
-
-def _notice(w: Writer, event: ev.Notice) -> None:
-    put_custom(w, "notice", _fields(event, "level", "text", "kind", "call_id", "details"))
-
-
-def _gap(w: Writer, event: ev.Gap) -> None:
-    put_custom(w, "gap", _fields(event, "reason", "cursor_from", "cursor_to"))
-
-
-def _fields(event: ev.Event, *names: str) -> dict[str, Any]:
-    """Return some fields of an event, those that are null left out."""
-    return event.model_dump(mode="json", include=set(names), exclude_none=True)
-
-
-_HANDLERS: dict[str, Callable[[Writer, Any], None]] = {
+_HANDLERS: dict[str, Callable[[FrameWriter, Any], None]] = {
+    **dict.fromkeys(notes.NOTED, _note),
+    **dict.fromkeys(pauses.HEARD, _thread_stands),
     "session.started": _session_started,
-    "session.updated": _session_updated,
     "session.ended": _session_ended,
-    "input.accepted": said.input_accepted,
-    "input.settled": said.input_settled,
-    "message.received": said.message_received,
-    "guidance.received": _guidance_received,
-    "turn.started": _turn_started,
-    "turn.paused": _turn_paused,
-    "turn.resumed": _turn_resumed,
-    "turn.ended": _turn_ended,
-    "step.started": work.step_started,
-    "step.ended": work.step_ended,
-    "text.delta": work.delta,
-    "text.completed": work.text_completed,
-    "reasoning.delta": work.delta,
-    "reasoning.completed": work.reasoning_completed,
-    "tool.called": work.tool_called,
-    "tool.progressed": _tool_progressed,
-    "tool.returned": work.tool_returned,
-    "interaction.requested": work.requested,
-    "interaction.answered": _interaction_answered,
-    "interaction.updated": _interaction_updated,
-    "interaction.resolved": said.resolved,
-    "thread.started": work.thread_started,
-    "thread.updated": _thread_updated,
-    "thread.ended": work.thread_ended,
-    "thread.message": work.thread_message,
-    "result.produced": work.result_produced,
-    "context.compacted": _context_compacted,
-    "context.cleared": _context_cleared,
-    "memory.updated": _memory_updated,
-    "usage.reported": work.usage_reported,
-    "error.reported": _error_reported,
-    "outcome.evaluated": _outcome_evaluated,
-    "notice": _notice,
-    "gap": _gap,
+    "input.accepted": inputs.input_accepted,
+    "input.settled": inputs.input_settled,
+    "message.received": inputs.message_received,
+    "guidance.received": inputs.guidance_received,
+    "step.started": content.step_started,
+    "step.ended": content.step_ended,
+    "text.delta": content.delta,
+    "text.completed": content.text_completed,
+    "reasoning.delta": content.delta,
+    "reasoning.completed": content.reasoning_completed,
+    "tool.called": content.tool_called,
+    "tool.progressed": content.tool_progressed,
+    "tool.returned": content.tool_returned,
+    "interaction.requested": runs.requested,
+    "interaction.updated": interactions.updated,
+    "interaction.resolved": runs.resolved,
+    "thread.started": content.thread_started,
+    "thread.updated": content.thread_updated,
+    "thread.ended": content.thread_ended,
+    "result.produced": content.result_produced,
+    "usage.reported": content.usage_reported,
 }

@@ -42,18 +42,6 @@ RUN = ""
 THREAD = "/threads/{session}"
 """Ours: the protocol has no request to come back."""
 
-ON_LEAVE = "on_leave"
-STOP = "stop"
-"""Ours: `?on_leave=stop` says that the run is to end when its client leaves, as `abortRun` does it
-and CopilotKit's stop; the protocol has no other way to say so."""
-
-MEMORY = "memory"
-PAGE = "page"
-"""The setting of whose history counts: the session's, or that which comes with each request."""
-
-HEARTBEAT = b": keep-alive\n\n"
-"""A comment: clients read `data:` lines only, and give up after 301 s of silence."""
-
 RESOLVED = "resolved"
 CANCELLED = "cancelled"
 """`ResumeEntry.status`."""

@@ -7,33 +7,27 @@ quotes the body: it may hold the value of a sealed request.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from adapters.aisdk import wire
-from adapters.aisdk.asked import Given
-from adapters.contract.faces import history
-from adapters.contract.faces.files import (
-    UNKNOWN_TYPE,
-    file_of,
-    is_data_url,
-    media_type_of,
-    read_data_url,
-)
-from adapters.contract.faces.history import Words
+from adapters.aisdk.interactions import PageAnswer
+from adapters.contract.faces.files import UNKNOWN_TYPE, is_data_url, media_type_of
 from adapters.model.events import Content, Event, File, FileId, Text, Url
-from adapters.wire.errors import ClientProtocolError
-from adapters.wire.jsonvalue import JsonError, parse_json
-
-NAME_LIMIT = 512
-"""Characters of a chat's, a message's or a call's id: those of the client have 16."""
-
-MAX_PARTS = 256
-"""Parts of a message of the person: each costs some hundredths of a millisecond."""
+from adapters.serving import messages as said
+from adapters.serving.conversation import Conversation, last_words, words_of
+from adapters.serving.members import (
+    MAX_PARTS,
+    NAME_LIMIT,
+    file_in_url,
+    name_of,
+    object_of,
+    refuse,
+    text_of,
+    web_url,
+)
+from adapters.serving.messages import Words
 
 IGNORED_MOST = 32
 """Members of the body that no agent hears of and that are told by name."""
@@ -42,38 +36,20 @@ _OWN = frozenset({"id", "messages", "message", "trigger", "messageId"})
 """The members of a body that are the client's; all others are the application's."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """What the body of a POST says. `words` are the messages of the person behind all of the
-    agent's, where they are the last ones, and `earlier` reads those of some ids before them.
-    `before` reads all that was said before, `known` are the ids of all messages, and `alone` says
-    that the last message came alone.
-    `message` is the message of the agent that is to go on, which has `steps` steps; `given` is what
-    may answer something in it, `older` that in the others.
-    `context` is what the application says to the agent, `ignored` what reaches no agent, `history`
-    says that an agent has spoken before. `blobs` has the bytes of inline files by hash."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest(Conversation):
+    """What the body of a POST says. `alone` says that the last message came alone. `message` is the
+    message of the agent that is to go on, which has `steps` steps; `given` is what may answer
+    something in it, `older` that in the others."""
 
     chat: str
     again: bool
     edits: bool
-    words: tuple[Words, ...]
-    earlier: Callable[[Collection[str]], list[Words]]
-    before: Callable[[], list[Event]]
-    known: tuple[str, ...]
     alone: bool
     message: str | None
     steps: int
-    given: tuple[Given, ...]
-    older: tuple[Given, ...]
-    context: tuple[str, ...]
-    ignored: tuple[str, ...]
-    history: bool
-    blobs: Mapping[str, bytes]
-
-    @property
-    def digest(self) -> str:
-        """Return what the same context has as well."""
-        return hashlib.sha256("\0".join(self.context).encode("utf-8", "replace")).hexdigest()[:16]
+    given: tuple[PageAnswer, ...]
+    older: tuple[PageAnswer, ...]
 
 
 def parse_chat(body: bytes) -> ChatRequest:
@@ -82,37 +58,39 @@ def parse_chat(body: bytes) -> ChatRequest:
     Raises:
         ClientProtocolError: it is not what `useChat` sends.
     """
-    value: Any = None
-    # Refused outside of it: the error of the reader would be kept as the context of ours.
-    with contextlib.suppress(JsonError):
-        value = parse_json(body.removeprefix(b"\xef\xbb\xbf"))
-    if not isinstance(value, dict):
-        _refuse("The body is not a JSON object.")
+    value = object_of(body)
     trigger = value.get("trigger", wire.SUBMIT)
     if trigger not in (wire.SUBMIT, wire.REGENERATE):
-        _refuse(f"`trigger` is neither `{wire.SUBMIT}` nor `{wire.REGENERATE}`.")
+        refuse(f"`trigger` is neither `{wire.SUBMIT}` nor `{wire.REGENERATE}`.")
     messages = _messages(value)
     named = value.get("messageId")
     if named is not None and not isinstance(named, str):
-        _refuse("`messageId` is not a string.")
+        refuse("`messageId` is not a string.")
     goes_on = _goes_on(messages, named, again=trigger == wire.REGENERATE)
     blobs: dict[str, bytes] = {}
-    found = () if goes_on is not None else _words(messages, blobs)
-    if found and found[-1].wrong is not None:
-        raise found[-1].wrong
+
+    def read(message: Mapping[str, Any], place: str) -> Words:
+        name = name_of(message.get("id"), f"{place}.id")
+        return said.read(name, lambda: _content(message, place, blobs))
+
+    words: tuple[Words, ...] = ()
+    if goes_on is None and messages[-1].get("role") == "user":
+        words = last_words(messages, ("assistant",), read)
+    new = {one.id for one in words}
+    continued = {} if goes_on is None else messages[goes_on]
     return ChatRequest(
-        chat=_name(value, "id"),
+        chat=name_of(value.get("id"), "id"),
         again=trigger == wire.REGENERATE,
-        edits=bool(found) and found[-1].id == named,
-        words=found,
-        earlier=lambda ids: _earlier(messages, {*ids} - {one.id for one in found}, blobs),
-        before=lambda: _before(messages, {one.id for one in found}),
+        edits=bool(words) and words[-1].id == named,
+        words=words,
+        earlier=lambda ids: words_of(messages, {*ids} - new, read),
+        before=lambda: _before(messages, new),
         alone=value.get("messages") is None,
         known=tuple(one["id"] for one in messages if isinstance(one.get("id"), str)),
-        message=None if goes_on is None else _name(messages[goes_on], "id", _at(goes_on)),
-        steps=0 if goes_on is None else _steps(messages[goes_on]),
-        given=() if goes_on is None else _given(messages, (goes_on,)),
-        older=_given(messages, [at for at in range(len(messages)) if at != goes_on]),
+        message=name_of(continued.get("id"), f"messages[{goes_on}].id") if continued else None,
+        steps=_steps(continued) if continued else 0,
+        given=() if goes_on is None else _answers(messages, (goes_on,)),
+        older=_answers(messages, [at for at in range(len(messages)) if at != goes_on]),
         context=_context(messages),
         ignored=_ignored(value, messages),
         history=any(message.get("role") == "assistant" for message in messages),
@@ -126,10 +104,10 @@ def _messages(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         # The vendor's guides let an application send the last message alone.
         given = [value["message"]]
     if not isinstance(given, list) or not given:
-        _refuse("`messages` is not a list of messages.")
+        refuse("`messages` is not a list of messages.")
     for at, message in enumerate(given):
         if not isinstance(message, dict) or not isinstance(message.get("parts"), list):
-            _refuse(f"`messages[{at}]` is not a message: an object with `role` and `parts`.")
+            refuse(f"`messages[{at}]` is not a message: an object with `role` and `parts`.")
     return given
 
 
@@ -147,33 +125,6 @@ def _goes_on(
     return None
 
 
-def _words(messages: Sequence[Mapping[str, Any]], blobs: dict[str, bytes]) -> tuple[Words, ...]:
-    """Return the messages of the person behind all of the agent's, where one is the last."""
-    if messages[-1].get("role") != "user":
-        return ()
-    found: list[int] = []
-    for at in range(len(messages) - 1, -1, -1):
-        role = messages[at].get("role")
-        if role == "assistant":
-            break
-        if role == "user":
-            found.append(at)
-    if len(found) > MAX_PARTS:
-        _refuse(f"`messages` has more than {MAX_PARTS} of the user at its end.")
-    return tuple(_said(messages[at], _at(at), blobs) for at in reversed(found))
-
-
-def _earlier(
-    messages: Sequence[Mapping[str, Any]], ids: Collection[str], blobs: dict[str, bytes]
-) -> list[Words]:
-    """Return the messages of the person with some ids."""
-    return [
-        _said(message, _at(at), blobs)
-        for at, message in enumerate(messages)
-        if message.get("role") == "user" and message.get("id") in ids
-    ]
-
-
 def _before(messages: Sequence[Mapping[str, Any]], new: Collection[str]) -> list[Event]:
     """Return what was said before what is new, as events."""
     found: list[Event] = []
@@ -182,7 +133,7 @@ def _before(messages: Sequence[Mapping[str, Any]], new: Collection[str]) -> list
         parts = [part for part in message["parts"] if isinstance(part, dict)]
         if role == "user" and message.get("id") not in new:
             content = [one for one in map(_named, parts) if one is not None]
-            found.append(history.asked_by_person(name, content))
+            found.append(said.asked_by_person(name, content))
         elif role == "assistant":
             for part in parts:
                 found += _done(name, part)
@@ -195,10 +146,7 @@ def _named(part: Mapping[str, Any]) -> Content | None:
         return Text(text=part["text"])
     if part.get("type") != "file":
         return None
-    kind, name = (
-        value if isinstance(value := part.get(member), str) and value else None
-        for member in ("mediaType", "filename")
-    )
+    kind, name = text_of(part.get("mediaType")), text_of(part.get("filename"))
     return File(media_type=kind, name=name, ref=FileId(dialect=wire.DIALECT, id=name or "-"))
 
 
@@ -206,20 +154,16 @@ def _done(name: str, part: Mapping[str, Any]) -> Sequence[Event]:
     """Return what a part of the agent's says that it has said or done."""
     kind = part.get("type")
     if kind == "text" and isinstance(part.get("text"), str):
-        return [history.said_by_agent(name, part["text"])]
-    if not isinstance(kind, str) or not (kind == "dynamic-tool" or kind.startswith("tool-")):
+        return [said.said_by_agent(name, part["text"])]
+    if not _is_call(part):
         return ()
     state, call = part.get("state"), str(part.get("toolCallId") or "-")
     if state not in ("output-available", "output-error"):
         return ()
-    tool = str(part.get("toolName") or kind.removeprefix("tool-"))
+    tool = str(part.get("toolName") or part["type"].removeprefix("tool-"))
     failed = state == "output-error"
     result = part.get("errorText" if failed else "output")
-    return history.used_tool(call, tool, part.get("input"), result, failed=failed)
-
-
-def _said(message: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> Words:
-    return history.read(_name(message, "id", where), lambda: _content(message, where, blobs))
+    return said.used_tool(call, tool, part.get("input"), result, failed=failed)
 
 
 def _content(
@@ -227,11 +171,11 @@ def _content(
 ) -> tuple[Content, ...]:
     given = message["parts"]
     if len(given) > MAX_PARTS:
-        _refuse(f"`{where}parts` has more than {MAX_PARTS} parts.")
-    read = (_part(part, f"{where}parts[{at}]", blobs) for at, part in enumerate(given))
+        refuse(f"`{where}.parts` has more than {MAX_PARTS} parts.")
+    read = (_part(part, f"{where}.parts[{at}]", blobs) for at, part in enumerate(given))
     found = tuple(part for part in read if part is not None)
     if not found:
-        _refuse("The message of the user has neither a text nor a file.")
+        refuse("The message of the user has neither a text nor a file.")
     return found
 
 
@@ -240,68 +184,66 @@ def _part(value: Any, where: str, blobs: dict[str, bytes]) -> Content | None:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "text":
         if not isinstance(value.get("text"), str):
-            _refuse(f"`{where}.text` is not a string.")
+            refuse(f"`{where}.text` is not a string.")
         return Text(text=value["text"])
     return _file(value, where, blobs) if kind == "file" else None
 
 
 def _file(value: Mapping[str, Any], where: str, blobs: dict[str, bytes]) -> File:
-    given, url, name = value.get("mediaType"), value.get("url"), value.get("filename")
-    media_type = media_type_of(given, f"{where}.mediaType")
-    kept = name if isinstance(name, str) and name else None
+    url, name = value.get("url"), text_of(value.get("filename"))
+    media_type = media_type_of(value.get("mediaType"), f"{where}.mediaType")
     reference = value.get("providerReference")
     if isinstance(reference, dict) and not url:
         provider, known = next(iter(reference.items()), ("", None))
         if not provider or not isinstance(known, str):
-            _refuse(f"`{where}.providerReference` names no file.")
+            refuse(f"`{where}.providerReference` names no file.")
         file_id = FileId(dialect=provider[:NAME_LIMIT], id=known)
-        return File(media_type=media_type or UNKNOWN_TYPE, name=kept, ref=file_id)
+        return File(media_type=media_type or UNKNOWN_TYPE, name=name, ref=file_id)
     if isinstance(url, str) and is_data_url(url):
-        named, content = read_data_url(url, f"{where}.url")
-        return file_of(content, media_type or named or UNKNOWN_TYPE, blobs, name=kept)
-    if not isinstance(url, str) or not re.match(r"(?i)https?://[^\s/?#]", url):
-        _refuse(f"`{where}.url` is neither a data URL nor an http or https URL.")
-    return File(media_type=media_type or UNKNOWN_TYPE, name=kept, ref=Url(url=url))
+        return file_in_url(url, media_type, f"{where}.url", blobs, name)
+    ref = Url(url=web_url(url, f"{where}.url"))
+    return File(media_type=media_type or UNKNOWN_TYPE, name=name, ref=ref)
 
 
-def _given(messages: Sequence[Mapping[str, Any]], places: Sequence[int]) -> tuple[Given, ...]:
+def _is_call(part: Any) -> bool:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return isinstance(kind, str) and (kind == "dynamic-tool" or kind.startswith("tool-"))
+
+
+def _answers(
+    messages: Sequence[Mapping[str, Any]], places: Sequence[int]
+) -> tuple[PageAnswer, ...]:
     """Return what may answer something: answered approvals, and outputs that the page gave."""
-    found = []
-    for at in places:
-        if messages[at].get("role") != "assistant":
-            continue
-        for number, part in enumerate(messages[at]["parts"]):
-            kind = part.get("type") if isinstance(part, dict) else None
-            if kind == "dynamic-tool" or (isinstance(kind, str) and kind.startswith("tool-")):
-                given = _answer(part, f"{_at(at)}parts[{number}]")
-                if given is not None:
-                    found.append(given)
-    return tuple(found)
+    found = (
+        _answer(part, f"messages[{at}].parts[{number}]")
+        for at in places
+        if messages[at].get("role") == "assistant"
+        for number, part in enumerate(messages[at]["parts"])
+        if _is_call(part)
+    )
+    return tuple(one for one in found if one is not None)
 
 
-def _answer(part: Mapping[str, Any], where: str) -> Given | None:
+def _answer(part: Mapping[str, Any], where: str) -> PageAnswer | None:
+    approval, place = part.get("approval"), f"{where}.approval"
     match part.get("state"):
         case "approval-responded":
-            approval = part.get("approval")
             approved = approval.get("approved") if isinstance(approval, dict) else None
             if not isinstance(approval, dict) or not isinstance(approved, bool):
-                _refuse(f"`{where}.approval` has no `approved`, true or false.")
-            reason = approval.get("reason")
-            name = _name(approval, "id", f"{where}.approval.")
-            return Given(name, approved, reason if isinstance(reason, str) and reason else None)
-        case "output-available" if not part.get("providerExecuted"):
-            return Given(_name(part, "toolCallId", f"{where}."), output=part.get("output"))
+                refuse(f"`{place}` has no `approved`, true or false.")
+            name = name_of(approval.get("id"), f"{place}.id")
+            return PageAnswer(name, approved, text_of(approval.get("reason")))
         case "output-denied":
-            approval = part.get("approval")
             if not isinstance(approval, dict) or not isinstance(approval.get("id"), str):
                 return None
-            reason = approval.get("reason")
-            words = reason if isinstance(reason, str) and reason else None
-            return Given(_name(approval, "id", f"{where}.approval."), False, words)
+            name = name_of(approval["id"], f"{place}.id")
+            return PageAnswer(name, False, text_of(approval.get("reason")))
+        case "output-available" if not part.get("providerExecuted"):
+            name = name_of(part.get("toolCallId"), f"{where}.toolCallId")
+            return PageAnswer(name, output=part.get("output"))
         case "output-error" if not part.get("providerExecuted"):
-            text = part.get("errorText")
-            name = _name(part, "toolCallId", f"{where}.")
-            return Given(name, output=text if isinstance(text, str) else "", failed=True)
+            name = name_of(part.get("toolCallId"), f"{where}.toolCallId")
+            return PageAnswer(name, output=text_of(part.get("errorText")) or "", failed=True)
         case _:
             return None
 
@@ -338,18 +280,3 @@ def _ignored(value: Mapping[str, Any], messages: Sequence[Mapping[str, Any]]) ->
     }
     found += [f"messages[].parts: {kind[:NAME_LIMIT]}" for kind in sorted(kinds)]
     return tuple(found[:IGNORED_MOST])
-
-
-def _at(place: int) -> str:
-    return f"messages[{place}]."
-
-
-def _name(value: Mapping[str, Any], member: str, where: str = "") -> str:
-    name = value.get(member)
-    if not isinstance(name, str) or not name or len(name) > NAME_LIMIT:
-        _refuse(f"`{where}{member}` is not a string of 1 to {NAME_LIMIT} characters.")
-    return name
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text)

@@ -7,18 +7,17 @@ Every path is there twice: below `/v5` it shows the form for `ai` 5.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.aisdk import answers, wire
-from adapters.aisdk.meant import Meant, asks_anew, check, first_words, late, meant_by, names_of
+from adapters.aisdk.intents import asks_anew, check, first_words, intent_of, late, names_of
 from adapters.aisdk.requests import ChatRequest, parse_chat
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import Kept
+from adapters.aisdk.state import StreamRecord
 from adapters.contract.faces import (
     Action,
-    Body,
-    Chosen,
     Done,
     Example,
     Face,
@@ -26,96 +25,36 @@ from adapters.contract.faces import (
     Follow,
     Incoming,
     Neighbour,
-    Opening,
-    Place,
     Reading,
     Route,
     Say,
     Seen,
-    Target,
-    Tell,
-    TurnBody,
-    astray,
 )
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, Interrupt
-from adapters.wire.errors import DragomanError, ErrorCode
-
-HEARTBEAT_SECONDS = 10.0
-"""How long a stream is silent at most: proxies close what is silent for a minute, or for less."""
+from adapters.serving.conversation import (
+    Intent,
+    all_other_paths,
+    session_in_path,
+    sse_reading,
+    takes_conversation,
+)
 
 _Seen = Seen[AisdkEncoder]
+
+_reading = functools.partial(sse_reading, headers=answers.headers, first=wire.OPENING)
 
 
 def _refuse(failure: Failure) -> Response:
     return answers.refusal(failure.error, error_id=failure.error_id)
 
 
-def _reading(
-    position: int,
-    *,
-    turn: str | None = None,
-    stop: int | None = None,
-    omits: frozenset[int] = frozenset(),
-) -> Reading:
-    return Reading(
-        position=position,
-        heartbeat=wire.HEARTBEAT,
-        heartbeat_seconds=HEARTBEAT_SECONDS,
-        headers=answers.headers(),
-        first=wire.OPENING,
-        turn=turn,
-        stop=stop,
-        omits=omits,
-    )
-
-
 # POST: say something, answer something, and stream what comes of it.
 
 
-def _parse(body: bytes, _: Incoming) -> ChatRequest:
-    return parse_chat(body)
-
-
-def _needs(_: Incoming, given: ChatRequest) -> Action:
-    return Action.WRITE if given.words else Action.ANSWER
-
-
-def _chat_of(_: Incoming, given: ChatRequest) -> Target:
-    return Chosen(given.chat)
-
-
-def _is_of_page(incoming: Incoming) -> bool:
-    """Say whether it is the frontend's history that counts, and not what the session has."""
-    return bool(incoming.served[wire.MEMORY] == wire.PAGE)
-
-
-def _afresh(incoming: Incoming, seen: _Seen, given: ChatRequest) -> bool:
-    """Say whether a request is of another conversation than the session with its name."""
-    return _is_of_page(incoming) and bool(given.words) and not seen.encoder.has_of(given.known)
-
-
-def _open(incoming: Incoming, given: ChatRequest, place: Place) -> Opening:
-    hands_over = _is_of_page(incoming)
-    message, notes = first_words(given, place, hands_over=hands_over)
-    options = {wire.CHAT_OPTION: given.chat, wire.NOTES: notes}
-    before = given.before() if hands_over else ()
-    return Opening([message], given.blobs, options=options, before=before)
-
-
-def _meant(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Meant:
+def _intent(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Intent:
     declines = incoming.served[wire.WORDS_WHILE_ASKED] == wire.DECLINE
-    return meant_by(given, seen, declines=declines)
-
-
-def _notes(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Mapping[str, Any]:
-    return {wire.NOTES: _meant(incoming, seen, given).notes}
-
-
-def _commands(incoming: Incoming, seen: _Seen, given: ChatRequest) -> Sequence[AnyCommand]:
-    meant = _meant(incoming, seen, given)
-    check(meant, given, seen)
-    return meant.commands
+    return intent_of(given, seen, declines=declines)
 
 
 def _begun(_: Incoming, seen: _Seen, given: ChatRequest, command_id: str) -> Reading | None:
@@ -141,26 +80,16 @@ def _late(_: Incoming, seen: _Seen, given: ChatRequest) -> Reading:
     return _to_the_end(seen.encoder, first)
 
 
-def _to_the_end(encoder: AisdkEncoder, first: Kept, omits: frozenset[int] = frozenset()) -> Reading:
+def _to_the_end(
+    encoder: AisdkEncoder, first: StreamRecord, omits: frozenset[int] = frozenset()
+) -> Reading:
     running = encoder.running
     if running is not None and running.message == first.message:
         return _reading(first.start, turn=running.key, omits=omits)
     return _reading(first.start, stop=encoder.end_of(first.message), omits=omits)
 
 
-def _stops(incoming: Incoming) -> bool:
-    return incoming.query.get(wire.ON_LEAVE) == wire.STOP
-
-
-def _cut(_: Incoming, __: ChatRequest) -> bytes:
-    return answers.cut()
-
-
 # GET …/stream: come back to what runs.
-
-
-def _chat(incoming: Incoming, _: Any) -> Target:
-    return Chosen(incoming.names["session"])
 
 
 def _resume(incoming: Incoming, seen: _Seen, __: None) -> Reading | Response:
@@ -188,19 +117,6 @@ def _stopped(_: Incoming, __: _Seen, ___: None, ____: Done) -> Response:
 
 # The rest.
 
-
-def _nothing(incoming: Incoming, place: Place) -> Response:
-    """Answer an unknown path or a wrong method."""
-    path, method = "/" + incoming.names["tail"], incoming.method
-    asked = astray.known(FACE.routes)
-    hint = astray.hint(asked, method, path, place)
-    if astray.fitting(asked, path):
-        text = f"`{path}` does not take {method}. {hint}"
-        raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
-    text = f"There is no `{method} {path[: astray.SHOWN]}` here. {hint}"
-    raise DragomanError(text, code=ErrorCode.NOT_FOUND)
-
-
 _PART = {
     "type": "tool-a",
     "toolCallId": "c1",
@@ -218,31 +134,26 @@ _ANSWER = {
 def _routes(prefix: str, form: str) -> list[Route]:
     """Return the routes below a prefix: each at the path that a page has by default, and at the
     base URL for one whose `api` is that."""
-    say: Say[ChatRequest, AisdkEncoder] = Say(
-        body=Body(_parse, takes="conversation"),
-        needs=_needs,
-        where=_chat_of,
-        opens=_open,
-        afresh=_afresh,
-        admit=_notes,
-        names=lambda _, given: names_of(given),
-        anew=lambda _, seen, given: asks_anew(given, seen),
-        commands=_commands,
-        blobs=lambda given: given.blobs,
-        looks_before=True,
-        answer=TurnBody(
-            headers=answers.headers,
-            begun=_begun,
-            over=lambda seen: seen.encoder.state.ended,
-            cut=_cut,
-            nothing=_late,
-            stops=_stops,
-        ),
+    say = takes_conversation(
+        parse=parse_chat,
+        name=lambda given: given.chat,
+        first=first_words,
+        intent=_intent,
+        check=check,
+        names=names_of,
+        anew=asks_anew,
+        keys=(wire.CHAT_OPTION, wire.NOTES),
+        headers=answers.headers,
+        begun=_begun,
+        late=_late,
+        cut=answers.cut,
     )
     resume: Follow[None, AisdkEncoder] = Follow(
-        _chat, _resume, missing=answers.nothing, unknown=True
+        session_in_path, _resume, missing=answers.nothing, unknown=True
     )
-    stop: Say[None, AisdkEncoder] = Say(where=_chat, commands=_stop, answer=_stopped, repeats=False)
+    stop: Say[None, AisdkEncoder] = Say(
+        where=session_in_path, commands=_stop, answer=_stopped, repeats=False
+    )
     found: list[Route] = []
     for base in (f"{prefix}{wire.CHAT}", prefix):
         chat = f"{base}/{{session}}"
@@ -263,7 +174,7 @@ def _is_chat(body: Mapping[str, Any]) -> bool:
     return any(isinstance(one, dict) and isinstance(one.get("parts"), list) for one in messages)
 
 
-FACE = Face(
+FACE: Face = Face(
     framing="sse",
     noun="chat",
     clients=(Neighbour(title="an AI SDK UI page (`useChat`)", body=_is_chat),),
@@ -274,6 +185,6 @@ FACE = Face(
     routes=(
         *_routes("", ""),
         *_routes(wire.OLD_PREFIX, wire.OLD),
-        Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(_nothing)),
+        all_other_paths(lambda: FACE.routes),
     ),
 )

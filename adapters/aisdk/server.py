@@ -10,11 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from adapters.aisdk import asked, said, streams, wire, work
-from adapters.aisdk.state import SHAPE, Kept, State, dump, load
-from adapters.aisdk.writer import Writer, put_data
+from pydantic import TypeAdapter
+
+from adapters.aisdk import content, inputs, interactions, streams, wire
+from adapters.aisdk.frames import FrameWriter, put_data
+from adapters.aisdk.state import NOTES, SHAPE, ChatState, StreamRecord
 from adapters.model import events as ev
 from adapters.model.base import Encoder, EncoderContext, Frame
+from adapters.model.events import format_state
+from adapters.serving import notes, pauses
+from adapters.wire.jsonvalue import parse_json
+
+_STATE: TypeAdapter[ChatState] = TypeAdapter(ChatState)
 
 
 class AisdkEncoder(Encoder):
@@ -27,10 +34,10 @@ class AisdkEncoder(Encoder):
     def __init__(self, context: EncoderContext) -> None:
         old = context.settings.get(wire.RELEASE) == wire.OLD
         ask_tool = str(context.settings.get(wire.ASK_TOOL, wire.ASK))
-        self._w = Writer(State(), context.session_id, old=old, ask_tool=ask_tool)
+        self._w = FrameWriter(context.session_id, old, ask_tool)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ChatState:
         """Return what is known of the session."""
         return self._w.s
 
@@ -45,23 +52,23 @@ class AisdkEncoder(Encoder):
         return w.out
 
     def snapshot(self) -> bytes:
-        return dump(self._w.s)
+        return format_state(self._w.s)
 
     def restore(self, snapshot: bytes) -> None:
-        self._w.s = s = load(snapshot)
+        self._w.s = s = _STATE.validate_python(parse_json(snapshot))
         self.next_cursor = s.cursor
 
     # What the face asks besides.
 
-    def stream_of(self, command_id: str) -> tuple[Kept, int] | None:
+    def stream_of(self, command_id: str) -> tuple[StreamRecord, int] | None:
         """Return the stream that an input of this face became, and where it begins there."""
-        key, cursor = self.state.begun.get(command_id, ("", 0))
+        key, cursor = self.state.inputs.begun.get(command_id, ("", 0))
         kept = next((kept for kept in self.state.kept if kept.key == key), None)
         return None if kept is None else (kept, cursor)
 
-    def lacking(self, message: str | None, steps: int) -> Kept | None:
-        """Return the first stream with a step that a page lacks of a message of which it shows so
-        many steps."""
+    def lacking(self, message: str | None, steps: int) -> StreamRecord | None:
+        """Return the first stream of a message that has steps which a page does not show yet: it
+        shows `steps`."""
         return next(
             (
                 one
@@ -71,7 +78,7 @@ class AisdkEncoder(Encoder):
             None,
         )
 
-    def steps_of(self, kept: Kept) -> int:
+    def steps_of(self, kept: StreamRecord) -> int:
         """Return how many steps a stream has."""
         streams_ = [one for one in self.state.kept if one.message == kept.message]
         later = streams_[streams_.index(kept) + 1 :]
@@ -80,7 +87,7 @@ class AisdkEncoder(Encoder):
         # The last one of a message that is over goes to its end, wherever that is.
         return self.state.steps - kept.steps if kept.message == self.state.message else 1
 
-    def after(self, request_id: str) -> Kept | None:
+    def after(self, request_id: str) -> StreamRecord | None:
         """Return the stream that came after the one in which a request was told that is over."""
         key = self.state.after.get(request_id)
         kept = self.state.kept
@@ -96,7 +103,7 @@ class AisdkEncoder(Encoder):
         return self.next_cursor if tails[-1] is None else tails[-1] + 1
 
     @property
-    def running(self) -> Kept | None:
+    def running(self) -> StreamRecord | None:
         """Return the stream that is open."""
         return self.state.kept[-1] if self.state.stream is not None else None
 
@@ -112,7 +119,7 @@ class AisdkEncoder(Encoder):
     @property
     def asks(self) -> bool:
         """Say whether something is asked, and was told."""
-        return any(one.stream for one in self.state.requests.values())
+        return any(one.shown_in for one in self.state.pauses.requests.values())
 
     def omitted(self) -> frozenset[int]:
         """Return the frames of the last message that say nothing to a page which reads it from its
@@ -125,8 +132,10 @@ class AisdkEncoder(Encoder):
 
     def message_of(self, request_id: str) -> str | None:
         """Return the message in which a request was told."""
-        one = self.state.requests.get(request_id)
-        streams_ = [kept for kept in self.state.kept if one is not None and kept.key == one.stream]
+        one = self.state.pauses.requests.get(request_id)
+        streams_ = [
+            kept for kept in self.state.kept if one is not None and kept.key == one.shown_in
+        ]
         return streams_[0].message if streams_ else None
 
     def approvals(self) -> dict[str, str]:
@@ -134,47 +143,36 @@ class AisdkEncoder(Encoder):
         by itself."""
         return {
             one.call: name
-            for name, one in self.state.requests.items()
+            for name, one in self.state.pauses.requests.items()
             if one.call is not None and one.event.kind == "approval"
         }
 
     def has_of(self, known: Sequence[str]) -> bool:
         """Say whether some of these messages are of this session, or nothing was said in it."""
         s = self.state
-        heard = {*s.heard.ids, *s.heard.again}
-        ours = any(name.startswith(self._w.ids) or name in heard for name in known)
-        return ours or not s.messages
+        ours = any(name.startswith(self._w.ids) for name in known)
+        return ours or s.inputs.knows(known) or not s.messages
 
     def calls(self) -> dict[str, str]:
         """Return the calls whose output answers an open request, with those."""
         return {
             one.call: name
-            for name, one in self.state.requests.items()
+            for name, one in self.state.pauses.requests.items()
             if one.call is not None and (self._w.old or one.event.kind != "approval")
         }
 
 
-# The session.
+def _session_started(w: FrameWriter, event: ev.SessionStarted) -> None:
+    w.s.inputs.opening = NOTES.read((event.options or {}).get(wire.NOTES))
 
 
-def _session_started(w: Writer, event: ev.SessionStarted) -> None:
-    w.s.opening = said.notes_of((event.options or {}).get(wire.NOTES))
-
-
-def _session_updated(w: Writer, event: ev.SessionUpdated) -> None:
-    told = _fields(event, "title", "archived_at", "replaced_by")
-    if told:
-        put_data(w, "session", told, key="session")
-
-
-def _session_ended(w: Writer, event: ev.SessionEnded) -> None:
+def _session_ended(w: FrameWriter, event: ev.SessionEnded) -> None:
     s = w.s
     if s.ended:
         return
-    s.ended, s.batch = True, None
-    s.later.clear()
-    s.awaited.clear()
-    s.requests.clear()
+    s.ended = True
+    s.inputs.ended()
+    s.pauses.requests.clear()
     if s.stream is None:
         # A comment: nobody reads, and whose stream is over has nothing more to hear.
         w.frame(b": the session has ended\n\n")
@@ -186,144 +184,52 @@ def _session_ended(w: Writer, event: ev.SessionEnded) -> None:
     w.out[-1] = w.out[-1]._replace(end="session")
 
 
-# Turns of the main thread.
+def _thread_stands(w: FrameWriter, event: ev.Event) -> None:
+    """Hear of a turn, or of an answer."""
+    match w.s.pauses.hear(event):
+        case "start":
+            streams.start(w, anew=True)
+        case "work":
+            streams.start(w)
+        case "wait":
+            streams.waits(w)
+        case "end":
+            assert isinstance(event, ev.TurnEnded)
+            streams.turn_ended(w, event)
+            inputs.begin_later(w)
 
 
-def _turn_started(w: Writer, event: ev.TurnStarted) -> None:
-    if event.thread_id == ev.MAIN:
-        w.s.turn = True
-        w.s.halted = w.s.paused = False
-        streams.start(w, anew=True)
+def _note(w: FrameWriter, event: ev.Event) -> None:
+    note = notes.note_of(event)
+    if note is not None:
+        put_data(w, note.name, note.value, key="session" if note.name == "session" else None)
 
 
-def _turn_paused(w: Writer, event: ev.TurnPaused) -> None:
-    if event.thread_id == ev.MAIN:
-        streams.turn_paused(w, event)
-
-
-def _turn_resumed(w: Writer, event: ev.TurnResumed) -> None:
-    if event.thread_id == ev.MAIN:
-        streams.resume(w)
-
-
-def _turn_ended(w: Writer, event: ev.TurnEnded) -> None:
-    if event.thread_id == ev.MAIN:
-        streams.turn_ended(w, event)
-        said.begin_later(w)
-
-
-def _guidance_received(w: Writer, event: ev.GuidanceReceived) -> None:
-    said.said_elsewhere(w, event.thread_id, event.text, {"kind": "guidance"})
-
-
-# Requests.
-
-
-def _interaction_answered(w: Writer, event: ev.InteractionAnswered) -> None:
-    one = w.s.requests.get(event.request_id)
-    if one is None:
-        return
-    one.claimed = event.state == "claimed"
-    if not one.claimed:
-        one.in_vain = True
-        streams.waits(w)
-
-
-def _interaction_updated(w: Writer, event: ev.InteractionUpdated) -> None:
-    one = w.s.requests.get(event.request_id)
-    if one is not None:
-        details = {**(one.event.details or {}), **event.details}
-        one.event = one.event.model_copy(update={"details": details})
-        if one.stream:
-            asked.tell_state(w, one, "open")
-
-
-# What the protocol has no chunk for.
-
-
-def _thread_updated(w: Writer, event: ev.ThreadUpdated) -> None:
-    if event.thread_id in w.s.children and event.name is not None:
-        w.s.children[event.thread_id] = event.name
-
-
-def _thread_message(w: Writer, event: ev.ThreadMessage) -> None:
-    names = {"direction": event.direction, "from": event.sender, "to": event.recipient}
-    told = {name: value for name, value in names.items() if value is not None}
-    put_data(w, "thread-message", {**told, "text": ev.text_of(event.content)})
-
-
-def _context_compacted(w: Writer, event: ev.ContextCompacted) -> None:
-    if event.phase == "completed":
-        put_data(w, "compacted", _fields(event, "before_tokens", "after_tokens", "strategy"))
-
-
-def _context_cleared(w: Writer, _: ev.ContextCleared) -> None:
-    put_data(w, "cleared", {})
-
-
-def _memory_updated(w: Writer, event: ev.MemoryUpdated) -> None:
-    put_data(w, "memory", event.value)
-
-
-def _error_reported(w: Writer, event: ev.ErrorReported) -> None:
-    put_data(w, "error", _fields(event, "code", "message", "retry", "details"))
-
-
-def _outcome_evaluated(w: Writer, event: ev.OutcomeEvaluated) -> None:
-    names = ("outcome_id", "phase", "iteration", "result", "explanation")
-    put_data(w, "outcome", _fields(event, *names))
-
-
-def _notice(w: Writer, event: ev.Notice) -> None:
-    put_data(w, "notice", _fields(event, "level", "text", "kind", "call_id", "details"))
-
-
-def _gap(w: Writer, event: ev.Gap) -> None:
-    put_data(w, "gap", _fields(event, "reason", "cursor_from", "cursor_to"))
-
-
-def _fields(event: ev.Event, *names: str) -> dict[str, Any]:
-    """Return some fields of an event, those that are null left out."""
-    return event.model_dump(mode="json", include=set(names), exclude_none=True)
-
-
-_HANDLERS: dict[str, Callable[[Writer, Any], None]] = {
+_HANDLERS: dict[str, Callable[[FrameWriter, Any], None]] = {
+    **dict.fromkeys(notes.NOTED, _note),
+    **dict.fromkeys(pauses.HEARD, _thread_stands),
     "session.started": _session_started,
-    "session.updated": _session_updated,
     "session.ended": _session_ended,
-    "input.accepted": said.input_accepted,
-    "input.settled": said.input_settled,
-    "message.received": said.message_received,
-    "guidance.received": _guidance_received,
-    "turn.started": _turn_started,
-    "turn.paused": _turn_paused,
-    "turn.resumed": _turn_resumed,
-    "turn.ended": _turn_ended,
-    "step.started": work.step_started,
-    "step.ended": work.step_ended,
-    "text.delta": work.delta,
-    "text.completed": work.text_completed,
-    "reasoning.delta": work.delta,
-    "reasoning.completed": work.reasoning_completed,
-    "tool.input_delta": work.tool_input_delta,
-    "tool.called": work.tool_called,
-    "tool.progressed": work.tool_progressed,
-    "tool.returned": work.tool_returned,
-    "interaction.requested": work.requested,
-    "interaction.answered": _interaction_answered,
-    "interaction.updated": _interaction_updated,
-    "interaction.resolved": asked.resolved,
-    "thread.started": work.thread_started,
-    "thread.updated": _thread_updated,
-    "thread.ended": work.thread_ended,
-    "thread.message": _thread_message,
-    "result.produced": work.result_produced,
-    "context.compacted": _context_compacted,
-    "context.cleared": _context_cleared,
-    "memory.updated": _memory_updated,
-    "usage.reported": work.usage_reported,
-    "error.reported": _error_reported,
-    "outcome.evaluated": _outcome_evaluated,
-    "notice": _notice,
-    "gap": _gap,
+    "input.accepted": inputs.input_accepted,
+    "input.settled": inputs.input_settled,
+    "message.received": inputs.message_received,
+    "guidance.received": inputs.guidance_received,
+    "step.started": content.step_started,
+    "step.ended": content.step_ended,
+    "text.delta": content.delta,
+    "text.completed": content.text_completed,
+    "reasoning.delta": content.delta,
+    "reasoning.completed": content.reasoning_completed,
+    "tool.input_delta": content.tool_input_delta,
+    "tool.called": content.tool_called,
+    "tool.progressed": content.tool_progressed,
+    "tool.returned": content.tool_returned,
+    "interaction.requested": interactions.requested,
+    "interaction.updated": interactions.updated,
+    "interaction.resolved": interactions.resolved,
+    "thread.started": content.thread_started,
+    "thread.updated": content.thread_updated,
+    "thread.ended": content.thread_ended,
+    "result.produced": content.result_produced,
+    "usage.reported": content.usage_reported,
 }

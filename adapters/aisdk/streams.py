@@ -12,18 +12,14 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.aisdk import wire
-from adapters.aisdk.asked import is_approval, show
-from adapters.aisdk.state import Kept
-from adapters.aisdk.writer import Writer, open_step, put_data
+from adapters.aisdk.frames import FrameWriter, open_step, put_data
+from adapters.aisdk.interactions import is_approval, show
+from adapters.aisdk.state import StreamRecord
 from adapters.model import events as ev
+from adapters.serving.tokens import TokenTotals
 
 STREAMS_KEPT = 64
-"""Streams of which is known where they are."""
-
-WAITING_MOST = 64
-WAITING_BYTES = 256 * 1024
-"""Chunks that wait for the next stream, and what they weigh; more of them get one of their own: all
-of them are written in one step."""
+"""Streams whose places are remembered."""
 
 _OUTCOMES: dict[str, str] = {
     "failed": "The turn failed; the backend gave no reason.",
@@ -34,12 +30,12 @@ _OUTCOMES: dict[str, str] = {
 """Outcome of a turn without an error of its own -> words."""
 
 
-def begin(w: Writer, *, own: bool, anew: bool, ids: list[str] | None = None) -> None:
+def begin(w: FrameWriter, *, own: bool, anew: bool, ids: list[str] | None = None) -> None:
     """Begin a stream; with `anew` it writes a new message."""
     s = w.s
     s.streams += 1
     s.stream = key = str(s.streams)
-    s.paused = False
+    s.pauses.paused = False
     metadata: dict[str, Any] = {}
     if anew or s.message is None:
         s.messages += 1
@@ -49,15 +45,14 @@ def begin(w: Writer, *, own: bool, anew: bool, ids: list[str] | None = None) -> 
         s.tools, s.steps = False, 0
         metadata = {"messageMetadata": {wire.OURS: {"session": w.session_id}}}
     s.step, s.digest = False, None
-    s.usage, s.told = {}, None
+    s.tokens = TokenTotals()
     cursor = w.write("start", {"messageId": s.message, **metadata})
-    s.kept.append(Kept(key, s.message, cursor, own, s.steps, ids=ids or []))
+    s.kept.append(StreamRecord(key, s.message, cursor, own, s.steps, ids=ids or []))
     del s.kept[:-STREAMS_KEPT]
     for call in s.calls.values():
         call.message = call.message or s.message
-    waiting, s.waiting, s.waits = s.waiting, [], 0
-    for one in waiting:
-        if one.message in ("", s.message):
+    for one in s.later.take():
+        if one.about in ("", s.message):
             if one.type in ("text-start", "tool-input-start"):
                 open_step(w)
                 s.tools = s.tools or one.type == "tool-input-start"
@@ -66,42 +61,43 @@ def begin(w: Writer, *, own: bool, anew: bool, ids: list[str] | None = None) -> 
             put_result(w, one.type, one.members)
 
 
-def put_result(w: Writer, type_: str, members: dict[str, Any]) -> None:
+def put_result(w: FrameWriter, type_: str, members: dict[str, Any]) -> None:
     """Tell the result of a call of an earlier message: none of another may stand in this one."""
     given = {name: members[name] for name in ("output", "errorText") if name in members}
     state = type_.removeprefix("tool-")
     put_data(w, "result", {"toolCallId": members["toolCallId"], "state": state, **given})
 
 
-def start(w: Writer, *, anew: bool = False) -> None:
+def start(w: FrameWriter, *, anew: bool = False) -> None:
     """Have a stream open."""
     if w.s.stream is None:
         begin(w, own=False, anew=anew)
 
 
-def join(w: Writer) -> int:
+def join(w: FrameWriter) -> int:
     """Let a page read on in the open stream; return the cursor at which it begins."""
     end_step(w)
     return w.s.cursor
 
 
-def tell_waiting(w: Writer) -> None:
+def tell_waiting(w: FrameWriter) -> None:
     """Tell what waits for the next stream in one of its own, where it is too much."""
     s = w.s
-    full = len(s.waiting) >= WAITING_MOST or s.waits > WAITING_BYTES
-    if s.stream is None and full and s.waiting[-1].type not in ("text-start", "text-delta"):
+    if s.stream is not None or not s.later.full:
+        return
+    if s.later.frames[-1].type not in ("text-start", "text-delta"):
         begin(w, own=False, anew=False)
         close(w)
-        s.paused = s.halted
+        s.pauses.paused = s.pauses.halted
 
 
 # Ends.
 
 
-def close(w: Writer, outcome: str = "completed") -> None:
+def close(w: FrameWriter, outcome: str = "completed") -> None:
     """End the stream as the thread is: it waits for something, or it is at rest."""
     s = w.s
-    asked = unanswered(w)
+    asked = s.pauses.unanswered
     _show(w, asked)
     _end_inputs(w)
     end_step(w)
@@ -111,8 +107,8 @@ def close(w: Writer, outcome: str = "completed") -> None:
     if outcome == "interrupted":
         w.write("abort")
     metadata: dict[str, Any] = {wire.OURS: {"outcome": "asked" if asked else outcome}}
-    if s.usage:
-        metadata["usage"] = dict(s.usage)
+    if s.tokens.totals:
+        metadata["usage"] = dict(s.tokens.totals[""])
     if s.model:
         metadata["model"] = s.model
     members: dict[str, Any] = {"messageMetadata": metadata}
@@ -123,7 +119,7 @@ def close(w: Writer, outcome: str = "completed") -> None:
     _over(w)
 
 
-def fail(w: Writer, error: ev.ErrorInfo) -> None:
+def fail(w: FrameWriter, error: ev.ErrorInfo) -> None:
     """End the stream with an error; pages read nothing behind it."""
     _end_inputs(w)
     end_step(w)
@@ -132,7 +128,7 @@ def fail(w: Writer, error: ev.ErrorInfo) -> None:
     _over(w)
 
 
-def _over(w: Writer) -> None:
+def _over(w: FrameWriter) -> None:
     s = w.s
     last = w.out.pop()
     s.cursor = last.cursor
@@ -142,7 +138,7 @@ def _over(w: Writer) -> None:
     s.stream, s.over_at = None, w.at
 
 
-def _end_inputs(w: Writer) -> None:
+def _end_inputs(w: FrameWriter) -> None:
     """End calls that were being written and never made."""
     calls = w.s.calls
     for call_id in [name for name, call in calls.items() if not call.called]:
@@ -151,7 +147,7 @@ def _end_inputs(w: Writer) -> None:
         w.write("tool-output-error", members)
 
 
-def end_step(w: Writer) -> None:
+def end_step(w: FrameWriter) -> None:
     """End the open step."""
     end_thinking(w)
     end_text(w)
@@ -160,7 +156,7 @@ def end_step(w: Writer) -> None:
         w.s.step = False
 
 
-def end_text(w: Writer) -> None:
+def end_text(w: FrameWriter) -> None:
     """End the open text."""
     s = w.s
     if s.text is not None:
@@ -168,7 +164,7 @@ def end_text(w: Writer) -> None:
         s.cut, s.text = s.text.id, None
 
 
-def end_thinking(w: Writer, *, withheld: bool = False) -> None:
+def end_thinking(w: FrameWriter, *, withheld: bool = False) -> None:
     """End the open reasoning."""
     s = w.s
     if s.thinking is not None:
@@ -180,34 +176,29 @@ def end_thinking(w: Writer, *, withheld: bool = False) -> None:
 # Turns.
 
 
-def unanswered(w: Writer) -> list[str]:
-    """Return the requests that nobody answers just now."""
-    return [name for name, asked in w.s.requests.items() if not asked.claimed]
-
-
-def waits(w: Writer) -> None:
+def waits(w: FrameWriter) -> None:
     """End the open stream where the agent waits for a person who reads here."""
     s = w.s
-    under_way = any(not one.queued for one in s.awaited.values())
-    declined = any(one.declines for one in s.awaited.values())
-    asked = [] if declined else unanswered(w)
-    if not s.paused or under_way or s.batch is not None or not asked:
+    inputs, requests = s.inputs, s.pauses.requests
+    declined = any(one.declines for one in inputs.awaited.values())
+    asked = [] if declined else s.pauses.unanswered
+    if not s.pauses.paused or inputs.under_way or inputs.batch is not None or not asked:
         return
-    if all(s.requests[name].stream for name in asked) and s.stream is None:
+    if all(requests[name].shown_in for name in asked) and s.stream is None:
         return
     start(w)
-    s.paused = True
-    if all(_elsewhere(s.requests[name].event) for name in asked):
+    s.pauses.paused = True
+    if all(_elsewhere(requests[name].event) for name in asked):
         # What comes of it is not said here: the page reads on.
         _show(w, asked)
         return
     close(w)
 
 
-def _show(w: Writer, names: list[str]) -> None:
+def _show(w: FrameWriter, names: list[str]) -> None:
     """Tell requests. Pages send answers by themselves when all calls of the last step are done, so
     calls that ask have a step of their own, unless an approval is asked about one of this step."""
-    untold = [asked for name in names if not (asked := w.s.requests[name]).stream]
+    untold = [asked for name in names if not (asked := w.s.pauses.requests[name]).shown_in]
     if untold and w.s.tools and not any(is_approval(w, asked.event) for asked in untold):
         end_step(w)
     for asked in untold:
@@ -218,29 +209,10 @@ def _elsewhere(event: ev.InteractionRequested) -> bool:
     return event.kind == "authorization" or not event.answerable
 
 
-def resume(w: Writer) -> None:
-    """Record that the main thread works."""
-    w.s.halted = w.s.paused = False
-    start(w)
-
-
-def turn_paused(w: Writer, event: ev.TurnPaused) -> None:
-    """Record that the main thread waits."""
-    s = w.s
-    s.halted = s.paused = event.on == "input"
-    if s.halted:
-        waits(w)
-    else:
-        # It waits for nobody: what its children do is shown in a stream.
-        start(w)
-
-
-def turn_ended(w: Writer, event: ev.TurnEnded) -> None:
+def turn_ended(w: FrameWriter, event: ev.TurnEnded) -> None:
     """End the stream with the turn."""
-    s = w.s
-    s.turn = s.halted = s.paused = False
     start(w)
-    if any(not one.behind for one in s.awaited.values()):
+    if w.s.inputs.go_on:
         # A turn of the agent's own came before that of the message: the stream goes on to that.
         end_step(w)
         put_data(w, "turn", {"outcome": event.outcome})

@@ -32,11 +32,6 @@ APPROVAL = "dragoman_approval"
 ASK_CALL = "ask-"
 """What stands before the request's id in the id of a call that only asks."""
 
-ON_LEAVE = "on_leave"
-STOP = "stop"
-"""Ours: `?on_leave=stop` says that the turn is to end when its page closes the connection. Without
-it nothing tells a page that stops from one that is loaded again."""
-
 ON_RETURN = "on_return"
 REPLAY = "replay"
 """Ours: `?on_return=replay` lets a page that comes back have the last message once more while
@@ -47,13 +42,8 @@ WORDS_WHILE_ASKED = "words_while_asked"
 DECLINE = "decline"
 """The setting of what becomes of open requests where a person says something else."""
 
-MEMORY = "memory"
-PAGE = "page"
-"""The setting of whose history counts: the session's, or that which comes with each request."""
-
 OPENING = b": stream-open\n\n"
-HEARTBEAT = b": keep-alive\n\n"
-"""The vendor's own comments, at once and then where nothing else is written."""
+"""The vendor's own comment at the beginning of a stream."""
 
 DONE = b"data: [DONE]\n\n"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adapters.agui.answers import refusal
-from adapters.agui.asked import Resume, interrupt_of, to_answer
-from adapters.agui.meant import names_of
+from adapters.agui.intents import names_of
+from adapters.agui.interactions import ResumeEntry, interrupt_of, to_answer
 from adapters.agui.requests import RunInput, parse_run
 from adapters.model import events as ev
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
@@ -172,7 +172,7 @@ def test_members_are_read_in_snake_case_too() -> None:
     assert (said.thread, said.run, said.modern) == ("t-1", "r-1", True)
     assert said.ignored == ("forwardedProps",)
     assert [(one.call_id, one.text) for one in said.results] == [("k1", '{"a_b":1}')]
-    assert said.resume == (Resume("i", False, payload),)
+    assert said.resume == (ResumeEntry("i", False, payload),)
     (file,) = said.words[0].content
     assert isinstance(file, ev.File)
     assert file.media_type == "image/png"
@@ -210,16 +210,16 @@ def test_an_interrupt_has_what_all_clients_want(kind: Any) -> None:
 
 
 def test_answers_are_read_and_no_refusal_quotes_them() -> None:
-    secret = to_answer(Resume("r1", False, {"value": "s3cret"}), request("secret"))
+    secret = to_answer(ResumeEntry("r1", False, {"value": "s3cret"}), request("secret"))
     assert secret.sealed is not None
-    assert to_answer(Resume("r1", True), request("secret")).skip
-    assert to_answer(Resume("r1", False, "yes"), request("approval")).decision == "allow"
+    assert to_answer(ResumeEntry("r1", True), request("secret")).skip
+    assert to_answer(ResumeEntry("r1", False, "yes"), request("approval")).decision == "allow"
     asked = request("question", options=(ev.Option(id="a", label="Alpha"),))
-    assert to_answer(Resume("r1", False, "Alpha"), asked).option_ids == ("a",)
-    assert to_answer(Resume("r1", False, {"text": "else"}), asked).text == "else"
+    assert to_answer(ResumeEntry("r1", False, "Alpha"), asked).option_ids == ("a",)
+    assert to_answer(ResumeEntry("r1", False, {"text": "else"}), asked).text == "else"
     for kind, payload in (("approval", "s3cret"), ("secret", 5), ("authorization", "s3cret")):
         with pytest.raises(ClientProtocolError) as caught:
-            to_answer(Resume("r1", False, payload), request(kind))
+            to_answer(ResumeEntry("r1", False, payload), request(kind))
         assert "s3cret" not in caught.value.message
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from adapters.aisdk import answers
-from adapters.aisdk.asked import Given, to_answer
-from adapters.aisdk.meant import names_of
-from adapters.aisdk.requests import MAX_PARTS, parse_chat
+from adapters.aisdk.intents import names_of
+from adapters.aisdk.interactions import PageAnswer, to_answer
+from adapters.aisdk.requests import parse_chat
 from adapters.contract.faces.files import UNKNOWN_TYPE
-from adapters.contract.faces.history import Words
 from adapters.model import events as ev
 from adapters.model.events import Blob, File, FileId, Text, Url
+from adapters.serving.members import MAX_PARTS
+from adapters.serving.messages import Words
 from adapters.wire.encodings import PERCENT
 from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
 from tests.support.each import each
@@ -104,7 +105,7 @@ def test_a_message_of_the_agent_at_the_end_goes_on_and_so_does_one_that_is_named
     history = (user(text()), agent({"type": "step-start"}, ANSWERED))
     given = parse_chat(body(*history))
     assert (given.message, given.steps, given.words) == ("msg-1", 1, ())
-    assert given.given == (Given("r1", True),)
+    assert given.given == (PageAnswer("r1", True),)
     later = parse_chat(body(*history, user(text(), name="u2"), messageId="msg-1"))
     assert (later.message, later.words) == ("msg-1", ())
     again = parse_chat(body(*history[:1], trigger="regenerate-message", messageId="msg-1"))
@@ -131,12 +132,12 @@ def test_what_may_answer_is_read_of_all_messages() -> None:
             ),
         )
     )
-    assert given.older == (Given("k0", output=1),)
+    assert given.older == (PageAnswer("k0", output=1),)
     assert given.given == (
-        Given("r2", approved=False, reason="no"),
-        Given("k2", output="broken", failed=True),
-        Given("r6", approved=False, reason="no"),
-        Given("k5", output=None),
+        PageAnswer("r2", approved=False, reason="no"),
+        PageAnswer("k2", output="broken", failed=True),
+        PageAnswer("r6", approved=False, reason="no"),
+        PageAnswer("k5", output=None),
     )
 
 
@@ -255,7 +256,7 @@ OPTIONS = (ev.Option(id="a", label="Alpha"), ev.Option(id="once", label="Allow o
 )
 def test_an_output_is_an_answer(kind: Any, output: Any, fields: dict[str, Any]) -> None:
     event = ev.InteractionRequested(**REQUEST, kind=kind, options=OPTIONS)
-    answer = to_answer(Given("ask-r1", output=output), event)
+    answer = to_answer(PageAnswer("ask-r1", output=output), event)
     given = {name: getattr(answer, name) for name in fields}
     assert given == fields
 
@@ -276,12 +277,12 @@ def test_an_output_is_an_answer(kind: Any, output: Any, fields: dict[str, Any]) 
 def test_what_does_not_fit_is_refused_and_never_quoted(kind: Any, output: Any) -> None:
     event = ev.InteractionRequested(**REQUEST, kind=kind)
     with pytest.raises(ClientProtocolError) as caught:
-        to_answer(Given("ask-r1", output=output), event)
+        to_answer(PageAnswer("ask-r1", output=output), event)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_failed_output_declines_or_is_the_failure_of_a_tool() -> None:
-    failed = Given("ask-r1", output="broken", failed=True)
+    failed = PageAnswer("ask-r1", output="broken", failed=True)
     question = ev.InteractionRequested(**REQUEST, kind="question")
     assert to_answer(failed, question).skip
     tool = ev.InteractionRequested(**REQUEST, kind="tool_result")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.streams import WAITING_BYTES, WAITING_MOST
-from adapters.contract.faces.history import Heard
 from adapters.model import events as ev
 from adapters.model.base import EncoderContext, Frame
 from adapters.model.normalizer import Normalizer
 from adapters.model.state import LogState
+from adapters.serving.later import WAITING_BYTES, WAITING_MOST
+from adapters.serving.messages import Heard
 from tests.support.aisdk_chunks import split
 from tests.support.aisdk_client import Answer, Page, tools_of
 from tests.test_laws import streams
@@ -409,7 +409,7 @@ def test_a_message_of_a_page_begins_a_message_and_its_answer_goes_on() -> None:
     found = encoder.stream_of("c1")
     assert found is not None
     assert (found[0].ids, found[0].own, found[1]) == (["u1"], True, 0)
-    assert encoder.state.heard.ids == ["u1"]
+    assert encoder.state.inputs.heard.ids == ["u1"]
     assert not encoder.shows_more
 
 
@@ -436,7 +436,7 @@ def test_a_message_that_the_backend_does_not_take_fails_its_stream(
     (body,) = bodies(frames_of(log, encoder))
     assert kinds(body) == ["start", "data-dragoman-failure", "error"]
     assert body[-1]["errorText"] == "No room."
-    assert encoder.state.heard == heard
+    assert encoder.state.inputs.heard == heard
 
 
 def test_a_turn_that_fails_says_why_and_one_that_is_stopped_ends_well() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.agui import wire
-from adapters.agui.runs import close_line, end_text, end_thinking, show_call
-from adapters.agui.state import Asked, Block, Child, Line
-from adapters.agui.writer import (
-    Writer,
+from adapters.agui.frames import (
+    FrameWriter,
     about,
     announce,
     at_work,
@@ -16,13 +14,12 @@ from adapters.agui.writer import (
     put_custom,
     put_message,
 )
-from adapters.contract.faces.results import digest_of, digest_of_text
+from adapters.agui.runs import close_line, end_text, end_thinking
+from adapters.agui.state import OpenMessage, Subagent, ThreadOutput
 from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED
+from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.jsonvalue import format_json
-
-MODELS_KEPT = 16
-"""Models of which a run counts the tokens; those of further ones are counted without a name."""
 
 FINISHED_KEPT = 256
 """Children of a run that are known to be done."""
@@ -39,26 +36,26 @@ _COUNTS = {
 # Steps.
 
 
-def step_started(w: Writer, event: ev.StepStarted) -> None:
+def step_started(w: FrameWriter, event: ev.StepStarted) -> None:
     """Begin a step; its name is counted."""
     line = at_work(w, event.thread_id)
     if line is None:
         return
     close_line(w, event.thread_id)
-    line.model, w.run.told = event.model, None
+    line.model, w.run.tokens.told = event.model, None
     line.step = f"step {event.step_index + 1}"
     if event.thread_id != ev.MAIN and not w.run.modern:
         line.step = f"{event.thread_id}: {line.step}"
     w.write("STEP_STARTED", {"stepName": line.step}, event.thread_id)
 
 
-def step_ended(w: Writer, event: ev.StepEnded) -> None:
+def step_ended(w: FrameWriter, event: ev.StepEnded) -> None:
     """End a step, and count its tokens."""
-    line = w.s.lines.get(event.thread_id)
     if w.s.run is None:
         return
     if event.usage is not None:
-        _count(w, event.usage, None if line is None else line.model)
+        _count(w, event.thread_id, event.usage)
+    line = w.s.lines.get(event.thread_id)
     if line is None or line.step is None:
         return
     error = event.error
@@ -67,33 +64,21 @@ def step_ended(w: Writer, event: ev.StepEnded) -> None:
     line.step = None
 
 
-def usage_reported(w: Writer, event: ev.UsageReported) -> None:
-    """Count the tokens of a call: totals of the turn or the session are none of a run."""
+def usage_reported(w: FrameWriter, event: ev.UsageReported) -> None:
+    """Count the tokens of a call: totals of the turn or the session do not belong to a run."""
     if event.scope == "call" and w.s.run is not None:
-        line = w.s.lines.get(event.thread_id)
-        _count(w, event.usage, None if line is None else line.model)
+        _count(w, event.thread_id, event.usage)
 
 
-def _count(w: Writer, usage: ev.Usage, model: str | None) -> None:
-    """Add the tokens of a call, unless they were just told: some backends tell them twice."""
-    counts = ((name, getattr(usage, field)) for field, name in _COUNTS.items())
-    tokens: dict[str, int] = {name: count for name, count in counts if count is not None}
-    run = w.run
-    if not tokens or tokens == run.told:
-        run.told = None
-        return
-    run.told = tokens
-    if model not in run.usage and len(run.usage) >= MODELS_KEPT:
-        model = None
-    counted = run.usage.setdefault(model or "", {})
-    for name, count in tokens.items():
-        counted[name] = counted.get(name, 0) + count
+def _count(w: FrameWriter, thread: str, usage: ev.Usage) -> None:
+    line = w.s.lines.get(thread)
+    w.run.tokens.count(usage, _COUNTS, None if line is None else line.model)
 
 
 # Blocks.
 
 
-def delta(w: Writer, event: ev.TextDelta | ev.ReasoningDelta) -> None:
+def delta(w: FrameWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     """Write more of a block."""
     thread = event.thread_id
     line = at_work(w, thread)
@@ -115,10 +100,10 @@ def delta(w: Writer, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     w.frame(type_, rest % (block.message.encode(), format_json(event.text), tag))
 
 
-def _open_text(w: Writer, line: Line, thread: str, block_id: str) -> Block:
+def _open_text(w: FrameWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenMessage:
     end_text(w, thread)
     line.last = name = w.next_message()
-    line.text = Block(block_id, name)
+    line.text = OpenMessage(block_id, name)
     members = {"messageId": name, "role": "assistant"}
     child = w.s.children.get(thread)
     if child is not None and child.name:
@@ -127,19 +112,19 @@ def _open_text(w: Writer, line: Line, thread: str, block_id: str) -> Block:
     return line.text
 
 
-def _open_thinking(w: Writer, line: Line, thread: str, block_id: str) -> Block:
+def _open_thinking(w: FrameWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenMessage:
     end_thinking(w, thread)
     name = w.next_message()
-    line.thinking = Block(block_id, name)
+    line.thinking = OpenMessage(block_id, name)
     w.write("REASONING_START", {"messageId": name}, thread)
     w.write("REASONING_MESSAGE_START", {"messageId": name, "role": "reasoning"}, thread)
     return line.thinking
 
 
-def text_completed(w: Writer, event: ev.TextCompleted) -> None:
+def text_completed(w: FrameWriter, event: ev.TextCompleted) -> None:
     """End a text; one that was not streamed, or not as it came to be, is told whole."""
     thread = event.thread_id
-    line = at_work(w, thread) or w.s.lines.get(thread) or Line()
+    line = at_work(w, thread) or w.s.lines.get(thread) or ThreadOutput()
     text = event.text or ev.text_of(event.content)
     shown = line.text is not None and line.text.id == event.block_id
     repaired = bool((event.extra or {}).get("repaired"))
@@ -154,7 +139,7 @@ def text_completed(w: Writer, event: ev.TextCompleted) -> None:
         w.s.digest = digest_of_text(event.text)
 
 
-def reasoning_completed(w: Writer, event: ev.ReasoningCompleted) -> None:
+def reasoning_completed(w: FrameWriter, event: ev.ReasoningCompleted) -> None:
     """End reasoning; that some is withheld is told too."""
     line = at_work(w, event.thread_id)
     if line is None:
@@ -170,7 +155,7 @@ def reasoning_completed(w: Writer, event: ev.ReasoningCompleted) -> None:
         end_thinking(w, event.thread_id, told)
 
 
-def result_produced(w: Writer, event: ev.ResultProduced) -> None:
+def result_produced(w: FrameWriter, event: ev.ResultProduced) -> None:
     """Tell a result, unless the agent has just said it."""
     if event.thread_id == ev.MAIN:
         if w.s.run is not None:
@@ -183,10 +168,10 @@ def result_produced(w: Writer, event: ev.ResultProduced) -> None:
 # Tools.
 
 
-def tool_called(w: Writer, event: ev.ToolCalled) -> None:
+def tool_called(w: FrameWriter, event: ev.ToolCalled) -> None:
     """Write a call, as one of the message that the model answered with."""
     thread = event.thread_id
-    line = at_work(w, thread) or Line()
+    line = at_work(w, thread) or ThreadOutput()
     if line.text is not None:
         end_text(w, thread)
     if line.last is None:
@@ -204,7 +189,7 @@ def tool_called(w: Writer, event: ev.ToolCalled) -> None:
     put(w, "TOOL_CALL_END", called, thread)
 
 
-def tool_returned(w: Writer, event: ev.ToolReturned) -> None:
+def tool_returned(w: FrameWriter, event: ev.ToolReturned) -> None:
     """Write a result, which is always a string."""
     s, thread = w.s, event.thread_id
     if event.error is not None and event.error.code == ABANDONED and event.synthetic:
@@ -241,36 +226,34 @@ def _output(event: ev.ToolReturned) -> str:
     return "" if event.error is None else event.error.message or event.error.code
 
 
-def requested(w: Writer, event: ev.InteractionRequested) -> None:
-    """Keep a request for the end of the run; one for a result without a call gets a call."""
-    asked = Asked(event)
-    if event.kind == "tool_result":
-        asked.call = event.call_id or event.request_id
-        if event.call_id is None:
-            details = event.details or {}
-            name = str(details.get("tool") or "tool_result")
-            given = details.get("input", {"prompt": event.prompt})
-            if at_work(w, event.thread_id) is not None:
-                show_call(w, event.thread_id, asked.call, name, given)
-    w.s.requests[event.request_id] = asked
+def tool_progressed(w: FrameWriter, event: ev.ToolProgressed) -> None:
+    """Tell an interim output."""
+    put_custom(w, "progress", {"toolCallId": event.call_id, "output": event.output})
 
 
 # Children.
 
 
-def thread_started(w: Writer, event: ev.ThreadStarted) -> None:
+def thread_started(w: FrameWriter, event: ev.ThreadStarted) -> None:
     """Keep what a child is, and announce it."""
-    w.s.children[event.thread_id] = Child(event.name, event.parent, event.call_id)
+    w.s.children[event.thread_id] = Subagent(event.name, event.parent, event.call_id)
     if w.s.run is not None:
         announce(w, event.thread_id)
 
 
-def thread_ended(w: Writer, event: ev.ThreadEnded) -> None:
+def thread_updated(w: FrameWriter, event: ev.ThreadUpdated) -> None:
+    """Keep the name of a child."""
+    child = w.s.children.get(event.thread_id)
+    if child is not None and event.name is not None:
+        child.name = event.name
+
+
+def thread_ended(w: FrameWriter, event: ev.ThreadEnded) -> None:
     """End a child's line."""
     s, thread = w.s, event.thread_id
     if thread == ev.MAIN:
         return
-    child = s.children.get(thread) or Child(None, ev.MAIN)
+    child = s.children.get(thread) or Subagent(None, ev.MAIN)
     told = {"name": child.name or thread, "status": event.status}
     if event.output is not None:
         told["output"] = event.output
@@ -288,7 +271,7 @@ def thread_ended(w: Writer, event: ev.ThreadEnded) -> None:
     s.lines.pop(thread, None)
 
 
-def _end_child(w: Writer, event: ev.ThreadEnded, told: dict[str, Any]) -> None:
+def _end_child(w: FrameWriter, event: ev.ThreadEnded, told: dict[str, Any]) -> None:
     if not w.run.modern:
         w.write("CUSTOM", {"name": f"{wire.OURS}.child_ended", "value": told})
     elif event.status == "failed":
@@ -298,10 +281,3 @@ def _end_child(w: Writer, event: ev.ThreadEnded, told: dict[str, Any]) -> None:
     else:
         result = {} if event.output is None else {"result": event.output}
         w.write("SUBAGENT_FINISHED", result, event.thread_id)
-
-
-def thread_message(w: Writer, event: ev.ThreadMessage) -> None:
-    """Tell what threads say to each other."""
-    names = {"direction": event.direction, "from": event.sender, "to": event.recipient}
-    told = {name: value for name, value in names.items() if value is not None}
-    put_custom(w, "thread_message", {**told, "text": ev.text_of(event.content)})

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from adapters.aisdk.asked import Given, to_answer
+from adapters.aisdk.interactions import PageAnswer, to_answer
 from adapters.aisdk.requests import ChatRequest
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import NOTES, Asked, Kept, Notes
+from adapters.aisdk.state import NOTES, ChatNotes, StreamRecord
 from adapters.contract.faces import Place, Seen
-from adapters.contract.faces.history import LeftOut, Words, choose, fresh
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
-from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Meant:
-    """The commands, and what is noted with each."""
-
-    commands: Sequence[AnyCommand]
-    notes: Mapping[str, Any]
+from adapters.serving.conversation import Intent
+from adapters.serving.members import refuse
+from adapters.serving.messages import LeftOut, Words, choose, fresh
+from adapters.wire.errors import DragomanError, ErrorCode
 
 
 def first_words(
-    given: ChatRequest, place: Place, *, hands_over: bool
+    given: ChatRequest, place: Place, hands_over: bool
 ) -> tuple[SendMessage, Mapping[str, Any]]:
     """Return the message with which a chat begins, and what is noted with it. With `hands_over` the
     agent hears of what was said before.
@@ -36,17 +30,14 @@ def first_words(
         ClientProtocolError: there is none.
     """
     if not given.words:
-        _refuse("A chat begins with a message of the user at the end of `messages`.")
+        refuse("A chat begins with a message of the user at the end of `messages`.")
     words, left_out = choose(given.words, place.refusal)
-    ignored = list(given.ignored)
-    if given.history and not hands_over:
-        # What was said before this chat began, no agent hears of.
-        ignored.append("messages")
-    message = _message(given, words, new_context=True)
-    return message, _dumped(_notes(given, words, left_out, ignored=ignored))
+    notes = _notes(given, words, left_out)
+    notes.ignored += given.unheard(hands_over)
+    return given.message_of(words), NOTES.write(notes)
 
 
-def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -> Meant:
+def intent_of(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -> Intent:
     """Return what a request means to its session, perhaps nothing: see `check`. With `declines`
     what is asked is declined by words that do not answer it.
 
@@ -54,7 +45,8 @@ def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) ->
         DragomanError: an answer does not fit what is asked, or words come while the agent waits and
             do not decline.
     """
-    heard = seen.encoder.state.heard
+    inputs = seen.encoder.state.inputs
+    heard = inputs.heard
     again = bool(given.words) and given.words[-1].id in heard.ids
     answers, ended = _answers((*given.older, *given.given), seen, beside_words=bool(given.words))
     words: list[Words] = []
@@ -75,20 +67,20 @@ def meant_by(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) ->
                 code=ErrorCode.PAUSED,
             )
         else:
-            message = _message(given, words, new_context=given.digest != seen.encoder.state.context)
+            message = given.message_of(words, inputs.context)
             # What was said while something was asked comes behind the turn that asked.
             if left or (answers and _all_decline(answers)):
                 policy = "decline"
             else:
                 policy = "queue" if answers else "reject"
             commands.append(message.model_copy(update={"policy": policy}))
-    notes = _notes(given, words, left_out, ignored=list(given.ignored))
+    notes = _notes(given, words, left_out)
     notes.parts = len(commands)
-    return Meant(commands, _dumped(notes))
+    return Intent(commands, NOTES.write(notes))
 
 
 def _answers(
-    found: Sequence[Given], seen: Seen[AisdkEncoder], *, beside_words: bool
+    found: Sequence[PageAnswer], seen: Seen[AisdkEncoder], *, beside_words: bool
 ) -> tuple[list[AnswerInteraction], bool]:
     """Return the answers to what is open; the rest of what was ever answered stays in the history.
     Beside words nothing is answered that is answered already, was in vain or does not fit: the
@@ -99,7 +91,7 @@ def _answers(
         ClientProtocolError: an answer does not fit its request.
     """
     asked = {event.request_id: event for event in seen.open_interactions}
-    requests = seen.encoder.state.requests
+    pauses = seen.encoder.state.pauses
     calls, approvals = seen.encoder.calls(), seen.encoder.approvals()
     answers: dict[str, AnswerInteraction] = {}
     ended = False
@@ -107,21 +99,16 @@ def _answers(
         name = one.name
         if one.approved is None:
             name = calls.get(one.name, approvals.get(one.name, "") if one.failed else "")
-        event, shown = asked.get(name), requests.get(name)
+        event = asked.get(name)
         if event is None:
             continue
         if beside_words and one.failed and event.kind != "tool_result":
             ended = True
-        elif not (beside_words and _is_vain(one, event, shown)):
-            answers[name] = to_answer(one, event)
+            continue
+        answer = functools.partial(to_answer, one, event)
+        if not beside_words or (not pauses.spent(name) and fits(answer, event)):
+            answers[name] = answer()
     return list(answers.values()), ended
-
-
-def _is_vain(given: Given, event: InteractionRequested, shown: Asked | None) -> bool:
-    """Say whether an old answer is under way, came to nothing before, or does not fit."""
-    if shown is not None and (shown.claimed or shown.in_vain):
-        return True
-    return not fits(lambda: to_answer(given, event), event)
 
 
 def _all_decline(answers: Sequence[AnswerInteraction]) -> bool:
@@ -160,13 +147,13 @@ def _answered_by(
     return AnswerInteraction(request_id=event.request_id, text=text)
 
 
-def check(meant: Meant, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
+def check(intent: Intent, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
     """Refuse what says nothing to its session.
 
     Raises:
         DragomanError: as it is.
     """
-    if meant.commands or late(given, seen) is not None:
+    if intent.commands or late(given, seen) is not None:
         return
     approvals = [one for one in given.given if one.approved is not None]
     if approvals and not seen.encoder.state.after.keys() & {one.name for one in approvals}:
@@ -178,15 +165,15 @@ def check(meant: Meant, given: ChatRequest, seen: Seen[AisdkEncoder]) -> None:
         raise DragomanError(
             "It was answered before, by somebody else.", code=ErrorCode.ALREADY_ANSWERED
         )
-    _refuse(
+    refuse(
         "There is nothing new in `messages`: the last one is not of the user, and nothing in it "
         "answers what is asked."
     )
 
 
-def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Kept | None:
-    """Return the stream with which that begins which came of a request answered here once more, and
-    which the page lacks."""
+def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> StreamRecord | None:
+    """Return the first stream that the page does not show yet of what followed a request which it
+    answers once more."""
     encoder = seen.encoder
     for one in given.given:
         after = encoder.after(one.name)
@@ -200,33 +187,14 @@ def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> Kept | None:
     return None
 
 
-def _message(given: ChatRequest, words: Sequence[Words], *, new_context: bool) -> SendMessage:
-    return SendMessage(
-        content=tuple(block for one in words for block in one.content),
-        policy="reject",
-        client_context=list(given.context) if given.context and new_context else None,
-    )
-
-
-def _notes(
-    given: ChatRequest,
-    words: Sequence[Words],
-    left_out: Sequence[LeftOut],
-    *,
-    ignored: Sequence[str],
-) -> Notes:
-    return Notes(
+def _notes(given: ChatRequest, words: Sequence[Words], left_out: Sequence[LeftOut]) -> ChatNotes:
+    return ChatNotes(
         said=[one.id for one in words],
-        left_out=[(one.id, one.reason) for one in left_out],
+        left_out=list(left_out),
         goes_on=not words,
-        ignored=list(ignored),
+        ignored=list(given.ignored),
         context=given.digest if words else None,
     )
-
-
-def _dumped(notes: Notes) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = NOTES.dump_python(notes, mode="json", exclude_defaults=True)
-    return value
 
 
 # Repeats.
@@ -250,17 +218,13 @@ def asks_anew(given: ChatRequest, seen: Seen[AisdkEncoder]) -> bool:
     if not given.words:
         calls = seen.encoder.calls()
         names = [calls.get(one.name, one.name) for one in given.given]
-        open_ = [state.requests[name] for name in names if name in state.requests]
+        open_ = [state.pauses.requests[name] for name in names if name in state.pauses.requests]
         # Of what is over only a page is told that lacks what came of it.
         return any(not one.claimed for one in open_) or (not open_ and late(given, seen) is None)
     last = given.words[-1].id
-    if last not in state.heard.ids:
+    if last not in state.inputs.heard.ids:
         return True
     running = seen.encoder.running
     if running is not None and last in running.ids:
         return False
     return given.again or given.edits
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from adapters.agui import wire
-from adapters.agui.state import Child, Line, Run, State, Waiting
-from adapters.contract.faces.ids import ids_of
+from adapters.agui.state import OpenRun, RunState, Subagent, ThreadOutput
 from adapters.model import events as ev
 from adapters.model.base import Frame
+from adapters.serving.ids import ids_of
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
 
-class Writer:
-    """The state of a session's encoder, and the frames that an entry has given so far."""
+@dataclasses.dataclass(slots=True)
+class FrameWriter:
+    """The state of a session's encoder, and the frames that an entry has given so far. `at` is the
+    time of the entry."""
 
-    __slots__ = ("at", "ids", "out", "run_ids", "s", "session_id")
+    session_id: str
+    s: RunState = dataclasses.field(default_factory=RunState)
+    out: list[Frame] = dataclasses.field(default_factory=list)
+    at: int = 0
+    ids: str = dataclasses.field(init=False)
+    run_ids: str = dataclasses.field(init=False)
 
-    def __init__(self, state: State, session_id: str) -> None:
-        self.s = state
-        self.out: list[Frame] = []
-        self.at = 0
-        self.session_id = session_id
-        self.ids = ids_of(wire.MESSAGE, session_id)
-        self.run_ids = ids_of(f"{wire.OURS}-", session_id)
+    def __post_init__(self) -> None:
+        self.ids = ids_of(wire.MESSAGE, self.session_id)
+        self.run_ids = ids_of(f"{wire.OURS}-", self.session_id)
 
     @property
     def thread_id(self) -> str:
@@ -32,7 +36,7 @@ class Writer:
         return self.s.thread or self.session_id
 
     @property
-    def run(self) -> Run:
+    def run(self) -> OpenRun:
         """Return the open run."""
         assert self.s.run is not None
         return self.s.run
@@ -62,22 +66,21 @@ class Writer:
         self.out[-1] = self.out[-1]._replace(end="turn")
 
 
-def put(w: Writer, type_: str, members: dict[str, Any], thread: str = ev.MAIN) -> None:
+def put(w: FrameWriter, type_: str, members: dict[str, Any], thread: str = ev.MAIN) -> None:
     """Write an event, or keep it for the next run."""
     if w.s.run is not None:
         announce(w, thread)
         w.write(type_, members, thread)
-        return
-    w.s.waiting.append(Waiting(type_, members, thread))
-    w.s.waits += len(format_json(members))
+    else:
+        w.s.later.put(type_, members, thread)
 
 
-def put_custom(w: Writer, name: str, value: Any) -> None:
+def put_custom(w: FrameWriter, name: str, value: Any) -> None:
     """Tell what the protocol has no event for."""
     put(w, "CUSTOM", {"name": f"{wire.OURS}.{name}", "value": value}, ev.MAIN)
 
 
-def put_message(w: Writer, thread: str, role: str, text: str, more: dict[str, Any]) -> str:
+def put_message(w: FrameWriter, thread: str, role: str, text: str, more: dict[str, Any]) -> str:
     """Write a whole message, or keep it for the next run; return its id."""
     name = w.next_message()
     start = {"messageId": name, "role": role}
@@ -99,15 +102,15 @@ def about(members: dict[str, Any]) -> dict[str, Any]:
 # Threads below the main one.
 
 
-def at_work(w: Writer, thread: str) -> Line | None:
+def at_work(w: FrameWriter, thread: str) -> ThreadOutput | None:
     """Return what is open of a thread, or None where nothing of it can be shown now."""
     if w.s.run is None:
         return None
     announce(w, thread)
-    return w.s.lines.setdefault(thread, Line())
+    return w.s.lines.setdefault(thread, ThreadOutput())
 
 
-def announce(w: Writer, thread: str) -> None:
+def announce(w: FrameWriter, thread: str) -> None:
     """Say that a child is at work, unless the run has said so, or that it is done."""
     s = w.s
     if thread == ev.MAIN or thread in s.announced or thread in s.finished:
@@ -125,8 +128,8 @@ def announce(w: Writer, thread: str) -> None:
         _announce_one(w, one)
 
 
-def _announce_one(w: Writer, thread: str) -> None:
-    child = w.s.children.get(thread) or Child(None, ev.MAIN)
+def _announce_one(w: FrameWriter, thread: str) -> None:
+    child = w.s.children.get(thread) or Subagent(None, ev.MAIN)
     members: dict[str, Any] = {"name": child.name or thread}
     if child.parent in w.s.announced:
         members["parentSubagentRunId"] = child.parent

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from adapters.aisdk import wire
-from adapters.aisdk.state import Asked, Call
-from adapters.aisdk.writer import Writer, open_step, put, put_data, words
+from adapters.aisdk.frames import FrameWriter, open_step, put, put_data, words
+from adapters.aisdk.state import ShownCall
 from adapters.model.commands import AnswerInteraction
-from adapters.model.events import SEALED_KINDS, InteractionRequested, InteractionResolved, Text
-from adapters.model.interactions import option_named, polarity
-from adapters.wire.errors import ClientProtocolError
+from adapters.model.events import (
+    SEALED_KINDS,
+    InteractionRequested,
+    InteractionResolved,
+    InteractionUpdated,
+    Text,
+)
+from adapters.serving.answers import answered, decided, refuse
+from adapters.serving.pauses import ShownRequest
 
 AFTER_KEPT = 256
-"""Requests that are over of which is known where they were told."""
+"""Requests that are over whose places are remembered."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Given:
+class PageAnswer:
     """A part of the page's messages that may answer something, under the id of the request or of
     its call. `approved` is there where an approval was answered, else `output` is what the page
     gave for a call, which `failed` with it or not."""
@@ -36,13 +42,25 @@ class Given:
     failed: bool = False
 
 
-def show(w: Writer, asked: Asked) -> None:
+def requested(w: FrameWriter, event: InteractionRequested) -> None:
+    """Keep a request for the end of the stream."""
+    w.s.pauses.requested(event)
+
+
+def updated(w: FrameWriter, event: InteractionUpdated) -> None:
+    """Tell what is new about a request, where a page was shown it."""
+    request = w.s.pauses.updated(event)
+    if request is not None and request.shown_in:
+        tell_state(w, request, "open")
+
+
+def show(w: FrameWriter, asked: ShownRequest) -> None:
     """Tell a request, once."""
     event, s = asked.event, w.s
-    if asked.stream:
+    if asked.shown_in:
         return
     assert s.stream is not None
-    asked.stream = s.stream
+    asked.shown_in = s.stream
     approval = is_approval(w, event)
     about = s.calls.get(event.call_id or "")
     here = about is not None and about.message == s.message
@@ -62,12 +80,12 @@ def show(w: Writer, asked: Asked) -> None:
         s.asks[event.request_id] = w.write("tool-approval-request", chunk)
 
 
-def is_approval(w: Writer, event: InteractionRequested) -> bool:
+def is_approval(w: FrameWriter, event: InteractionRequested) -> bool:
     """Say whether a request is shown as the approval of a call."""
     return event.kind == "approval" and event.answerable and not w.old
 
 
-def _ask(w: Writer, event: InteractionRequested, *, approval: bool) -> str:
+def _ask(w: FrameWriter, event: InteractionRequested, *, approval: bool) -> str:
     """Write a call that only asks; return its id."""
     s, details = w.s, event.details or {}
     call_id = wire.ASK_CALL + event.request_id
@@ -84,7 +102,7 @@ def _ask(w: Writer, event: InteractionRequested, *, approval: bool) -> str:
     w.write("tool-input-available", {"toolCallId": call_id, "toolName": name, "input": given})
     s.tools = True
     assert s.message is not None
-    s.calls[call_id] = Call(s.message, s.steps)
+    s.calls[call_id] = ShownCall(s.message, s.steps)
     return call_id
 
 
@@ -105,7 +123,7 @@ def _about(event: InteractionRequested) -> dict[str, Any]:
     return told
 
 
-def tell_state(w: Writer, asked: Asked, state: str, reason: str | None = None) -> None:
+def tell_state(w: FrameWriter, asked: ShownRequest, state: str, reason: str | None = None) -> None:
     """Tell how a request stands, in a part that takes the place of the one before."""
     event = asked.event
     told: dict[str, Any] = {"id": event.request_id, "kind": event.kind, "prompt": event.prompt}
@@ -123,15 +141,15 @@ def tell_state(w: Writer, asked: Asked, state: str, reason: str | None = None) -
     put_data(w, "request", told, key=event.request_id)
 
 
-def resolved(w: Writer, event: InteractionResolved) -> None:
+def resolved(w: FrameWriter, event: InteractionResolved) -> None:
     """Tell that a request is over, and give a call that only asked its result."""
     s = w.s
-    asked = s.requests.pop(event.request_id, None)
+    asked = s.pauses.resolved(event)
     if asked is None:
         return
-    if asked.stream:
+    if asked.shown_in:
         for name in {event.request_id, asked.call or event.request_id}:
-            s.after[name] = asked.stream
+            s.after[name] = asked.shown_in
         while len(s.after) > AFTER_KEPT:
             del s.after[next(iter(s.after))]
     cursor = s.asks.pop(event.request_id, None)
@@ -148,7 +166,7 @@ def resolved(w: Writer, event: InteractionResolved) -> None:
 
 
 def _answered(
-    w: Writer, event: InteractionResolved, about: InteractionRequested, call_id: str
+    w: FrameWriter, event: InteractionResolved, about: InteractionRequested, call_id: str
 ) -> None:
     call = w.s.calls.pop(call_id, None)
     if call is None:
@@ -172,7 +190,7 @@ def _answered(
 # What a page says to it.
 
 
-def to_answer(given: Given, event: InteractionRequested) -> AnswerInteraction:
+def to_answer(given: PageAnswer, event: InteractionRequested) -> AnswerInteraction:
     """Return the command that a part of the page's messages means to a request.
 
     Raises:
@@ -190,10 +208,12 @@ def to_answer(given: Given, event: InteractionRequested) -> AnswerInteraction:
         reason = output if given.failed and isinstance(output, str) and output else None
         return answer.model_copy(update={**_declined(event), "reason": reason})
     if event.kind in SEALED_KINDS or event.kind == "authorization":
-        _refuse(event, 'takes only `"decline"` here: what a page says is kept in its messages')
+        refuse(event, 'takes only `"decline"` here: what a page says is kept in its messages')
     if event.kind in ("approval", "limit"):
-        return answer.model_copy(update=_decided(output, event))
-    return answer.model_copy(update=_said(output, event))
+        takes = "`allow`, `deny` or one of its options"
+        return answer.model_copy(update=decided(output, event, takes=takes))
+    said = answered(output, event, place="the output of its call")
+    return answer.model_copy(update=said)
 
 
 def _declines(output: Any) -> bool:
@@ -205,41 +225,3 @@ def _declines(output: Any) -> bool:
 
 def _declined(event: InteractionRequested) -> Mapping[str, Any]:
     return {"decision": "deny"} if event.kind in ("approval", "limit") else {"skip": True}
-
-
-def _decided(output: Any, event: InteractionRequested) -> Mapping[str, Any]:
-    """Return what an output decides: `{"approved": …}`, a boolean, an option, or one word."""
-    said = output if isinstance(output, dict) else {"approved": output}
-    option = said.get("optionId")
-    approved, scope, reason = said.get("approved"), said.get("scope"), said.get("reason")
-    if isinstance(approved, str) and not isinstance(option, str):
-        chosen = option_named(approved, event.options or ())
-        option = None if chosen is None else chosen.id
-    if isinstance(option, str):
-        return {"option_ids": (option,)}
-    decision = polarity(approved)[0] if isinstance(approved, str) else None
-    if isinstance(approved, bool):
-        decision = "allow" if approved else "deny"
-    if decision is None or scope not in (None, "once", "session", "always"):
-        _refuse(event, "takes `allow`, `deny` or one of its options")
-    if reason is not None and not isinstance(reason, str):
-        _refuse(event, "takes a string as `reason`")
-    return {"decision": decision, "scope": scope, "reason": reason or None}
-
-
-def _said(output: Any, event: InteractionRequested) -> Mapping[str, Any]:
-    """Return what an output answers: words, an option, or an object with either."""
-    if isinstance(output, dict):
-        ids = output.get("optionIds")
-        if isinstance(ids, list) and ids and all(isinstance(name, str) for name in ids):
-            return {"option_ids": tuple(ids)}
-        keys = ("optionId", "text", "answer", "value")
-        output = next((output[key] for key in keys if key in output), None)
-    if not isinstance(output, str) or not output:
-        _refuse(event, "takes a non-empty string as the output of its call")
-    chosen = option_named(output, event.options or ())
-    return {"text": output} if chosen is None else {"option_ids": (chosen.id,)}
-
-
-def _refuse(event: InteractionRequested, why: str) -> NoReturn:
-    raise ClientProtocolError(f"Request `{event.request_id}` {why}.")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from adapters.model.commands import SendMessage
 from adapters.model.events import (
@@ -62,8 +62,7 @@ class Words:
         return SendMessage(content=self.content, policy="queue")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A message that is not said, and why."""
 
     id: str

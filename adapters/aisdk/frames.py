@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from adapters.aisdk import wire
-from adapters.aisdk.state import State, Waiting
-from adapters.contract.faces.ids import ids_of
+from adapters.aisdk.state import ChatState
 from adapters.model.base import Frame
+from adapters.serving.ids import ids_of
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
 
-class Writer:
-    """The state of a session's encoder, its form, and the frames that an entry has given so far."""
+@dataclasses.dataclass(slots=True)
+class FrameWriter:
+    """The state of a session's encoder, its form, and the frames that an entry has given so far.
+    `at` is the time of the entry."""
 
-    __slots__ = ("ask_tool", "at", "ids", "old", "out", "s", "session_id")
+    session_id: str
+    old: bool
+    ask_tool: str
+    s: ChatState = dataclasses.field(default_factory=ChatState)
+    out: list[Frame] = dataclasses.field(default_factory=list)
+    at: int = 0
+    ids: str = dataclasses.field(init=False)
 
-    def __init__(self, state: State, session_id: str, *, old: bool, ask_tool: str) -> None:
-        self.s = state
-        self.out: list[Frame] = []
-        self.at = 0
-        self.session_id = session_id
-        self.ids = ids_of(wire.MESSAGE, session_id)
-        self.old = old
-        self.ask_tool = ask_tool
+    def __post_init__(self) -> None:
+        self.ids = ids_of(wire.MESSAGE, self.session_id)
 
     def write(self, type_: str, members: dict[str, Any] | None = None) -> int:
         """Write a chunk of the open stream; return its cursor."""
@@ -45,24 +48,23 @@ class Writer:
         return str(self.s.parts)
 
 
-def put(w: Writer, type_: str, members: dict[str, Any], *, message: str = "") -> None:
+def put(w: FrameWriter, type_: str, members: dict[str, Any], *, message: str = "") -> None:
     """Write a chunk, or keep it for the next stream. `message` is the one that it is about, where
     it can stand in no other."""
     if w.s.stream is not None:
         w.write(type_, members)
-        return
-    w.s.waiting.append(Waiting(type_, members, message))
-    w.s.waits += len(format_json(members))
+    else:
+        w.s.later.put(type_, members, message)
 
 
-def put_data(w: Writer, name: str, data: Any, *, key: str | None = None) -> None:
+def put_data(w: FrameWriter, name: str, data: Any, *, key: str | None = None) -> None:
     """Tell what the protocol has no chunk for; a part with the same `key` takes the place of the
     one before."""
     part = {} if key is None else {"id": key}
-    put(w, wire.DATA + name, {**part, "data": data})
+    put(w, wire.DATA + name.replace("_", "-"), {**part, "data": data})
 
 
-def put_text(w: Writer, text: str) -> None:
+def put_text(w: FrameWriter, text: str) -> None:
     """Write a whole text, or keep it for the next stream."""
     part = {"id": w.next_part()}
     put(w, "text-start", part)
@@ -71,7 +73,7 @@ def put_text(w: Writer, text: str) -> None:
     put(w, "text-end", part)
 
 
-def open_step(w: Writer) -> None:
+def open_step(w: FrameWriter) -> None:
     """Have a step open."""
     s = w.s
     if not s.step:

@@ -7,24 +7,28 @@ quotes a payload: it may hold the value of a sealed request.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, NoReturn, assert_never
+from typing import Any, assert_never
 
 from adapters.agui import wire
+from adapters.agui.frames import FrameWriter
 from adapters.model.commands import AnswerInteraction, Sealed
-from adapters.model.events import SEALED_KINDS, InteractionRequested
-from adapters.model.interactions import option_named, polarity
-from adapters.wire.errors import ClientProtocolError, NotSupported
+from adapters.model.events import SEALED_KINDS, InteractionRequested, InteractionUpdated
+from adapters.serving.answers import answered, decided, refuse
 from adapters.wire.jsonvalue import format_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Resume:
+class ResumeEntry:
     """A `ResumeEntry`, or what a tool message says in its place."""
 
     interrupt_id: str
     cancelled: bool
     payload: Any = None
+
+
+def updated(w: FrameWriter, event: InteractionUpdated) -> None:
+    """Keep what is new about a request for the next time that it is shown."""
+    w.s.pauses.updated(event)
 
 
 def interrupt_of(event: InteractionRequested) -> dict[str, Any]:
@@ -120,7 +124,7 @@ def _schema(event: InteractionRequested) -> dict[str, Any]:
             return {"type": "null"}
 
 
-def to_answer(said: Resume, event: InteractionRequested) -> AnswerInteraction:
+def to_answer(said: ResumeEntry, event: InteractionRequested) -> AnswerInteraction:
     """Return the command that an entry of `resume` means to a request; whether it fits is checked
     where it is given.
 
@@ -133,48 +137,13 @@ def to_answer(said: Resume, event: InteractionRequested) -> AnswerInteraction:
         return answer.model_copy(update={"skip": True})
     payload = said.payload
     if event.kind == "authorization":
-        _refuse(event, "takes no answer here: it can only be cancelled")
+        refuse(event, "takes no answer here: it can only be cancelled")
     if event.kind in SEALED_KINDS:
         value = payload.get("value") if isinstance(payload, dict) else payload
         if not isinstance(value, str) or not value:
-            _refuse(event, 'takes the payload `{"value": …}`, or is cancelled')
+            refuse(event, 'takes the payload `{"value": …}`, or is cancelled')
         return AnswerInteraction(request_id=event.request_id, sealed=Sealed(value))
     if event.kind in ("approval", "limit"):
-        return answer.model_copy(update=_decided(payload, event))
-    return answer.model_copy(update=_answered(payload, event))
-
-
-def _decided(payload: Any, event: InteractionRequested) -> Mapping[str, Any]:
-    """Return what a payload decides: `{"approved": …}`, a boolean, or one word."""
-    said = payload if isinstance(payload, dict) else {"approved": payload}
-    if "editedArgs" in said:
-        raise NotSupported("`editedArgs`: no backend takes the input of a call from a person.")
-    if isinstance(option := said.get("optionId"), str):
-        return {"option_ids": (option,)}
-    approved, scope, reason = said.get("approved"), said.get("scope"), said.get("reason")
-    decision = polarity(approved)[0] if isinstance(approved, str) else None
-    if isinstance(approved, bool):
-        decision = "allow" if approved else "deny"
-    if decision is None or scope not in (None, "once", "session", "always"):
-        _refuse(event, 'takes the payload `{"approved": true}` or `{"approved": false}`')
-    if reason is not None and not isinstance(reason, str):
-        _refuse(event, "takes a string as `reason`")
-    return {"decision": decision, "scope": scope, "reason": reason or None}
-
-
-def _answered(payload: Any, event: InteractionRequested) -> Mapping[str, Any]:
-    """Return what a payload answers: words, an option, or an object with either."""
-    if isinstance(payload, dict):
-        ids = payload.get("optionIds")
-        if isinstance(ids, list) and ids and all(isinstance(name, str) for name in ids):
-            return {"option_ids": tuple(ids)}
-        keys = ("optionId", "text", "answer", "value")
-        payload = next((payload[key] for key in keys if key in payload), None)
-    if not isinstance(payload, str) or not payload:
-        _refuse(event, "takes a non-empty string as payload")
-    chosen = option_named(payload, event.options or ())
-    return {"text": payload} if chosen is None else {"option_ids": (chosen.id,)}
-
-
-def _refuse(event: InteractionRequested, why: str) -> NoReturn:
-    raise ClientProtocolError(f"Request `{event.request_id}` {why}.")
+        takes = 'the payload `{"approved": true}` or `{"approved": false}`'
+        return answer.model_copy(update=decided(payload, event, takes=takes))
+    return answer.model_copy(update=answered(payload, event, place="payload"))

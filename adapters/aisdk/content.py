@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from adapters.aisdk.state import Asked, Block, Call, State
+from adapters.aisdk.frames import FrameWriter, open_step, put, put_data, put_text, words
+from adapters.aisdk.state import OpenPart, ShownCall
 from adapters.aisdk.streams import end_step, end_text, end_thinking, put_result
-from adapters.aisdk.writer import Writer, open_step, put, put_data, put_text, words
-from adapters.contract.faces.results import digest_of, digest_of_text
 from adapters.model import events as ev
+from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
 
@@ -28,45 +28,36 @@ _COUNTS = {
 # Steps.
 
 
-def step_started(w: Writer, event: ev.StepStarted) -> None:
+def step_started(w: FrameWriter, event: ev.StepStarted) -> None:
     """End the step before; the next one shows with what stands in it."""
     if event.thread_id != ev.MAIN or w.s.stream is None:
         return
     end_step(w)
-    w.s.model, w.s.told = event.model or w.s.model, None
+    w.s.model, w.s.tokens.told = event.model or w.s.model, None
 
 
-def step_ended(w: Writer, event: ev.StepEnded) -> None:
+def step_ended(w: FrameWriter, event: ev.StepEnded) -> None:
     """Count the tokens of a step. It ends with the next one: results belong into it."""
     if event.usage is not None:
-        _count(w.s, event.usage)
+        _count(w, event.usage)
     if event.error is not None and w.s.stream is not None:
         put_data(w, "error", event.error.model_dump(exclude_none=True))
 
 
-def usage_reported(w: Writer, event: ev.UsageReported) -> None:
-    """Count the tokens of a call: totals of the turn or the session are none of a stream."""
+def usage_reported(w: FrameWriter, event: ev.UsageReported) -> None:
+    """Count the tokens of a call: totals of the turn or the session do not belong to a stream."""
     if event.scope == "call":
-        _count(w.s, event.usage)
+        _count(w, event.usage)
 
 
-def _count(s: State, usage: ev.Usage) -> None:
-    """Add the tokens of a call, unless they were just told: some backends tell them twice."""
-    counts = ((name, getattr(usage, field)) for field, name in _COUNTS.items())
-    tokens: dict[str, int] = {name: count for name, count in counts if count is not None}
-    if not tokens or tokens == s.told:
-        s.told = None
-        return
-    s.told = tokens
-    total = tokens.get("inputTokens", 0) + tokens.get("outputTokens", 0)
-    for name, count in {**tokens, "totalTokens": total}.items():
-        s.usage[name] = s.usage.get(name, 0) + count
+def _count(w: FrameWriter, usage: ev.Usage) -> None:
+    w.s.tokens.count(usage, _COUNTS, sum_as="totalTokens")
 
 
-# Blocks.
+# OpenParts.
 
 
-def delta(w: Writer, event: ev.TextDelta | ev.ReasoningDelta) -> None:
+def delta(w: FrameWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     """Write more of a block."""
     s = w.s
     if event.thread_id != ev.MAIN or s.stream is None or not event.text:
@@ -84,27 +75,27 @@ def delta(w: Writer, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     w.frame(data % (type_, block.part.encode(), text))
 
 
-def _open_text(w: Writer, block_id: str) -> Block:
+def _open_text(w: FrameWriter, block_id: str) -> OpenPart:
     s = w.s
     end_thinking(w)
     end_text(w)
     _next_step(w)
-    s.text = Block(block_id, w.next_part())
+    s.text = OpenPart(block_id, w.next_part())
     w.write("text-start", {"id": s.text.part})
     return s.text
 
 
-def _open_thinking(w: Writer, block_id: str) -> Block:
+def _open_thinking(w: FrameWriter, block_id: str) -> OpenPart:
     s = w.s
     end_thinking(w)
     end_text(w)
     _next_step(w)
-    s.thinking = Block(block_id, w.next_part())
+    s.thinking = OpenPart(block_id, w.next_part())
     w.write("reasoning-start", {"id": s.thinking.part})
     return s.thinking
 
 
-def _next_step(w: Writer) -> None:
+def _next_step(w: FrameWriter) -> None:
     """Have a step open in which no call has its result: what the model says to that is a step of
     its own, also where the backend tells of none."""
     if w.s.returned:
@@ -112,7 +103,7 @@ def _next_step(w: Writer) -> None:
     open_step(w)
 
 
-def text_completed(w: Writer, event: ev.TextCompleted) -> None:
+def text_completed(w: FrameWriter, event: ev.TextCompleted) -> None:
     """End a text; one that was not streamed, or not as it came to be, is told whole."""
     s, text = w.s, event.text
     if event.thread_id != ev.MAIN:
@@ -127,7 +118,8 @@ def text_completed(w: Writer, event: ev.TextCompleted) -> None:
         if repaired or event.status == "discarded":
             # The part before this one does not count.
             put_data(w, "discarded", {"repaired": repaired})
-    if text and event.status != "discarded" and (repaired or (not shown and not _cut(s, event))):
+    is_new = repaired or not (shown or s.cut == event.block_id)
+    if text and event.status != "discarded" and is_new:
         if s.stream is not None:
             end_thinking(w)
             _next_step(w)
@@ -137,11 +129,7 @@ def text_completed(w: Writer, event: ev.TextCompleted) -> None:
         s.digest = digest_of_text(text)
 
 
-def _cut(s: State, event: ev.TextCompleted) -> bool:
-    return s.cut == event.block_id
-
-
-def _contents(w: Writer, event: ev.TextCompleted) -> None:
+def _contents(w: FrameWriter, event: ev.TextCompleted) -> None:
     """Tell what stands in place of words."""
     if event.content and w.s.stream is not None:
         end_thinking(w)
@@ -164,7 +152,7 @@ def _contents(w: Writer, event: ev.TextCompleted) -> None:
                 put_data(w, "content", block.model_dump(mode="json", exclude_none=True))
 
 
-def reasoning_completed(w: Writer, event: ev.ReasoningCompleted) -> None:
+def reasoning_completed(w: FrameWriter, event: ev.ReasoningCompleted) -> None:
     """End reasoning; that some is withheld is told too."""
     s = w.s
     if event.thread_id != ev.MAIN:
@@ -181,7 +169,7 @@ def reasoning_completed(w: Writer, event: ev.ReasoningCompleted) -> None:
         end_thinking(w, withheld=event.withheld)
 
 
-def result_produced(w: Writer, event: ev.ResultProduced) -> None:
+def result_produced(w: FrameWriter, event: ev.ResultProduced) -> None:
     """Tell a result, also as text unless the agent has just said it."""
     if event.thread_id == ev.MAIN:
         put_data(w, "result-value", event.value)
@@ -195,7 +183,7 @@ def result_produced(w: Writer, event: ev.ResultProduced) -> None:
 # Tools.
 
 
-def tool_input_delta(w: Writer, event: ev.ToolInputDelta) -> None:
+def tool_input_delta(w: FrameWriter, event: ev.ToolInputDelta) -> None:
     """Write more of an input while the model writes it."""
     s = w.s
     if s.stream is None or s.message is None:
@@ -208,14 +196,14 @@ def tool_input_delta(w: Writer, event: ev.ToolInputDelta) -> None:
         end_text(w)
         end_thinking(w)
         s.tools = True
-        call = s.calls[event.call_id] = Call(s.message, s.steps, called=False)
+        call = s.calls[event.call_id] = ShownCall(s.message, s.steps, called=False)
         w.write("tool-input-start", {"toolCallId": event.call_id, "toolName": event.name})
     if event.text and not call.called and call.message == s.message:
         members = {"toolCallId": event.call_id, "inputTextDelta": event.text}
         w.write("tool-input-delta", members)
 
 
-def tool_called(w: Writer, event: ev.ToolCalled) -> None:
+def tool_called(w: FrameWriter, event: ev.ToolCalled) -> None:
     """Write a call; what the protocol has no field for is a part beside it."""
     s = w.s
     known = s.calls.get(event.call_id)
@@ -229,7 +217,7 @@ def tool_called(w: Writer, event: ev.ToolCalled) -> None:
     if known is None:
         put(w, "tool-input-start", called)
         message = s.message if s.stream is not None and s.message is not None else ""
-        known = s.calls[event.call_id] = Call(message, s.steps)
+        known = s.calls[event.call_id] = ShownCall(message, s.steps)
     known.called, known.name = True, event.name
     put(w, "tool-input-available", {**called, "input": event.input if event.input_known else None})
     names = ("server", "label", "preview")
@@ -242,7 +230,7 @@ def tool_called(w: Writer, event: ev.ToolCalled) -> None:
         put_data(w, "call", {"toolCallId": event.call_id, **told}, key=f"call-{event.call_id}")
 
 
-def tool_progressed(w: Writer, event: ev.ToolProgressed) -> None:
+def tool_progressed(w: FrameWriter, event: ev.ToolProgressed) -> None:
     """Tell an interim output."""
     call = w.s.calls.get(event.call_id)
     here = call is not None and call.message == w.s.message and w.s.stream is not None
@@ -255,10 +243,10 @@ def tool_progressed(w: Writer, event: ev.ToolProgressed) -> None:
     w.write("tool-output-available", {**members, "providerExecuted": True, "preliminary": True})
 
 
-def tool_returned(w: Writer, event: ev.ToolReturned) -> None:
+def tool_returned(w: FrameWriter, event: ev.ToolReturned) -> None:
     """Write a result."""
     s = w.s
-    call = s.calls.pop(event.call_id, None) or Call("none", 0)
+    call = s.calls.pop(event.call_id, None) or ShownCall("none", 0)
     here = call.message == s.message and s.stream is not None
     if event.input is not None:
         called = {"toolCallId": event.call_id, "input": event.input}
@@ -285,7 +273,7 @@ def tool_returned(w: Writer, event: ev.ToolReturned) -> None:
         put_result(w, type_, {**members, **words_of_denial})
 
 
-def _result(w: Writer, event: ev.ToolReturned, call: Call) -> tuple[str, dict[str, Any]]:
+def _result(w: FrameWriter, event: ev.ToolReturned, call: ShownCall) -> tuple[str, dict[str, Any]]:
     error = event.error
     if event.status == "rejected":
         if call.approval and not w.old:
@@ -300,7 +288,7 @@ def _result(w: Writer, event: ev.ToolReturned, call: Call) -> tuple[str, dict[st
     return "tool-output-available", {"output": output}
 
 
-def _output(event: ev.ToolReturned, call: Call) -> Any:
+def _output(event: ev.ToolReturned, call: ShownCall) -> Any:
     output = event.output
     if event.content:
         plain = all(isinstance(block, ev.Text) for block in event.content)
@@ -315,22 +303,22 @@ def _output(event: ev.ToolReturned, call: Call) -> Any:
     return output
 
 
-def requested(w: Writer, event: ev.InteractionRequested) -> None:
-    """Keep a request for the end of the stream."""
-    asked = Asked(event)
-    w.s.requests[event.request_id] = asked
-
-
 # Children.
 
 
-def thread_started(w: Writer, event: ev.ThreadStarted) -> None:
+def thread_started(w: FrameWriter, event: ev.ThreadStarted) -> None:
     """Tell that a child is at work."""
     w.s.children[event.thread_id] = event.name
     _child(w, event.thread_id, {"name": event.name, "status": "running", "call": event.call_id})
 
 
-def thread_ended(w: Writer, event: ev.ThreadEnded) -> None:
+def thread_updated(w: FrameWriter, event: ev.ThreadUpdated) -> None:
+    """Keep the name of a child."""
+    if event.thread_id in w.s.children and event.name is not None:
+        w.s.children[event.thread_id] = event.name
+
+
+def thread_ended(w: FrameWriter, event: ev.ThreadEnded) -> None:
     """Tell what came of a child."""
     if event.thread_id == ev.MAIN:
         return
@@ -340,6 +328,6 @@ def thread_ended(w: Writer, event: ev.ThreadEnded) -> None:
     _child(w, event.thread_id, told)
 
 
-def _child(w: Writer, thread: str, told: dict[str, Any]) -> None:
+def _child(w: FrameWriter, thread: str, told: dict[str, Any]) -> None:
     known = {name: value for name, value in told.items() if value is not None}
     put_data(w, "child", {"thread": thread, **known}, key=f"child-{thread}")

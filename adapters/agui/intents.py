@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from adapters.agui import answers, wire
-from adapters.agui.asked import Resume, interrupt_of, to_answer
-from adapters.agui.requests import RunInput, Told
+from adapters.agui.interactions import ResumeEntry, interrupt_of, to_answer
+from adapters.agui.requests import RunInput, ToolMessage
 from adapters.agui.server import AguiEncoder
-from adapters.agui.state import NOTES, Notes
+from adapters.agui.state import NOTES, RunNotes
 from adapters.contract.faces import Place, Seen
-from adapters.contract.faces.history import LeftOut, Words, choose, fresh
 from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
-from adapters.wire.errors import ClientProtocolError, DragomanError, ErrorCode
+from adapters.serving.conversation import Intent
+from adapters.serving.members import refuse
+from adapters.serving.messages import LeftOut, Words, choose, fresh
+from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.jsonvalue import JsonError, parse_json
 
 PASSED_MOST = 32
 """Answers to what is not open of which the run tells: what is noted stands with each command."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Meant:
-    """The commands, and what is noted with each."""
-
-    commands: Sequence[AnyCommand]
-    notes: Mapping[str, Any]
-
-
 def first_words(
-    given: RunInput, place: Place, *, hands_over: bool
+    given: RunInput, place: Place, hands_over: bool
 ) -> tuple[SendMessage, Mapping[str, Any]]:
     """Return the message with which a thread begins, and what is noted with it. With `hands_over`
     the agent hears of what was said before.
@@ -42,42 +36,38 @@ def first_words(
         ClientProtocolError: there is none.
     """
     if not given.words:
-        _refuse("A thread begins with a message of the user at the end of `messages`.")
-    ignored = list(given.ignored)
-    if given.history and not hands_over:
-        # What was said before this thread began, no agent hears of.
-        ignored.append("messages")
+        refuse("A thread begins with a message of the user at the end of `messages`.")
     words, left_out = choose(given.words, place.refusal)
-    notes = _notes(given, words, left_out, ignored=ignored)
-    return _message(given, words, new_context=True), _dumped(notes)
+    notes = _notes(given, words, left_out)
+    notes.ignored += given.unheard(hands_over)
+    return given.message_of(words), NOTES.write(notes)
 
 
-def meant_by(given: RunInput, seen: Seen[AguiEncoder]) -> Meant:
+def intent_of(given: RunInput, seen: Seen[AguiEncoder]) -> Intent:
     """Return what an input means to its session, perhaps nothing: see `check`.
 
     Raises:
         DragomanError: an answer does not fit what is asked.
     """
-    state = seen.encoder.state
     asked = {event.request_id: event for event in seen.open_interactions}
     answers_, passed, by_tool = _answers(given, seen.encoder, asked)
     words, left_out = _words(given, seen, answers=bool(answers_ or given.resume))
     commands: list[AnyCommand] = list(answers_)
     if words:
-        message = _message(given, words, new_context=given.digest != state.context)
+        message = given.message_of(words, seen.encoder.state.inputs.context)
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if answers_ else "reject"
         commands.append(message.model_copy(update={"policy": policy}))
-    notes = _notes(given, words, left_out, passed=passed, ignored=list(given.ignored))
-    notes.parts, notes.answers = len(commands), by_tool
-    return Meant(commands, _dumped(notes))
+    notes = _notes(given, words, left_out)
+    notes.parts, notes.passed, notes.answers = len(commands), passed, by_tool
+    return Intent(commands, NOTES.write(notes))
 
 
 def _words(
     given: RunInput, seen: Seen[AguiEncoder], *, answers: bool
 ) -> tuple[Sequence[Words], Sequence[LeftOut]]:
     """Return what the person says, and what is left out of it."""
-    new = fresh(given.words, given.earlier, seen.encoder.state.heard)
+    new = fresh(given.words, given.earlier, seen.encoder.state.inputs.heard)
     if new:
         return choose(new, seen.refusal)
     if answers:
@@ -122,23 +112,16 @@ def _answers(
         if event is None or event.request_id in found:
             # The result of a call that the agent has, or a repeat of what `resume` says.
             continue
-        if given.words and _is_vain(told, event, encoder):
+        answer, spent = functools.partial(_told, told, event), encoder.state.pauses.spent
+        if given.words and (spent(event.request_id) or not fits(answer, event)):
             # It would be refused with the words, for ever.
             continue
         by_tool[event.request_id] = (told.id, told.call_id)
-        found[event.request_id] = _told(told, event)
+        found[event.request_id] = answer()
     return list(found.values()), passed[:PASSED_MOST], by_tool
 
 
-def _is_vain(told: Told, event: InteractionRequested, encoder: AguiEncoder) -> bool:
-    """Say whether an old answer is under way, came to nothing before, or does not fit."""
-    shown = encoder.state.requests.get(event.request_id)
-    if shown is not None and (shown.claimed or shown.in_vain):
-        return True
-    return not fits(lambda: _told(told, event), event)
-
-
-def _told(told: Told, event: InteractionRequested) -> AnswerInteraction:
+def _told(told: ToolMessage, event: InteractionRequested) -> AnswerInteraction:
     if event.kind == "tool_result":
         return AnswerInteraction(
             request_id=event.request_id, content=(Text(text=told.text),), is_error=told.failed
@@ -149,21 +132,21 @@ def _told(told: Told, event: InteractionRequested) -> AnswerInteraction:
     if not isinstance(payload, dict | bool):
         payload = told.text
     cancelled = isinstance(payload, dict) and payload.get("status") == wire.CANCELLED
-    return to_answer(Resume(event.request_id, cancelled or told.failed, payload), event)
+    return to_answer(ResumeEntry(event.request_id, cancelled or told.failed, payload), event)
 
 
-def check(meant: Meant, given: RunInput, seen: Seen[AguiEncoder]) -> None:
+def check(intent: Intent, given: RunInput, seen: Seen[AguiEncoder]) -> None:
     """Refuse what says nothing to its session, and new words while that waits for a person: who has
     lost the interrupts gets them again.
 
     Raises:
         DragomanError: as it is.
     """
-    if not meant.commands:
+    if not intent.commands:
         if not late(given, seen):
             _nothing_new(given)
         return
-    if any(isinstance(command, AnswerInteraction) for command in meant.commands):
+    if any(isinstance(command, AnswerInteraction) for command in intent.commands):
         return
     open_ = [event for event in seen.open_interactions if event.kind != "tool_result"]
     interrupts = [interrupt_of(event) for event in open_]
@@ -198,43 +181,22 @@ def _nothing_new(given: RunInput) -> NoReturn:
             code=ErrorCode.UNKNOWN_INTERACTION,
         )
     where = wire.THREAD.replace("{session}", "THREAD")
-    _refuse(
+    refuse(
         "There is nothing new in `messages`: the last one is not of the user, and no call waits "
         f"for a result. `GET {where}` reads what there is."
     )
 
 
-def _message(given: RunInput, words: Sequence[Words], *, new_context: bool) -> SendMessage:
-    return SendMessage(
-        content=tuple(block for one in words for block in one.content),
-        policy="reject",
-        client_context=list(given.context) if given.context and new_context else None,
-    )
-
-
-def _notes(
-    given: RunInput,
-    words: Sequence[Words],
-    left_out: Sequence[LeftOut],
-    *,
-    passed: Sequence[str] = (),
-    ignored: Sequence[str] = (),
-) -> Notes:
-    return Notes(
+def _notes(given: RunInput, words: Sequence[Words], left_out: Sequence[LeftOut]) -> RunNotes:
+    return RunNotes(
         run=given.run,
         modern=given.modern,
         asks=given.asks,
         said=[(one.id, len(one.content)) for one in words],
-        left_out=[(one.id, one.reason) for one in left_out],
-        passed=list(passed),
-        ignored=list(ignored),
+        left_out=list(left_out),
+        ignored=list(given.ignored),
         context=given.digest if words else None,
     )
-
-
-def _dumped(notes: Notes) -> Mapping[str, Any]:
-    value: Mapping[str, Any] = NOTES.dump_python(notes, mode="json", exclude_defaults=True)
-    return value
 
 
 # Repeats.
@@ -262,18 +224,12 @@ def asks_anew(given: RunInput, seen: Seen[AguiEncoder]) -> bool:
     are answered again in another run."""
     state = seen.encoder.state
     if given.resume:
-        return all(
-            (asked := state.requests.get(entry.interrupt_id)) is not None and not asked.claimed
-            for entry in given.resume
-        )
+        unanswered = state.pauses.unanswered
+        return all(entry.interrupt_id in unanswered for entry in given.resume)
     if not given.words:
         return _reloads(given, seen) and all(one.name != given.run for one in state.kept)
     last = given.words[-1].id
-    if last not in state.heard.ids:
+    if last not in state.inputs.heard.ids:
         return True
     kept = next((one for one in reversed(state.kept) if last in one.ids), None)
     return bool(last) and not seen.working and kept is not None and kept.name != given.run
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ClientProtocolError(text)

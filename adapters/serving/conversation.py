@@ -1,0 +1,258 @@
+"""Requests that carry the whole conversation: what is new in one, and the route that takes it.
+
+A client sends all that it shows with each message. New are the words of the person behind the last
+message of the agent, and what answers an open request; only those are read strictly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar
+
+from multidict import CIMultiDict
+
+from adapters.contract.faces import (
+    Action,
+    Body,
+    Chosen,
+    Incoming,
+    Opening,
+    Place,
+    Reading,
+    Route,
+    Say,
+    Seen,
+    Target,
+    Tell,
+    TurnBody,
+    astray,
+)
+from adapters.contract.faces.answers import sse_headers
+from adapters.model.base import Response
+from adapters.model.commands import AnyCommand, SendMessage
+from adapters.model.events import Event
+from adapters.serving.members import MAX_PARTS, digest_of, refuse
+from adapters.serving.messages import Words
+from adapters.wire.errors import DragomanError, ErrorCode
+
+HEARTBEAT_SECONDS = 10.0
+"""How long a stream is silent at most: proxies close what is silent for a minute, or for less."""
+
+HEARTBEAT = b": keep-alive\n\n"
+"""A comment, which clients skip."""
+
+ON_LEAVE = "on_leave"
+STOP = "stop"
+"""Ours: `?on_leave=stop` says that the turn is to end when its client closes the connection, since
+nothing else tells a client that stops from one that comes back."""
+
+MEMORY = "memory"
+PAGE = "page"
+"""The setting of whose history counts: the session's, or that which comes with each request."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """What a body with the whole conversation says.
+
+    `words` are the messages of the person behind all of the agent's. `earlier` reads those of some
+    ids before them, `before` all that was said before them. `known` are the ids of all messages,
+    `context` is what the application says to the agent, `ignored` what reaches no agent, `history`
+    says that an agent has spoken before. `blobs` has the bytes of inline files by hash.
+    """
+
+    words: tuple[Words, ...]
+    earlier: Callable[[Collection[str]], list[Words]]
+    before: Callable[[], list[Event]]
+    known: tuple[str, ...]
+    context: tuple[str, ...]
+    ignored: tuple[str, ...]
+    history: bool
+    blobs: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """Return what the same context has as well."""
+        return digest_of(self.context)
+
+    def unheard(self, hands_over: bool) -> list[str]:
+        """Return what is ignored besides, where this begins a session: no agent hears of what was
+        said before, unless that is handed over."""
+        return ["messages"] if self.history and not hands_over else []
+
+    def message_of(self, words: Sequence[Words], known_context: str | None = None) -> SendMessage:
+        """Return words as one message, with the context unless its digest is known."""
+        new = bool(self.context) and self.digest != known_context
+        return SendMessage(
+            content=tuple(block for one in words for block in one.content),
+            policy="reject",
+            client_context=list(self.context) if new else None,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Intent:
+    """What a request means to its session: commands, and what is noted with each."""
+
+    commands: Sequence[AnyCommand]
+    notes: Mapping[str, Any]
+
+
+# Reading the messages of a body.
+
+
+def last_words(
+    messages: Sequence[Any],
+    agents: Collection[str],
+    read: Callable[[Mapping[str, Any], str], Words],
+) -> tuple[Words, ...]:
+    """Return the messages of the person behind all those with a role of `agents`.
+
+    Raises:
+        ClientProtocolError: one is not an object, there are too many, or the last one is wrong.
+    """
+    found: list[int] = []
+    for at in range(len(messages) - 1, -1, -1):
+        if not isinstance(messages[at], dict):
+            refuse(f"`messages[{at}]` is not an object.")
+        role = messages[at].get("role")
+        if role in agents:
+            break
+        if role == "user":
+            found.append(at)
+    if len(found) > MAX_PARTS:
+        refuse(f"`messages` has more than {MAX_PARTS} of the user at its end.")
+    words = tuple(read(messages[at], f"messages[{at}]") for at in reversed(found))
+    if words and words[-1].wrong is not None:
+        raise words[-1].wrong
+    return words
+
+
+def words_of(
+    messages: Sequence[Any],
+    ids: Collection[str],
+    read: Callable[[Mapping[str, Any], str], Words],
+) -> list[Words]:
+    """Return the messages of the person with some ids."""
+    return [
+        read(message, f"messages[{at}]")
+        for at, message in enumerate(messages)
+        if isinstance(message, dict) and message.get("role") == "user" and message.get("id") in ids
+    ]
+
+
+# The route.
+
+GivenT = TypeVar("GivenT", bound=Conversation)
+EncoderT = TypeVar("EncoderT", bound=Any)
+
+
+def is_of_page(incoming: Incoming) -> bool:
+    """Say whether it is the frontend's history that counts, and not what the session has."""
+    return bool(incoming.served[MEMORY] == PAGE)
+
+
+def takes_conversation(
+    *,
+    parse: Callable[[bytes], GivenT],
+    name: Callable[[GivenT], str],
+    first: Callable[[GivenT, Place, bool], tuple[SendMessage, Mapping[str, Any]]],
+    intent: Callable[[Incoming, Seen[EncoderT], GivenT], Intent],
+    check: Callable[[Intent, GivenT, Seen[EncoderT]], None],
+    names: Callable[[GivenT], Sequence[str]],
+    anew: Callable[[GivenT, Seen[EncoderT]], bool],
+    keys: tuple[str, str],
+    headers: Callable[[], CIMultiDict[str]],
+    begun: Callable[[Incoming, Seen[EncoderT], GivenT, str], Reading | None],
+    late: Callable[[Incoming, Seen[EncoderT], GivenT], Reading | Response],
+    cut: Callable[[], bytes],
+) -> Say[GivenT, EncoderT]:
+    """Return the act of a route whose bodies have the whole conversation.
+
+    `name` is what the frontend calls the session, `first` returns the message that begins one and
+    its notes: its last argument says that the agent hears of what was said before. `keys` are those
+    of the name in the options of a new session, and of the notes there and with each command.
+    """
+    option, noted = keys
+
+    def afresh(incoming: Incoming, seen: Seen[EncoderT], given: GivenT) -> bool:
+        return is_of_page(incoming) and bool(given.words) and not seen.encoder.has_of(given.known)
+
+    def opens(incoming: Incoming, given: GivenT, place: Place) -> Opening:
+        hands_over = is_of_page(incoming)
+        message, notes = first(given, place, hands_over)
+        options = {option: name(given), noted: notes}
+        before = given.before() if hands_over else ()
+        return Opening([message], given.blobs, options=options, before=before)
+
+    def commands(incoming: Incoming, seen: Seen[EncoderT], given: GivenT) -> Sequence[AnyCommand]:
+        meant = intent(incoming, seen, given)
+        check(meant, given, seen)
+        return meant.commands
+
+    return Say(
+        body=Body(lambda body, _: parse(body), takes="conversation"),
+        needs=lambda _, given: Action.WRITE if given.words else Action.ANSWER,
+        where=lambda _, given: Chosen(name(given)),
+        opens=opens,
+        afresh=afresh,
+        admit=lambda incoming, seen, given: {noted: intent(incoming, seen, given).notes},
+        names=lambda _, given: names(given),
+        anew=lambda _, seen, given: anew(given, seen),
+        commands=commands,
+        blobs=lambda given: given.blobs,
+        looks_before=True,
+        answer=TurnBody(
+            headers=headers,
+            begun=begun,
+            over=lambda seen: seen.encoder.state.ended,
+            cut=lambda _, __: cut(),
+            nothing=late,
+            stops=lambda incoming: incoming.query.get(ON_LEAVE) == STOP,
+        ),
+    )
+
+
+def session_in_path(incoming: Incoming, _: Any) -> Target:
+    """Return the session that the path names as the frontend does."""
+    return Chosen(incoming.names["session"])
+
+
+def sse_reading(
+    position: int,
+    *,
+    turn: str | None = None,
+    stop: int | None = None,
+    omits: frozenset[int] = frozenset(),
+    headers: Callable[[], CIMultiDict[str]] = sse_headers,
+    first: bytes = b"",
+) -> Reading:
+    """Return which frames a body has, with the usual heartbeat."""
+    return Reading(
+        position=position,
+        heartbeat=HEARTBEAT,
+        heartbeat_seconds=HEARTBEAT_SECONDS,
+        headers=headers(),
+        first=first,
+        turn=turn,
+        stop=stop,
+        omits=omits,
+    )
+
+
+def all_other_paths(routes: Callable[[], Sequence[Route]]) -> Route:
+    """Return the last route of a face: it refuses an unknown path or a wrong method, and says what
+    to write."""
+
+    def nothing(incoming: Incoming, place: Place) -> NoReturn:
+        path, method = "/" + incoming.names["tail"], incoming.method
+        asked = astray.known(routes())
+        hint = astray.hint(asked, method, path, place)
+        if astray.fitting(asked, path):
+            text = f"`{path}` does not take {method}. {hint}"
+            raise DragomanError(text, code=ErrorCode.METHOD_NOT_ALLOWED)
+        text = f"There is no `{method} {path[: astray.SHOWN]}` here. {hint}"
+        raise DragomanError(text, code=ErrorCode.NOT_FOUND)
+
+    return Route(method="*", path="/{tail:.*}", needs=Action.READ, does=Tell(nothing))

@@ -1,0 +1,51 @@
+"""Notes: what a protocol has no event for. The face writes them as its own kind of custom event."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from adapters.model import events as ev
+
+
+class Note(NamedTuple):
+    """What is told under a name; the names have underscores between their words."""
+
+    name: str
+    value: Any
+
+
+_FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "session.updated": ("session", ("title", "archived_at", "replaced_by")),
+    "context.compacted": ("compacted", ("before_tokens", "after_tokens", "strategy")),
+    "context.cleared": ("cleared", ()),
+    "error.reported": ("error", ("code", "message", "retry", "details")),
+    "outcome.evaluated": (
+        "outcome",
+        ("outcome_id", "phase", "iteration", "result", "explanation"),
+    ),
+    "notice": ("notice", ("level", "text", "kind", "call_id", "details")),
+    "gap": ("gap", ("reason", "cursor_from", "cursor_to")),
+}
+"""Type of an event -> name and fields of its note."""
+
+NOTED = (*_FIELDS, "memory.updated", "thread.message")
+"""The types of events that become notes."""
+
+
+def note_of(event: ev.Event) -> Note | None:
+    """Return the note that an event becomes, fields that are null left out; None where it has
+    nothing to tell."""
+    match event:
+        case ev.MemoryUpdated():
+            return Note("memory", event.value)
+        case ev.ThreadMessage():
+            names = {"direction": event.direction, "from": event.sender, "to": event.recipient}
+            told = {name: value for name, value in names.items() if value is not None}
+            return Note("thread_message", {**told, "text": ev.text_of(event.content)})
+        case ev.ContextCompacted() if event.phase != "completed":
+            return None
+    name, fields = _FIELDS[event.TYPE]
+    value = event.model_dump(mode="json", include=set(fields), exclude_none=True)
+    if not value and isinstance(event, ev.SessionUpdated):
+        return None
+    return Note(name, value)
