@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.agui import wire
 from adapters.agui.frames import (
-    FrameWriter,
+    RunWriter,
     about,
     announce,
     at_work,
@@ -15,9 +15,10 @@ from adapters.agui.frames import (
     put_message,
 )
 from adapters.agui.runs import close_line, end_text, end_thinking
-from adapters.agui.state import OpenMessage, Subagent, ThreadOutput
+from adapters.agui.state import Subagent, ThreadOutput
 from adapters.model import events as ev
 from adapters.model.normalizer import ABANDONED
+from adapters.serving.encoder import OpenBlock
 from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.jsonvalue import format_json
 
@@ -36,7 +37,7 @@ _COUNTS = {
 # Steps.
 
 
-def step_started(w: FrameWriter, event: ev.StepStarted) -> None:
+def step_started(w: RunWriter, event: ev.StepStarted) -> None:
     """Begin a step; its name is counted."""
     line = at_work(w, event.thread_id)
     if line is None:
@@ -49,12 +50,11 @@ def step_started(w: FrameWriter, event: ev.StepStarted) -> None:
     w.write("STEP_STARTED", {"stepName": line.step}, event.thread_id)
 
 
-def step_ended(w: FrameWriter, event: ev.StepEnded) -> None:
+def step_ended(w: RunWriter, event: ev.StepEnded) -> None:
     """End a step, and count its tokens."""
     if w.s.run is None:
         return
-    if event.usage is not None:
-        _count(w, event.thread_id, event.usage)
+    count_tokens(w, event)
     line = w.s.lines.get(event.thread_id)
     if line is None or line.step is None:
         return
@@ -64,21 +64,17 @@ def step_ended(w: FrameWriter, event: ev.StepEnded) -> None:
     line.step = None
 
 
-def usage_reported(w: FrameWriter, event: ev.UsageReported) -> None:
-    """Count the tokens of a call: totals of the turn or the session do not belong to a run."""
-    if event.scope == "call" and w.s.run is not None:
-        _count(w, event.thread_id, event.usage)
-
-
-def _count(w: FrameWriter, thread: str, usage: ev.Usage) -> None:
-    line = w.s.lines.get(thread)
-    w.run.tokens.count(usage, _COUNTS, None if line is None else line.model)
+def count_tokens(w: RunWriter, event: ev.StepEnded | ev.UsageReported) -> None:
+    """Count the tokens of a call, under the model of the step."""
+    if w.s.run is not None:
+        line = w.s.lines.get(event.thread_id)
+        w.run.tokens.count(event, _COUNTS, None if line is None else line.model)
 
 
 # Blocks.
 
 
-def delta(w: FrameWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
+def delta(w: RunWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     """Write more of a block."""
     thread = event.thread_id
     line = at_work(w, thread)
@@ -97,13 +93,13 @@ def delta(w: FrameWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     if thread != ev.MAIN and w.run.modern:
         tag = b',"subagentRunId":%b' % format_json(thread)
     rest = b'"messageId":"%b","delta":%b%b}'
-    w.frame(type_, rest % (block.message.encode(), format_json(event.text), tag))
+    w.frame(type_, rest % (block.shown_as.encode(), format_json(event.text), tag))
 
 
-def _open_text(w: FrameWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenMessage:
+def _open_text(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenBlock:
     end_text(w, thread)
     line.last = name = w.next_message()
-    line.text = OpenMessage(block_id, name)
+    line.text = OpenBlock(block_id, name)
     members = {"messageId": name, "role": "assistant"}
     child = w.s.children.get(thread)
     if child is not None and child.name:
@@ -112,16 +108,16 @@ def _open_text(w: FrameWriter, line: ThreadOutput, thread: str, block_id: str) -
     return line.text
 
 
-def _open_thinking(w: FrameWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenMessage:
+def _open_thinking(w: RunWriter, line: ThreadOutput, thread: str, block_id: str) -> OpenBlock:
     end_thinking(w, thread)
     name = w.next_message()
-    line.thinking = OpenMessage(block_id, name)
+    line.thinking = OpenBlock(block_id, name)
     w.write("REASONING_START", {"messageId": name}, thread)
     w.write("REASONING_MESSAGE_START", {"messageId": name, "role": "reasoning"}, thread)
     return line.thinking
 
 
-def text_completed(w: FrameWriter, event: ev.TextCompleted) -> None:
+def text_completed(w: RunWriter, event: ev.TextCompleted) -> None:
     """End a text; one that was not streamed, or not as it came to be, is told whole."""
     thread = event.thread_id
     line = at_work(w, thread) or w.s.lines.get(thread) or ThreadOutput()
@@ -139,7 +135,7 @@ def text_completed(w: FrameWriter, event: ev.TextCompleted) -> None:
         w.s.digest = digest_of_text(event.text)
 
 
-def reasoning_completed(w: FrameWriter, event: ev.ReasoningCompleted) -> None:
+def reasoning_completed(w: RunWriter, event: ev.ReasoningCompleted) -> None:
     """End reasoning; that some is withheld is told too."""
     line = at_work(w, event.thread_id)
     if line is None:
@@ -155,7 +151,7 @@ def reasoning_completed(w: FrameWriter, event: ev.ReasoningCompleted) -> None:
         end_thinking(w, event.thread_id, told)
 
 
-def result_produced(w: FrameWriter, event: ev.ResultProduced) -> None:
+def result_produced(w: RunWriter, event: ev.ResultProduced) -> None:
     """Tell a result, unless the agent has just said it."""
     if event.thread_id == ev.MAIN:
         if w.s.run is not None:
@@ -168,7 +164,7 @@ def result_produced(w: FrameWriter, event: ev.ResultProduced) -> None:
 # Tools.
 
 
-def tool_called(w: FrameWriter, event: ev.ToolCalled) -> None:
+def tool_called(w: RunWriter, event: ev.ToolCalled) -> None:
     """Write a call, as one of the message that the model answered with."""
     thread = event.thread_id
     line = at_work(w, thread) or ThreadOutput()
@@ -189,7 +185,7 @@ def tool_called(w: FrameWriter, event: ev.ToolCalled) -> None:
     put(w, "TOOL_CALL_END", called, thread)
 
 
-def tool_returned(w: FrameWriter, event: ev.ToolReturned) -> None:
+def tool_returned(w: RunWriter, event: ev.ToolReturned) -> None:
     """Write a result, which is always a string."""
     s, thread = w.s, event.thread_id
     if event.error is not None and event.error.code == ABANDONED and event.synthetic:
@@ -226,7 +222,7 @@ def _output(event: ev.ToolReturned) -> str:
     return "" if event.error is None else event.error.message or event.error.code
 
 
-def tool_progressed(w: FrameWriter, event: ev.ToolProgressed) -> None:
+def tool_progressed(w: RunWriter, event: ev.ToolProgressed) -> None:
     """Tell an interim output."""
     put_custom(w, "progress", {"toolCallId": event.call_id, "output": event.output})
 
@@ -234,21 +230,21 @@ def tool_progressed(w: FrameWriter, event: ev.ToolProgressed) -> None:
 # Children.
 
 
-def thread_started(w: FrameWriter, event: ev.ThreadStarted) -> None:
+def thread_started(w: RunWriter, event: ev.ThreadStarted) -> None:
     """Keep what a child is, and announce it."""
     w.s.children[event.thread_id] = Subagent(event.name, event.parent, event.call_id)
     if w.s.run is not None:
         announce(w, event.thread_id)
 
 
-def thread_updated(w: FrameWriter, event: ev.ThreadUpdated) -> None:
+def thread_updated(w: RunWriter, event: ev.ThreadUpdated) -> None:
     """Keep the name of a child."""
     child = w.s.children.get(event.thread_id)
     if child is not None and event.name is not None:
         child.name = event.name
 
 
-def thread_ended(w: FrameWriter, event: ev.ThreadEnded) -> None:
+def thread_ended(w: RunWriter, event: ev.ThreadEnded) -> None:
     """End a child's line."""
     s, thread = w.s, event.thread_id
     if thread == ev.MAIN:
@@ -271,7 +267,7 @@ def thread_ended(w: FrameWriter, event: ev.ThreadEnded) -> None:
     s.lines.pop(thread, None)
 
 
-def _end_child(w: FrameWriter, event: ev.ThreadEnded, told: dict[str, Any]) -> None:
+def _end_child(w: RunWriter, event: ev.ThreadEnded, told: dict[str, Any]) -> None:
     if not w.run.modern:
         w.write("CUSTOM", {"name": f"{wire.OURS}.child_ended", "value": told})
     elif event.status == "failed":

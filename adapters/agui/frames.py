@@ -9,26 +9,14 @@ from adapters.agui import wire
 from adapters.agui.state import OpenRun, RunState, Subagent, ThreadOutput
 from adapters.model import events as ev
 from adapters.model.base import Frame
-from adapters.serving.ids import ids_of
+from adapters.serving.encoder import EncoderWriter
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
 
 @dataclasses.dataclass(slots=True)
-class FrameWriter:
-    """The state of a session's encoder, and the frames that an entry has given so far. `at` is the
-    time of the entry."""
-
-    session_id: str
-    s: RunState = dataclasses.field(default_factory=RunState)
-    out: list[Frame] = dataclasses.field(default_factory=list)
-    at: int = 0
-    ids: str = dataclasses.field(init=False)
-    run_ids: str = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ids = ids_of(wire.MESSAGE, self.session_id)
-        self.run_ids = ids_of(f"{wire.OURS}-", self.session_id)
+class RunWriter(EncoderWriter[RunState]):
+    """Writes the events of runs."""
 
     @property
     def thread_id(self) -> str:
@@ -66,7 +54,7 @@ class FrameWriter:
         self.out[-1] = self.out[-1]._replace(end="turn")
 
 
-def put(w: FrameWriter, type_: str, members: dict[str, Any], thread: str = ev.MAIN) -> None:
+def put(w: RunWriter, type_: str, members: dict[str, Any], thread: str = ev.MAIN) -> None:
     """Write an event, or keep it for the next run."""
     if w.s.run is not None:
         announce(w, thread)
@@ -75,12 +63,12 @@ def put(w: FrameWriter, type_: str, members: dict[str, Any], thread: str = ev.MA
         w.s.later.put(type_, members, thread)
 
 
-def put_custom(w: FrameWriter, name: str, value: Any) -> None:
+def put_custom(w: RunWriter, name: str, value: Any) -> None:
     """Tell what the protocol has no event for."""
     put(w, "CUSTOM", {"name": f"{wire.OURS}.{name}", "value": value}, ev.MAIN)
 
 
-def put_message(w: FrameWriter, thread: str, role: str, text: str, more: dict[str, Any]) -> str:
+def put_message(w: RunWriter, thread: str, role: str, text: str, more: dict[str, Any]) -> str:
     """Write a whole message, or keep it for the next run; return its id."""
     name = w.next_message()
     start = {"messageId": name, "role": role}
@@ -102,7 +90,7 @@ def about(members: dict[str, Any]) -> dict[str, Any]:
 # Threads below the main one.
 
 
-def at_work(w: FrameWriter, thread: str) -> ThreadOutput | None:
+def at_work(w: RunWriter, thread: str) -> ThreadOutput | None:
     """Return what is open of a thread, or None where nothing of it can be shown now."""
     if w.s.run is None:
         return None
@@ -110,7 +98,7 @@ def at_work(w: FrameWriter, thread: str) -> ThreadOutput | None:
     return w.s.lines.setdefault(thread, ThreadOutput())
 
 
-def announce(w: FrameWriter, thread: str) -> None:
+def announce(w: RunWriter, thread: str) -> None:
     """Say that a child is at work, unless the run has said so, or that it is done."""
     s = w.s
     if thread == ev.MAIN or thread in s.announced or thread in s.finished:
@@ -128,7 +116,7 @@ def announce(w: FrameWriter, thread: str) -> None:
         _announce_one(w, one)
 
 
-def _announce_one(w: FrameWriter, thread: str) -> None:
+def _announce_one(w: RunWriter, thread: str) -> None:
     child = w.s.children.get(thread) or Subagent(None, ev.MAIN)
     members: dict[str, Any] = {"name": child.name or thread}
     if child.parent in w.s.announced:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.agui import wire
-from adapters.agui.frames import FrameWriter, put_custom, put_message
-from adapters.agui.runs import begin, close_main, fail, waits
+from adapters.agui.frames import RunWriter, put_custom, put_message
+from adapters.agui.runs import begin, close, close_main, fail, finish, start, waits
 from adapters.agui.state import NOTES, RunNotes
 from adapters.model import events as ev
 from adapters.serving.inputs import InputBatch
@@ -15,7 +15,16 @@ GIVEN_KEPT = 256
 """Calls whose result the frontend itself gave, and their session has not told yet."""
 
 
-def input_accepted(w: FrameWriter, event: ev.InputAccepted) -> None:
+_OUTCOMES: dict[str, tuple[str, str]] = {
+    "failed": ("turn_failed", "The turn failed; the backend gave no reason."),
+    "refused": ("turn_refused", "The model refused."),
+    "exhausted": ("retries_exhausted", "The retries are exhausted."),
+    "over_budget": ("budget_exceeded", "The budget is used up."),
+}
+"""Outcome of a turn without an error of its own -> code and message."""
+
+
+def input_accepted(w: RunWriter, event: ev.InputAccepted) -> None:
     """Begin the run of a request when the last of its commands is accepted."""
     if event.face != wire.DIALECT or event.kind not in ("message", "answer"):
         return
@@ -28,7 +37,7 @@ def input_accepted(w: FrameWriter, event: ev.InputAccepted) -> None:
         _begin(w, batch)
 
 
-def begin_later(w: FrameWriter) -> None:
+def begin_later(w: RunWriter) -> None:
     """Begin the run of words that waited for the end of a turn."""
     while w.s.run is None and (batch := w.s.inputs.next_later()) is not None:
         _begin(w, batch)
@@ -36,7 +45,7 @@ def begin_later(w: FrameWriter) -> None:
             fail(w, batch.error)
 
 
-def _begin(w: FrameWriter, batch: InputBatch[RunNotes]) -> None:
+def _begin(w: RunWriter, batch: InputBatch[RunNotes]) -> None:
     s = w.s
     if s.run is None:
         begin(w, batch.notes, batch.messages)
@@ -50,7 +59,7 @@ def _begin(w: FrameWriter, batch: InputBatch[RunNotes]) -> None:
         put_custom(w, note.name, note.value)
 
 
-def _given(w: FrameWriter, event: ev.InputAccepted, notes: RunNotes) -> list[dict[str, Any]]:
+def _given(w: RunWriter, event: ev.InputAccepted, notes: RunNotes) -> list[dict[str, Any]]:
     """Return the messages of the frontend that an input was, as it called them."""
     content = list(event.content or ())
     if event.kind == "message":
@@ -74,7 +83,7 @@ def _given(w: FrameWriter, event: ev.InputAccepted, notes: RunNotes) -> list[dic
     return [{**message, **({"error": text} if failed else {})}]
 
 
-def input_settled(w: FrameWriter, event: ev.InputSettled) -> None:
+def input_settled(w: RunWriter, event: ev.InputSettled) -> None:
     """Hear what became of an input: a run whose inputs came to nothing fails."""
     s = w.s
     settled = s.inputs.settled(event)
@@ -99,19 +108,30 @@ def input_settled(w: FrameWriter, event: ev.InputSettled) -> None:
         begin_later(w)
 
 
-def message_received(w: FrameWriter, event: ev.MessageReceived) -> None:
-    """Tell a message that came from elsewhere."""
-    if not w.s.inputs.received(event):
-        said_elsewhere(w, event.thread_id, ev.text_of(event.content), {})
+def turn_ended(w: RunWriter, event: ev.TurnEnded) -> None:
+    """End the run with the turn."""
+    start(w)
+    if w.s.inputs.go_on:
+        # A turn of the agent's own came before that of the message: the run goes on to that.
+        close_main(w)
+        put_custom(w, "turn_ended", {"outcome": event.outcome})
+    elif event.outcome == "completed":
+        close(w)
+    elif event.outcome == "interrupted":
+        finish(w, {"type": "cancelled"} if w.run.modern else None, {"outcome": "interrupted"})
+    else:
+        code, words = _OUTCOMES[event.outcome]
+        error = event.error or ev.ErrorInfo(code=code, message=words)
+        fail(w, error)
+    begin_later(w)
 
 
-def guidance_received(w: FrameWriter, event: ev.GuidanceReceived) -> None:
-    """Tell words that came while the agent worked."""
-    said_elsewhere(w, event.thread_id, event.text, {"kind": "guidance"})
-
-
-def said_elsewhere(w: FrameWriter, thread: str, text: str, told: dict[str, Any]) -> None:
+def said_elsewhere(w: RunWriter, event: ev.MessageReceived | ev.GuidanceReceived) -> None:
     """Tell words that no frontend of this dialect said in this run."""
+    found = w.s.inputs.from_elsewhere(event)
+    if found is None:
+        return
+    thread, told = found
     if w.s.run is not None and thread == ev.MAIN:
         close_main(w)
-    put_message(w, thread, "user", text, told)
+    put_message(w, thread, "user", told.pop("text"), told)

@@ -12,8 +12,8 @@ from adapters.agui.interactions import ResumeEntry, interrupt_of, to_answer
 from adapters.agui.requests import RunInput, ToolMessage
 from adapters.agui.server import AguiEncoder
 from adapters.agui.state import NOTES, RunNotes
-from adapters.contract.faces import Place, Seen
-from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.contract.faces import Seen
+from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
 from adapters.serving.conversation import Intent
@@ -24,23 +24,6 @@ from adapters.wire.jsonvalue import JsonError, parse_json
 
 PASSED_MOST = 32
 """Answers to what is not open of which the run tells: what is noted stands with each command."""
-
-
-def first_words(
-    given: RunInput, place: Place, hands_over: bool
-) -> tuple[SendMessage, Mapping[str, Any]]:
-    """Return the message with which a thread begins, and what is noted with it. With `hands_over`
-    the agent hears of what was said before.
-
-    Raises:
-        ClientProtocolError: there is none.
-    """
-    if not given.words:
-        refuse("A thread begins with a message of the user at the end of `messages`.")
-    words, left_out = choose(given.words, place.refusal)
-    notes = _notes(given, words, left_out)
-    notes.ignored += given.unheard(hands_over)
-    return given.message_of(words), NOTES.write(notes)
 
 
 def intent_of(given: RunInput, seen: Seen[AguiEncoder]) -> Intent:
@@ -58,7 +41,7 @@ def intent_of(given: RunInput, seen: Seen[AguiEncoder]) -> Intent:
         # What was said while something was asked comes behind the turn that asked.
         policy = "queue" if answers_ else "reject"
         commands.append(message.model_copy(update={"policy": policy}))
-    notes = _notes(given, words, left_out)
+    notes = notes_of(given, words, left_out)
     notes.parts, notes.passed, notes.answers = len(commands), passed, by_tool
     return Intent(commands, NOTES.write(notes))
 
@@ -187,7 +170,8 @@ def _nothing_new(given: RunInput) -> NoReturn:
     )
 
 
-def _notes(given: RunInput, words: Sequence[Words], left_out: Sequence[LeftOut]) -> RunNotes:
+def notes_of(given: RunInput, words: Sequence[Words], left_out: Sequence[LeftOut]) -> RunNotes:
+    """Return what is noted with words."""
     return RunNotes(
         run=given.run,
         modern=given.modern,

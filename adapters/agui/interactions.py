@@ -10,9 +10,8 @@ import dataclasses
 from typing import Any, assert_never
 
 from adapters.agui import wire
-from adapters.agui.frames import FrameWriter
 from adapters.model.commands import AnswerInteraction, Sealed
-from adapters.model.events import SEALED_KINDS, InteractionRequested, InteractionUpdated
+from adapters.model.events import SEALED_KINDS, InteractionRequested
 from adapters.serving.answers import answered, decided, refuse
 from adapters.wire.jsonvalue import format_json
 
@@ -24,11 +23,6 @@ class ResumeEntry:
     interrupt_id: str
     cancelled: bool
     payload: Any = None
-
-
-def updated(w: FrameWriter, event: InteractionUpdated) -> None:
-    """Keep what is new about a request for the next time that it is shown."""
-    w.s.pauses.updated(event)
 
 
 def interrupt_of(event: InteractionRequested) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from adapters.agui.interactions import ResumeEntry
 from adapters.contract.faces.files import is_data_url, media_type_of
 from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.serving import messages as said
-from adapters.serving.conversation import Conversation, last_words, words_of
+from adapters.serving.conversation import Conversation, last_words, reads, words_of
 from adapters.serving.members import (
     MAX_PARTS,
     NAME_LIMIT,
@@ -36,7 +36,6 @@ from adapters.serving.members import (
     texts_of,
     web_url,
 )
-from adapters.serving.messages import Words
 
 _AGENTS = ("assistant", "tool", "reasoning", "activity")
 
@@ -81,11 +80,7 @@ def parse_run(body: bytes) -> RunInput:
     messages = list_of(value.get("messages"), "messages")
     objects = [message for message in messages if isinstance(message, dict)]
     blobs: dict[str, bytes] = {}
-
-    def read(message: Mapping[str, Any], place: str) -> Words:
-        name = name_of(message.get("id"), f"{place}.id")
-        return said.read(name, lambda: _content(message.get("content"), place, blobs))
-
+    read = reads(lambda message, place: _content(message.get("content"), place, blobs))
     words = last_words(messages, _AGENTS, read)
     new = {one.id for one in words}
     listed = list_of(value.get("tools"), "tools")

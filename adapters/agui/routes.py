@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.agui import answers, wire
-from adapters.agui.intents import asks_anew, check, first_words, intent_of, late, names_of
+from adapters.agui.intents import asks_anew, check, intent_of, late, names_of, notes_of
 from adapters.agui.interactions import interrupt_of
 from adapters.agui.requests import RunInput, parse_run
 from adapters.agui.server import AguiEncoder
+from adapters.agui.state import NOTES
 from adapters.contract.faces import (
     Action,
     Example,
@@ -134,7 +135,9 @@ FACE: Face = Face(
             does=takes_conversation(
                 parse=parse_run,
                 name=lambda given: given.thread,
-                first=first_words,
+                noun="thread",
+                notes=notes_of,
+                form=NOTES,
                 intent=lambda _, seen, given: intent_of(given, seen),
                 check=check,
                 names=names_of,

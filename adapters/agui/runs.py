@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.agui import wire
-from adapters.agui.frames import FrameWriter, about, announce, at_work, put, put_custom
+from adapters.agui.frames import RunWriter, about, announce, at_work, put, put_custom
 from adapters.agui.interactions import interrupt_of
 from adapters.agui.state import OpenRun, RunNotes, RunRecord
 from adapters.model import events as ev
+from adapters.serving.ids import ids_of
 from adapters.serving.pauses import ShownRequest
 from adapters.wire.jsonvalue import format_json
 
@@ -25,16 +26,8 @@ RUNS_KEPT = 64
 _OPEN = ("_START", "_CONTENT", "_ARGS")
 """Events of what is not whole yet."""
 
-_OUTCOMES: dict[str, tuple[str, str]] = {
-    "failed": ("turn_failed", "The turn failed; the backend gave no reason."),
-    "refused": ("turn_refused", "The model refused."),
-    "exhausted": ("retries_exhausted", "The retries are exhausted."),
-    "over_budget": ("budget_exceeded", "The budget is used up."),
-}
-"""Outcome of a turn without an error of its own -> code and message."""
 
-
-def begin(w: FrameWriter, notes: RunNotes | None, messages: list[dict[str, Any]]) -> None:
+def begin(w: RunWriter, notes: RunNotes | None, messages: list[dict[str, Any]]) -> None:
     """Begin a run; without `notes` one that no frontend of this dialect asked for."""
     s = w.s
     s.runs += 1
@@ -62,18 +55,18 @@ def begin(w: FrameWriter, notes: RunNotes | None, messages: list[dict[str, Any]]
         w.write(one.type, one.members, one.about)
 
 
-def name_of(w: FrameWriter, key: str) -> str:
+def name_of(w: RunWriter, key: str) -> str:
     """Return what a run is called that no frontend of this dialect asked for."""
-    return f"{w.run_ids}{key}"
+    return ids_of(f"{wire.OURS}-", w.session_id) + key
 
 
-def start(w: FrameWriter) -> None:
+def start(w: RunWriter) -> None:
     """Have a run open."""
     if w.s.run is None:
         begin(w, None, [])
 
 
-def tell_waiting(w: FrameWriter) -> None:
+def tell_waiting(w: RunWriter) -> None:
     """Tell what waits for the next run in one of its own, where it is too much."""
     s = w.s
     if s.run is None and s.later.full and not s.later.frames[-1].type.endswith(_OPEN):
@@ -85,7 +78,7 @@ def tell_waiting(w: FrameWriter) -> None:
 # Ends.
 
 
-def close(w: FrameWriter) -> None:
+def close(w: RunWriter) -> None:
     """End the run as the thread is: it waits for something, or it is at rest."""
     pauses = w.s.pauses
     pauses.shown = pauses.unanswered
@@ -105,14 +98,14 @@ def close(w: FrameWriter) -> None:
         finish(w, None if asked else {"type": "success"})
 
 
-def _interrupt(w: FrameWriter, asked: ShownRequest) -> dict[str, Any]:
+def _interrupt(w: RunWriter, asked: ShownRequest) -> dict[str, Any]:
     interrupt = interrupt_of(asked.event)
     if w.run.modern and asked.event.thread_id in w.s.announced:
         interrupt["subagentRunId"] = asked.event.thread_id
     return interrupt
 
 
-def _show_asks(w: FrameWriter, interrupts: list[ShownRequest]) -> None:
+def _show_asks(w: RunWriter, interrupts: list[ShownRequest]) -> None:
     """Show requests as calls of a tool, which clients answer that know no interrupts."""
     for asked in interrupts:
         if asked.shown_in:
@@ -124,7 +117,7 @@ def _show_asks(w: FrameWriter, interrupts: list[ShownRequest]) -> None:
         show_call(w, ev.MAIN, wire.ASK_CALL + asked.event.request_id, wire.ASK, given)
 
 
-def show_call(w: FrameWriter, thread: str, call_id: str, name: str, arguments: Any) -> None:
+def show_call(w: RunWriter, thread: str, call_id: str, name: str, arguments: Any) -> None:
     """Write a whole call that no backend has made."""
     line = at_work(w, thread)
     assert line is not None
@@ -141,7 +134,7 @@ def show_call(w: FrameWriter, thread: str, call_id: str, name: str, arguments: A
 
 
 def finish(
-    w: FrameWriter, outcome: dict[str, Any] | None, told: dict[str, Any] | None = None
+    w: RunWriter, outcome: dict[str, Any] | None, told: dict[str, Any] | None = None
 ) -> None:
     """End the run well; `told` is what the protocol has no outcome for."""
     run = w.run
@@ -155,7 +148,7 @@ def finish(
     _over(w, failed=False)
 
 
-def fail(w: FrameWriter, error: ev.ErrorInfo) -> None:
+def fail(w: RunWriter, error: ev.ErrorInfo) -> None:
     """End the run with an error."""
     run = w.run
     _close_lines(w)
@@ -171,7 +164,7 @@ def fail(w: FrameWriter, error: ev.ErrorInfo) -> None:
     _over(w, failed=True)
 
 
-def _over(w: FrameWriter, *, failed: bool) -> None:
+def _over(w: RunWriter, *, failed: bool) -> None:
     w.end_body()
     w.s.run = None
     kept = w.s.kept[-1]
@@ -186,7 +179,7 @@ def _used(run: OpenRun) -> dict[str, Any]:
     return {"usage": usage} if usage else {}
 
 
-def _close_lines(w: FrameWriter) -> None:
+def _close_lines(w: RunWriter) -> None:
     """End what is open: a run leaves nothing behind."""
     s = w.s
     for thread in list(s.lines):
@@ -200,7 +193,7 @@ def _close_lines(w: FrameWriter) -> None:
     s.finished.clear()
 
 
-def close_line(w: FrameWriter, thread: str) -> None:
+def close_line(w: RunWriter, thread: str) -> None:
     """End what is open of a thread."""
     line = w.s.lines[thread]
     end_thinking(w, thread)
@@ -213,25 +206,25 @@ def close_line(w: FrameWriter, thread: str) -> None:
     line.last = None
 
 
-def close_main(w: FrameWriter) -> None:
+def close_main(w: RunWriter) -> None:
     """End what is open of the main thread."""
     if ev.MAIN in w.s.lines:
         close_line(w, ev.MAIN)
 
 
-def end_text(w: FrameWriter, thread: str, told: dict[str, Any] | None = None) -> None:
+def end_text(w: RunWriter, thread: str, told: dict[str, Any] | None = None) -> None:
     """End the open text of a thread."""
     line = w.s.lines[thread]
     if line.text is not None:
-        w.write("TEXT_MESSAGE_END", {"messageId": line.text.message, **about(told or {})}, thread)
+        w.write("TEXT_MESSAGE_END", {"messageId": line.text.shown_as, **about(told or {})}, thread)
         line.text = None
 
 
-def end_thinking(w: FrameWriter, thread: str, told: dict[str, Any] | None = None) -> None:
+def end_thinking(w: RunWriter, thread: str, told: dict[str, Any] | None = None) -> None:
     """End the open reasoning of a thread, message and span."""
     line = w.s.lines[thread]
     if line.thinking is not None:
-        named = {"messageId": line.thinking.message}
+        named = {"messageId": line.thinking.shown_as}
         w.write("REASONING_MESSAGE_END", {**named, **about(told or {})}, thread)
         w.write("REASONING_END", named, thread)
         line.thinking = None
@@ -240,7 +233,7 @@ def end_thinking(w: FrameWriter, thread: str, told: dict[str, Any] | None = None
 # Turns.
 
 
-def waits(w: FrameWriter) -> None:
+def waits(w: RunWriter) -> None:
     """End the open run where the agent waits for a person, or tell that in one of its own."""
     inputs, pauses = w.s.inputs, w.s.pauses
     asked = pauses.unanswered
@@ -254,27 +247,10 @@ def waits(w: FrameWriter) -> None:
     close(w)
 
 
-def turn_ended(w: FrameWriter, event: ev.TurnEnded) -> None:
-    """End the run with the turn."""
-    start(w)
-    if w.s.inputs.go_on:
-        # A turn of the agent's own came before that of the message: the run goes on to that.
-        close_main(w)
-        put_custom(w, "turn_ended", {"outcome": event.outcome})
-    elif event.outcome == "completed":
-        close(w)
-    elif event.outcome == "interrupted":
-        finish(w, {"type": "cancelled"} if w.run.modern else None, {"outcome": "interrupted"})
-    else:
-        code, words = _OUTCOMES[event.outcome]
-        error = event.error or ev.ErrorInfo(code=code, message=words)
-        fail(w, error)
-
-
 # Requests.
 
 
-def requested(w: FrameWriter, event: ev.InteractionRequested) -> None:
+def requested(w: RunWriter, event: ev.InteractionRequested) -> None:
     """Keep a request for the end of the run; one for a result without a call gets a call."""
     asked = w.s.pauses.requested(event)
     if event.kind == "tool_result":
@@ -287,7 +263,7 @@ def requested(w: FrameWriter, event: ev.InteractionRequested) -> None:
                 show_call(w, event.thread_id, asked.call, name, given)
 
 
-def resolved(w: FrameWriter, event: ev.InteractionResolved) -> None:
+def resolved(w: RunWriter, event: ev.InteractionResolved) -> None:
     """Tell that a request is over; where it was shown as a call, the call has a result."""
     asked = w.s.pauses.resolved(event)
     if asked is None:

@@ -16,19 +16,19 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from adapters.agui import content, inputs, interactions, runs, wire
-from adapters.agui.frames import FrameWriter, put_custom
+from adapters.agui import content, inputs, runs, wire
+from adapters.agui.frames import RunWriter, put_custom
 from adapters.agui.state import NOTES, SHAPE, RunRecord, RunState
 from adapters.model import events as ev
-from adapters.model.base import Encoder, EncoderContext, Frame
-from adapters.model.events import format_state
+from adapters.model.base import EncoderContext
 from adapters.serving import notes, pauses
-from adapters.wire.jsonvalue import parse_json
+from adapters.serving.encoder import TableEncoder
+from adapters.serving.ids import ids_of
 
 _STATE: TypeAdapter[RunState] = TypeAdapter(RunState)
 
 
-class AguiEncoder(Encoder):
+class AguiEncoder(TableEncoder[RunWriter, RunState]):
     """The encoder of a thread's runs; children are its subagents."""
 
     dialect = wire.DIALECT
@@ -36,29 +36,9 @@ class AguiEncoder(Encoder):
     shape = SHAPE
 
     def __init__(self, context: EncoderContext) -> None:
-        self._w = FrameWriter(context.session_id)
-
-    @property
-    def state(self) -> RunState:
-        """Return what is known of the session."""
-        return self._w.s
-
-    def feed(self, entry: ev.Entry) -> list[Frame]:
-        w, event = self._w, entry.event
-        w.out, w.at = [], entry.at
-        handler = _HANDLERS.get(event.TYPE)
-        if handler is not None:
-            handler(w, event)
-            runs.tell_waiting(w)
-            self.next_cursor = w.s.stamp + 1 if w.s.stamp else 0
-        return w.out
-
-    def snapshot(self) -> bytes:
-        return format_state(self._w.s)
-
-    def restore(self, snapshot: bytes) -> None:
-        self._w.s = s = _STATE.validate_python(parse_json(snapshot))
-        self.next_cursor = s.stamp + 1 if s.stamp else 0
+        name = context.session_id
+        writer = RunWriter(RunState(), name, ids_of(wire.MESSAGE, name))
+        super().__init__(writer, _HANDLERS, runs.tell_waiting, _next_cursor, _STATE)
 
     # What the face asks besides.
 
@@ -103,15 +83,6 @@ class AguiEncoder(Encoder):
         ours = number != message_id and number.isascii() and number.isdecimal()
         return int(number) if ours and len(number) < 16 else 0
 
-    def has_of(self, known: Sequence[str]) -> bool:
-        """Say whether some of these messages are of this session, or nothing was said in it."""
-        s = self.state
-        return any(map(self.is_ours, known)) or s.inputs.knows(known) or not s.messages
-
-    def is_ours(self, message_id: str) -> bool:
-        """Say whether a message has an id that this session gave."""
-        return message_id.startswith(self._w.ids)
-
     def calls(self) -> dict[str, str]:
         """Return the calls that answer open requests, with those."""
         found: dict[str, str] = {}
@@ -123,7 +94,11 @@ class AguiEncoder(Encoder):
         return found
 
 
-def _session_started(w: FrameWriter, event: ev.SessionStarted) -> None:
+def _next_cursor(s: RunState) -> int:
+    return s.stamp + 1 if s.stamp else 0
+
+
+def _session_started(w: RunWriter, event: ev.SessionStarted) -> None:
     options = event.options or {}
     chosen = options.get(wire.THREAD_OPTION)
     if isinstance(chosen, str):
@@ -131,7 +106,7 @@ def _session_started(w: FrameWriter, event: ev.SessionStarted) -> None:
     w.s.inputs.opening = NOTES.read(options.get(wire.NOTES))
 
 
-def _session_ended(w: FrameWriter, event: ev.SessionEnded) -> None:
+def _session_ended(w: RunWriter, event: ev.SessionEnded) -> None:
     s = w.s
     if s.ended:
         return
@@ -148,34 +123,15 @@ def _session_ended(w: FrameWriter, event: ev.SessionEnded) -> None:
     w.out[-1] = w.out[-1]._replace(end="session")
 
 
-def _thread_stands(w: FrameWriter, event: ev.Event) -> None:
-    """Hear of a turn, or of an answer."""
-    match w.s.pauses.hear(event):
-        case "start" | "work":
-            runs.start(w)
-        case "wait":
-            runs.waits(w)
-        case "end":
-            assert isinstance(event, ev.TurnEnded)
-            runs.turn_ended(w, event)
-            inputs.begin_later(w)
-
-
-def _note(w: FrameWriter, event: ev.Event) -> None:
-    note = notes.note_of(event)
-    if note is not None:
-        put_custom(w, note.name, note.value)
-
-
-_HANDLERS: dict[str, Callable[[FrameWriter, Any], None]] = {
-    **dict.fromkeys(notes.NOTED, _note),
-    **dict.fromkeys(pauses.HEARD, _thread_stands),
+_HANDLERS: dict[str, Callable[[RunWriter, Any], object]] = {
+    **notes.handlers(put_custom),
+    **pauses.handlers(runs.start, runs.start, runs.waits, inputs.turn_ended),
     "session.started": _session_started,
     "session.ended": _session_ended,
     "input.accepted": inputs.input_accepted,
     "input.settled": inputs.input_settled,
-    "message.received": inputs.message_received,
-    "guidance.received": inputs.guidance_received,
+    "message.received": inputs.said_elsewhere,
+    "guidance.received": inputs.said_elsewhere,
     "step.started": content.step_started,
     "step.ended": content.step_ended,
     "text.delta": content.delta,
@@ -186,11 +142,11 @@ _HANDLERS: dict[str, Callable[[FrameWriter, Any], None]] = {
     "tool.progressed": content.tool_progressed,
     "tool.returned": content.tool_returned,
     "interaction.requested": runs.requested,
-    "interaction.updated": interactions.updated,
+    "interaction.updated": lambda w, event: w.s.pauses.updated(event),
     "interaction.resolved": runs.resolved,
     "thread.started": content.thread_started,
     "thread.updated": content.thread_updated,
     "thread.ended": content.thread_ended,
     "result.produced": content.result_produced,
-    "usage.reported": content.usage_reported,
+    "usage.reported": content.count_tokens,
 }

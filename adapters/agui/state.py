@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from adapters.model.base import shape_of
+from adapters.serving.encoder import OpenBlock
 from adapters.serving.inputs import InputBatch, InputBatches, NotesForm, PendingInput
 from adapters.serving.later import WaitingFrame, WaitingFrames
 from adapters.serving.messages import Heard
@@ -64,20 +65,12 @@ class RunRecord:
 
 
 @dataclasses.dataclass(slots=True)
-class OpenMessage:
-    """An open block and the message that shows it."""
-
-    id: str
-    message: str
-
-
-@dataclasses.dataclass(slots=True)
 class ThreadOutput:
     """What is open of a thread: `cut` is a block whose message the end of a run has closed, `last`
     the message to which calls belong."""
 
-    text: OpenMessage | None = None
-    thinking: OpenMessage | None = None
+    text: OpenBlock | None = None
+    thinking: OpenBlock | None = None
     cut: str | None = None
     last: str | None = None
     step: str | None = None
@@ -121,7 +114,7 @@ class RunState:
 
 SHAPE = shape_of(
     1,
-    *(RunState, RunNotes, OpenRun, RunRecord, OpenMessage, ThreadOutput, Subagent),
+    *(RunState, RunNotes, OpenRun, RunRecord, OpenBlock, ThreadOutput, Subagent),
     *(Pauses, ShownRequest, InputBatches, InputBatch, PendingInput, Heard),
     *(WaitingFrames, WaitingFrame, TokenTotals),
 )

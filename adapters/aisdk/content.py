@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from adapters.aisdk.frames import FrameWriter, open_step, put, put_data, put_text, words
-from adapters.aisdk.state import OpenPart, ShownCall
+from adapters.aisdk.frames import ChunkWriter, open_step, put, put_data, put_text, words
+from adapters.aisdk.state import ShownCall
 from adapters.aisdk.streams import end_step, end_text, end_thinking, put_result
 from adapters.model import events as ev
+from adapters.serving.encoder import OpenBlock
 from adapters.serving.results import digest_of, digest_of_text
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import JsonError, format_json, parse_json
@@ -28,7 +29,7 @@ _COUNTS = {
 # Steps.
 
 
-def step_started(w: FrameWriter, event: ev.StepStarted) -> None:
+def step_started(w: ChunkWriter, event: ev.StepStarted) -> None:
     """End the step before; the next one shows with what stands in it."""
     if event.thread_id != ev.MAIN or w.s.stream is None:
         return
@@ -36,28 +37,22 @@ def step_started(w: FrameWriter, event: ev.StepStarted) -> None:
     w.s.model, w.s.tokens.told = event.model or w.s.model, None
 
 
-def step_ended(w: FrameWriter, event: ev.StepEnded) -> None:
+def step_ended(w: ChunkWriter, event: ev.StepEnded) -> None:
     """Count the tokens of a step. It ends with the next one: results belong into it."""
-    if event.usage is not None:
-        _count(w, event.usage)
+    count_tokens(w, event)
     if event.error is not None and w.s.stream is not None:
         put_data(w, "error", event.error.model_dump(exclude_none=True))
 
 
-def usage_reported(w: FrameWriter, event: ev.UsageReported) -> None:
-    """Count the tokens of a call: totals of the turn or the session do not belong to a stream."""
-    if event.scope == "call":
-        _count(w, event.usage)
+def count_tokens(w: ChunkWriter, event: ev.StepEnded | ev.UsageReported) -> None:
+    """Count the tokens of a call."""
+    w.s.tokens.count(event, _COUNTS, sum_as="totalTokens")
 
 
-def _count(w: FrameWriter, usage: ev.Usage) -> None:
-    w.s.tokens.count(usage, _COUNTS, sum_as="totalTokens")
+# Blocks.
 
 
-# OpenParts.
-
-
-def delta(w: FrameWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
+def delta(w: ChunkWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     """Write more of a block."""
     s = w.s
     if event.thread_id != ev.MAIN or s.stream is None or not event.text:
@@ -65,37 +60,26 @@ def delta(w: FrameWriter, event: ev.TextDelta | ev.ReasoningDelta) -> None:
     if isinstance(event, ev.TextDelta):
         type_, block = b"text-delta", s.text
         if block is None or block.id != event.block_id:
-            block = _open_text(w, event.block_id)
+            block = s.text = _open(w, "text", event.block_id)
     else:
         type_, block = b"reasoning-delta", s.thinking
         if block is None or block.id != event.block_id:
-            block = _open_thinking(w, event.block_id)
+            block = s.thinking = _open(w, "reasoning", event.block_id)
     text = on_one_line(format_json(event.text))
     data = b'data: {"type":"%b","id":"%b","delta":%b}\n\n'
-    w.frame(data % (type_, block.part.encode(), text))
+    w.frame(data % (type_, block.shown_as.encode(), text))
 
 
-def _open_text(w: FrameWriter, block_id: str) -> OpenPart:
-    s = w.s
+def _open(w: ChunkWriter, kind: str, block_id: str) -> OpenBlock:
     end_thinking(w)
     end_text(w)
     _next_step(w)
-    s.text = OpenPart(block_id, w.next_part())
-    w.write("text-start", {"id": s.text.part})
-    return s.text
+    block = OpenBlock(block_id, w.next_part())
+    w.write(f"{kind}-start", {"id": block.shown_as})
+    return block
 
 
-def _open_thinking(w: FrameWriter, block_id: str) -> OpenPart:
-    s = w.s
-    end_thinking(w)
-    end_text(w)
-    _next_step(w)
-    s.thinking = OpenPart(block_id, w.next_part())
-    w.write("reasoning-start", {"id": s.thinking.part})
-    return s.thinking
-
-
-def _next_step(w: FrameWriter) -> None:
+def _next_step(w: ChunkWriter) -> None:
     """Have a step open in which no call has its result: what the model says to that is a step of
     its own, also where the backend tells of none."""
     if w.s.returned:
@@ -103,7 +87,7 @@ def _next_step(w: FrameWriter) -> None:
     open_step(w)
 
 
-def text_completed(w: FrameWriter, event: ev.TextCompleted) -> None:
+def text_completed(w: ChunkWriter, event: ev.TextCompleted) -> None:
     """End a text; one that was not streamed, or not as it came to be, is told whole."""
     s, text = w.s, event.text
     if event.thread_id != ev.MAIN:
@@ -129,7 +113,7 @@ def text_completed(w: FrameWriter, event: ev.TextCompleted) -> None:
         s.digest = digest_of_text(text)
 
 
-def _contents(w: FrameWriter, event: ev.TextCompleted) -> None:
+def _contents(w: ChunkWriter, event: ev.TextCompleted) -> None:
     """Tell what stands in place of words."""
     if event.content and w.s.stream is not None:
         end_thinking(w)
@@ -152,7 +136,7 @@ def _contents(w: FrameWriter, event: ev.TextCompleted) -> None:
                 put_data(w, "content", block.model_dump(mode="json", exclude_none=True))
 
 
-def reasoning_completed(w: FrameWriter, event: ev.ReasoningCompleted) -> None:
+def reasoning_completed(w: ChunkWriter, event: ev.ReasoningCompleted) -> None:
     """End reasoning; that some is withheld is told too."""
     s = w.s
     if event.thread_id != ev.MAIN:
@@ -164,12 +148,12 @@ def reasoning_completed(w: FrameWriter, event: ev.ReasoningCompleted) -> None:
         return
     shown = s.thinking is not None and s.thinking.id == event.block_id
     if not shown and event.withheld:
-        _open_thinking(w, event.block_id)
+        s.thinking = _open(w, "reasoning", event.block_id)
     if shown or event.withheld:
         end_thinking(w, withheld=event.withheld)
 
 
-def result_produced(w: FrameWriter, event: ev.ResultProduced) -> None:
+def result_produced(w: ChunkWriter, event: ev.ResultProduced) -> None:
     """Tell a result, also as text unless the agent has just said it."""
     if event.thread_id == ev.MAIN:
         put_data(w, "result-value", event.value)
@@ -183,7 +167,7 @@ def result_produced(w: FrameWriter, event: ev.ResultProduced) -> None:
 # Tools.
 
 
-def tool_input_delta(w: FrameWriter, event: ev.ToolInputDelta) -> None:
+def tool_input_delta(w: ChunkWriter, event: ev.ToolInputDelta) -> None:
     """Write more of an input while the model writes it."""
     s = w.s
     if s.stream is None or s.message is None:
@@ -203,7 +187,7 @@ def tool_input_delta(w: FrameWriter, event: ev.ToolInputDelta) -> None:
         w.write("tool-input-delta", members)
 
 
-def tool_called(w: FrameWriter, event: ev.ToolCalled) -> None:
+def tool_called(w: ChunkWriter, event: ev.ToolCalled) -> None:
     """Write a call; what the protocol has no field for is a part beside it."""
     s = w.s
     known = s.calls.get(event.call_id)
@@ -230,7 +214,7 @@ def tool_called(w: FrameWriter, event: ev.ToolCalled) -> None:
         put_data(w, "call", {"toolCallId": event.call_id, **told}, key=f"call-{event.call_id}")
 
 
-def tool_progressed(w: FrameWriter, event: ev.ToolProgressed) -> None:
+def tool_progressed(w: ChunkWriter, event: ev.ToolProgressed) -> None:
     """Tell an interim output."""
     call = w.s.calls.get(event.call_id)
     here = call is not None and call.message == w.s.message and w.s.stream is not None
@@ -243,7 +227,7 @@ def tool_progressed(w: FrameWriter, event: ev.ToolProgressed) -> None:
     w.write("tool-output-available", {**members, "providerExecuted": True, "preliminary": True})
 
 
-def tool_returned(w: FrameWriter, event: ev.ToolReturned) -> None:
+def tool_returned(w: ChunkWriter, event: ev.ToolReturned) -> None:
     """Write a result."""
     s = w.s
     call = s.calls.pop(event.call_id, None) or ShownCall("none", 0)
@@ -273,7 +257,7 @@ def tool_returned(w: FrameWriter, event: ev.ToolReturned) -> None:
         put_result(w, type_, {**members, **words_of_denial})
 
 
-def _result(w: FrameWriter, event: ev.ToolReturned, call: ShownCall) -> tuple[str, dict[str, Any]]:
+def _result(w: ChunkWriter, event: ev.ToolReturned, call: ShownCall) -> tuple[str, dict[str, Any]]:
     error = event.error
     if event.status == "rejected":
         if call.approval and not w.old:
@@ -306,19 +290,19 @@ def _output(event: ev.ToolReturned, call: ShownCall) -> Any:
 # Children.
 
 
-def thread_started(w: FrameWriter, event: ev.ThreadStarted) -> None:
+def thread_started(w: ChunkWriter, event: ev.ThreadStarted) -> None:
     """Tell that a child is at work."""
     w.s.children[event.thread_id] = event.name
     _child(w, event.thread_id, {"name": event.name, "status": "running", "call": event.call_id})
 
 
-def thread_updated(w: FrameWriter, event: ev.ThreadUpdated) -> None:
+def thread_updated(w: ChunkWriter, event: ev.ThreadUpdated) -> None:
     """Keep the name of a child."""
     if event.thread_id in w.s.children and event.name is not None:
         w.s.children[event.thread_id] = event.name
 
 
-def thread_ended(w: FrameWriter, event: ev.ThreadEnded) -> None:
+def thread_ended(w: ChunkWriter, event: ev.ThreadEnded) -> None:
     """Tell what came of a child."""
     if event.thread_id == ev.MAIN:
         return
@@ -328,6 +312,6 @@ def thread_ended(w: FrameWriter, event: ev.ThreadEnded) -> None:
     _child(w, event.thread_id, told)
 
 
-def _child(w: FrameWriter, thread: str, told: dict[str, Any]) -> None:
+def _child(w: ChunkWriter, thread: str, told: dict[str, Any]) -> None:
     known = {name: value for name, value in told.items() if value is not None}
     put_data(w, "child", {"thread": thread, **known}, key=f"child-{thread}")

@@ -8,26 +8,17 @@ from typing import Any
 from adapters.aisdk import wire
 from adapters.aisdk.state import ChatState
 from adapters.model.base import Frame
-from adapters.serving.ids import ids_of
+from adapters.serving.encoder import EncoderWriter
 from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json
 
 
-@dataclasses.dataclass(slots=True)
-class FrameWriter:
-    """The state of a session's encoder, its form, and the frames that an entry has given so far.
-    `at` is the time of the entry."""
+@dataclasses.dataclass(slots=True, kw_only=True)
+class ChunkWriter(EncoderWriter[ChatState]):
+    """Writes the chunks of streams: with `old` in the form for `ai` 5."""
 
-    session_id: str
     old: bool
     ask_tool: str
-    s: ChatState = dataclasses.field(default_factory=ChatState)
-    out: list[Frame] = dataclasses.field(default_factory=list)
-    at: int = 0
-    ids: str = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ids = ids_of(wire.MESSAGE, self.session_id)
 
     def write(self, type_: str, members: dict[str, Any] | None = None) -> int:
         """Write a chunk of the open stream; return its cursor."""
@@ -48,7 +39,7 @@ class FrameWriter:
         return str(self.s.parts)
 
 
-def put(w: FrameWriter, type_: str, members: dict[str, Any], *, message: str = "") -> None:
+def put(w: ChunkWriter, type_: str, members: dict[str, Any], *, message: str = "") -> None:
     """Write a chunk, or keep it for the next stream. `message` is the one that it is about, where
     it can stand in no other."""
     if w.s.stream is not None:
@@ -57,14 +48,14 @@ def put(w: FrameWriter, type_: str, members: dict[str, Any], *, message: str = "
         w.s.later.put(type_, members, message)
 
 
-def put_data(w: FrameWriter, name: str, data: Any, *, key: str | None = None) -> None:
+def put_data(w: ChunkWriter, name: str, data: Any, *, key: str | None = None) -> None:
     """Tell what the protocol has no chunk for; a part with the same `key` takes the place of the
     one before."""
     part = {} if key is None else {"id": key}
     put(w, wire.DATA + name.replace("_", "-"), {**part, "data": data})
 
 
-def put_text(w: FrameWriter, text: str) -> None:
+def put_text(w: ChunkWriter, text: str) -> None:
     """Write a whole text, or keep it for the next stream."""
     part = {"id": w.next_part()}
     put(w, "text-start", part)
@@ -73,7 +64,7 @@ def put_text(w: FrameWriter, text: str) -> None:
     put(w, "text-end", part)
 
 
-def open_step(w: FrameWriter) -> None:
+def open_step(w: ChunkWriter) -> None:
     """Have a step open."""
     s = w.s
     if not s.step:

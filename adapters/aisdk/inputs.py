@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from adapters.aisdk import wire
-from adapters.aisdk.frames import FrameWriter, put_data
+from adapters.aisdk.frames import ChunkWriter, put_data
 from adapters.aisdk.state import NOTES, ChatNotes
-from adapters.aisdk.streams import begin, end_step, fail, join, waits
+from adapters.aisdk.streams import begin, close, end_step, fail, join, start, waits
 from adapters.model import events as ev
 from adapters.serving.inputs import InputBatch
 
+_OUTCOMES: dict[str, str] = {
+    "failed": "The turn failed; the backend gave no reason.",
+    "refused": "The model refused.",
+    "exhausted": "The retries are exhausted.",
+    "over_budget": "The budget is used up.",
+}
+"""Outcome of a turn without an error of its own -> words."""
 
-def input_accepted(w: FrameWriter, event: ev.InputAccepted) -> None:
+
+def input_accepted(w: ChunkWriter, event: ev.InputAccepted) -> None:
     """Begin the stream of a request when the last of its commands is accepted."""
     if event.face != wire.DIALECT or event.kind not in ("message", "answer"):
         return
@@ -25,7 +31,7 @@ def input_accepted(w: FrameWriter, event: ev.InputAccepted) -> None:
         _begin(w, batch)
 
 
-def begin_later(w: FrameWriter) -> None:
+def begin_later(w: ChunkWriter) -> None:
     """Begin the stream of words that waited for the end of a turn."""
     while w.s.stream is None and (batch := w.s.inputs.next_later()) is not None:
         _begin(w, batch)
@@ -33,7 +39,7 @@ def begin_later(w: FrameWriter) -> None:
             fail(w, batch.error)
 
 
-def _begin(w: FrameWriter, batch: InputBatch[ChatNotes]) -> None:
+def _begin(w: ChunkWriter, batch: InputBatch[ChatNotes]) -> None:
     s, notes = w.s, batch.notes
     if s.stream is None:
         begin(w, own=True, anew=not notes.goes_on, ids=notes.said)
@@ -46,7 +52,7 @@ def _begin(w: FrameWriter, batch: InputBatch[ChatNotes]) -> None:
         put_data(w, note.name, note.value)
 
 
-def input_settled(w: FrameWriter, event: ev.InputSettled) -> None:
+def input_settled(w: ChunkWriter, event: ev.InputSettled) -> None:
     """Hear what became of an input: a stream whose inputs came to nothing fails."""
     inputs, pauses = w.s.inputs, w.s.pauses
     settled = inputs.settled(event)
@@ -68,20 +74,26 @@ def input_settled(w: FrameWriter, event: ev.InputSettled) -> None:
         begin_later(w)
 
 
-def message_received(w: FrameWriter, event: ev.MessageReceived) -> None:
-    """Tell a message that came from elsewhere."""
-    if not w.s.inputs.received(event):
-        said_elsewhere(w, event.thread_id, ev.text_of(event.content), {})
-
-
-def guidance_received(w: FrameWriter, event: ev.GuidanceReceived) -> None:
-    """Tell words that came while the agent worked."""
-    said_elsewhere(w, event.thread_id, event.text, {"kind": "guidance"})
-
-
-def said_elsewhere(w: FrameWriter, thread: str, text: str, told: dict[str, Any]) -> None:
-    """Tell words that no page said in this stream."""
-    if w.s.stream is not None and thread == ev.MAIN:
+def turn_ended(w: ChunkWriter, event: ev.TurnEnded) -> None:
+    """End the stream with the turn."""
+    start(w)
+    if w.s.inputs.go_on:
+        # A turn of the agent's own came before that of the message: the stream goes on to that.
         end_step(w)
-    who = {} if thread == ev.MAIN else {"thread": thread}
-    put_data(w, "message", {**who, "text": text, **told})
+        put_data(w, "turn", {"outcome": event.outcome})
+    elif event.outcome in ("completed", "interrupted"):
+        close(w, event.outcome)
+    else:
+        words = _OUTCOMES[event.outcome]
+        fail(w, event.error or ev.ErrorInfo(code=event.outcome, message=words))
+    begin_later(w)
+
+
+def said_elsewhere(w: ChunkWriter, event: ev.MessageReceived | ev.GuidanceReceived) -> None:
+    """Tell words that no page said in this stream."""
+    found = w.s.inputs.from_elsewhere(event)
+    if found is not None:
+        thread, told = found
+        if w.s.stream is not None and thread == ev.MAIN:
+            end_step(w)
+        put_data(w, "message", told if thread == ev.MAIN else {"thread": thread, **told})

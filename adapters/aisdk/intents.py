@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from adapters.aisdk.interactions import PageAnswer, to_answer
 from adapters.aisdk.requests import ChatRequest
 from adapters.aisdk.server import AisdkEncoder
 from adapters.aisdk.state import NOTES, ChatNotes, StreamRecord
-from adapters.contract.faces import Place, Seen
-from adapters.model.commands import AnswerInteraction, AnyCommand, SendMessage
+from adapters.contract.faces import Seen
+from adapters.model.commands import AnswerInteraction, AnyCommand
 from adapters.model.events import InteractionRequested, Text
 from adapters.model.interactions import fits
 from adapters.serving.conversation import Intent
 from adapters.serving.members import refuse
 from adapters.serving.messages import LeftOut, Words, choose, fresh
 from adapters.wire.errors import DragomanError, ErrorCode
-
-
-def first_words(
-    given: ChatRequest, place: Place, hands_over: bool
-) -> tuple[SendMessage, Mapping[str, Any]]:
-    """Return the message with which a chat begins, and what is noted with it. With `hands_over` the
-    agent hears of what was said before.
-
-    Raises:
-        ClientProtocolError: there is none.
-    """
-    if not given.words:
-        refuse("A chat begins with a message of the user at the end of `messages`.")
-    words, left_out = choose(given.words, place.refusal)
-    notes = _notes(given, words, left_out)
-    notes.ignored += given.unheard(hands_over)
-    return given.message_of(words), NOTES.write(notes)
 
 
 def intent_of(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -> Intent:
@@ -74,7 +56,7 @@ def intent_of(given: ChatRequest, seen: Seen[AisdkEncoder], *, declines: bool) -
             else:
                 policy = "queue" if answers else "reject"
             commands.append(message.model_copy(update={"policy": policy}))
-    notes = _notes(given, words, left_out)
+    notes = notes_of(given, words, left_out)
     notes.parts = len(commands)
     return Intent(commands, NOTES.write(notes))
 
@@ -187,7 +169,8 @@ def late(given: ChatRequest, seen: Seen[AisdkEncoder]) -> StreamRecord | None:
     return None
 
 
-def _notes(given: ChatRequest, words: Sequence[Words], left_out: Sequence[LeftOut]) -> ChatNotes:
+def notes_of(given: ChatRequest, words: Sequence[Words], left_out: Sequence[LeftOut]) -> ChatNotes:
+    """Return what is noted with words."""
     return ChatNotes(
         said=[one.id for one in words],
         left_out=list(left_out),

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.aisdk import wire
-from adapters.aisdk.frames import FrameWriter, open_step, put, put_data, words
+from adapters.aisdk.frames import ChunkWriter, open_step, put, put_data, words
 from adapters.aisdk.state import ShownCall
 from adapters.model.commands import AnswerInteraction
 from adapters.model.events import (
@@ -42,19 +42,14 @@ class PageAnswer:
     failed: bool = False
 
 
-def requested(w: FrameWriter, event: InteractionRequested) -> None:
-    """Keep a request for the end of the stream."""
-    w.s.pauses.requested(event)
-
-
-def updated(w: FrameWriter, event: InteractionUpdated) -> None:
+def updated(w: ChunkWriter, event: InteractionUpdated) -> None:
     """Tell what is new about a request, where a page was shown it."""
     request = w.s.pauses.updated(event)
     if request is not None and request.shown_in:
         tell_state(w, request, "open")
 
 
-def show(w: FrameWriter, asked: ShownRequest) -> None:
+def show(w: ChunkWriter, asked: ShownRequest) -> None:
     """Tell a request, once."""
     event, s = asked.event, w.s
     if asked.shown_in:
@@ -80,12 +75,12 @@ def show(w: FrameWriter, asked: ShownRequest) -> None:
         s.asks[event.request_id] = w.write("tool-approval-request", chunk)
 
 
-def is_approval(w: FrameWriter, event: InteractionRequested) -> bool:
+def is_approval(w: ChunkWriter, event: InteractionRequested) -> bool:
     """Say whether a request is shown as the approval of a call."""
     return event.kind == "approval" and event.answerable and not w.old
 
 
-def _ask(w: FrameWriter, event: InteractionRequested, *, approval: bool) -> str:
+def _ask(w: ChunkWriter, event: InteractionRequested, *, approval: bool) -> str:
     """Write a call that only asks; return its id."""
     s, details = w.s, event.details or {}
     call_id = wire.ASK_CALL + event.request_id
@@ -123,7 +118,7 @@ def _about(event: InteractionRequested) -> dict[str, Any]:
     return told
 
 
-def tell_state(w: FrameWriter, asked: ShownRequest, state: str, reason: str | None = None) -> None:
+def tell_state(w: ChunkWriter, asked: ShownRequest, state: str, reason: str | None = None) -> None:
     """Tell how a request stands, in a part that takes the place of the one before."""
     event = asked.event
     told: dict[str, Any] = {"id": event.request_id, "kind": event.kind, "prompt": event.prompt}
@@ -141,7 +136,7 @@ def tell_state(w: FrameWriter, asked: ShownRequest, state: str, reason: str | No
     put_data(w, "request", told, key=event.request_id)
 
 
-def resolved(w: FrameWriter, event: InteractionResolved) -> None:
+def resolved(w: ChunkWriter, event: InteractionResolved) -> None:
     """Tell that a request is over, and give a call that only asked its result."""
     s = w.s
     asked = s.pauses.resolved(event)
@@ -166,7 +161,7 @@ def resolved(w: FrameWriter, event: InteractionResolved) -> None:
 
 
 def _answered(
-    w: FrameWriter, event: InteractionResolved, about: InteractionRequested, call_id: str
+    w: ChunkWriter, event: InteractionResolved, about: InteractionRequested, call_id: str
 ) -> None:
     call = w.s.calls.pop(call_id, None)
     if call is None:

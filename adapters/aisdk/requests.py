@@ -16,7 +16,7 @@ from adapters.aisdk.interactions import PageAnswer
 from adapters.contract.faces.files import UNKNOWN_TYPE, is_data_url, media_type_of
 from adapters.model.events import Content, Event, File, FileId, Text, Url
 from adapters.serving import messages as said
-from adapters.serving.conversation import Conversation, last_words, words_of
+from adapters.serving.conversation import Conversation, last_words, reads, words_of
 from adapters.serving.members import (
     MAX_PARTS,
     NAME_LIMIT,
@@ -68,11 +68,7 @@ def parse_chat(body: bytes) -> ChatRequest:
         refuse("`messageId` is not a string.")
     goes_on = _goes_on(messages, named, again=trigger == wire.REGENERATE)
     blobs: dict[str, bytes] = {}
-
-    def read(message: Mapping[str, Any], place: str) -> Words:
-        name = name_of(message.get("id"), f"{place}.id")
-        return said.read(name, lambda: _content(message, place, blobs))
-
+    read = reads(lambda message, place: _content(message, place, blobs))
     words: tuple[Words, ...] = ()
     if goes_on is None and messages[-1].get("role") == "user":
         words = last_words(messages, ("assistant",), read)

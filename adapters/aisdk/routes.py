@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.aisdk import answers, wire
-from adapters.aisdk.intents import asks_anew, check, first_words, intent_of, late, names_of
+from adapters.aisdk.intents import asks_anew, check, intent_of, late, names_of, notes_of
 from adapters.aisdk.requests import ChatRequest, parse_chat
 from adapters.aisdk.server import AisdkEncoder
-from adapters.aisdk.state import StreamRecord
+from adapters.aisdk.state import NOTES, StreamRecord
 from adapters.contract.faces import (
     Action,
     Done,
@@ -137,7 +137,9 @@ def _routes(prefix: str, form: str) -> list[Route]:
     say = takes_conversation(
         parse=parse_chat,
         name=lambda given: given.chat,
-        first=first_words,
+        noun="chat",
+        notes=notes_of,
+        form=NOTES,
         intent=_intent,
         check=check,
         names=names_of,

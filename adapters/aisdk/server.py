@@ -1,30 +1,29 @@
 """Serves AI SDK UI: the log of a session becomes the streams of its messages (`streams`).
 
-`start` is written when an input of this face is accepted, before any backend has heard of it.
-
-Every frame has its cursor as `id`, which clients ignore.
+`start` is written when an input of this face is accepted, before any backend has heard of it. Every
+frame has its cursor as `id`, which clients ignore.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from adapters.aisdk import content, inputs, interactions, streams, wire
-from adapters.aisdk.frames import FrameWriter, put_data
+from adapters.aisdk.frames import ChunkWriter, put_data
 from adapters.aisdk.state import NOTES, SHAPE, ChatState, StreamRecord
 from adapters.model import events as ev
-from adapters.model.base import Encoder, EncoderContext, Frame
-from adapters.model.events import format_state
+from adapters.model.base import EncoderContext
 from adapters.serving import notes, pauses
-from adapters.wire.jsonvalue import parse_json
+from adapters.serving.encoder import TableEncoder
+from adapters.serving.ids import ids_of
 
 _STATE: TypeAdapter[ChatState] = TypeAdapter(ChatState)
 
 
-class AisdkEncoder(Encoder):
+class AisdkEncoder(TableEncoder[ChunkWriter, ChatState]):
     """The encoder of a chat's messages."""
 
     dialect = wire.DIALECT
@@ -32,31 +31,14 @@ class AisdkEncoder(Encoder):
     shape = SHAPE
 
     def __init__(self, context: EncoderContext) -> None:
-        old = context.settings.get(wire.RELEASE) == wire.OLD
-        ask_tool = str(context.settings.get(wire.ASK_TOOL, wire.ASK))
-        self._w = FrameWriter(context.session_id, old, ask_tool)
-
-    @property
-    def state(self) -> ChatState:
-        """Return what is known of the session."""
-        return self._w.s
-
-    def feed(self, entry: ev.Entry) -> list[Frame]:
-        w, event = self._w, entry.event
-        w.out, w.at = [], entry.at
-        handler = _HANDLERS.get(event.TYPE)
-        if handler is not None:
-            handler(w, event)
-            streams.tell_waiting(w)
-            self.next_cursor = w.s.cursor
-        return w.out
-
-    def snapshot(self) -> bytes:
-        return format_state(self._w.s)
-
-    def restore(self, snapshot: bytes) -> None:
-        self._w.s = s = _STATE.validate_python(parse_json(snapshot))
-        self.next_cursor = s.cursor
+        writer = ChunkWriter(
+            ChatState(),
+            context.session_id,
+            ids_of(wire.MESSAGE, context.session_id),
+            old=context.settings.get(wire.RELEASE) == wire.OLD,
+            ask_tool=str(context.settings.get(wire.ASK_TOOL, wire.ASK)),
+        )
+        super().__init__(writer, _HANDLERS, streams.tell_waiting, lambda s: s.cursor, _STATE)
 
     # What the face asks besides.
 
@@ -69,14 +51,8 @@ class AisdkEncoder(Encoder):
     def lacking(self, message: str | None, steps: int) -> StreamRecord | None:
         """Return the first stream of a message that has steps which a page does not show yet: it
         shows `steps`."""
-        return next(
-            (
-                one
-                for one in self.state.kept
-                if one.message == message and 0 < one.steps >= steps and self.steps_of(one)
-            ),
-            None,
-        )
+        mine = (one for one in self.state.kept if one.message == message)
+        return next((one for one in mine if 0 < one.steps >= steps and self.steps_of(one)), None)
 
     def steps_of(self, kept: StreamRecord) -> int:
         """Return how many steps a stream has."""
@@ -147,12 +123,6 @@ class AisdkEncoder(Encoder):
             if one.call is not None and one.event.kind == "approval"
         }
 
-    def has_of(self, known: Sequence[str]) -> bool:
-        """Say whether some of these messages are of this session, or nothing was said in it."""
-        s = self.state
-        ours = any(name.startswith(self._w.ids) for name in known)
-        return ours or s.inputs.knows(known) or not s.messages
-
     def calls(self) -> dict[str, str]:
         """Return the calls whose output answers an open request, with those."""
         return {
@@ -162,11 +132,11 @@ class AisdkEncoder(Encoder):
         }
 
 
-def _session_started(w: FrameWriter, event: ev.SessionStarted) -> None:
+def _session_started(w: ChunkWriter, event: ev.SessionStarted) -> None:
     w.s.inputs.opening = NOTES.read((event.options or {}).get(wire.NOTES))
 
 
-def _session_ended(w: FrameWriter, event: ev.SessionEnded) -> None:
+def _session_ended(w: ChunkWriter, event: ev.SessionEnded) -> None:
     s = w.s
     if s.ended:
         return
@@ -184,36 +154,19 @@ def _session_ended(w: FrameWriter, event: ev.SessionEnded) -> None:
     w.out[-1] = w.out[-1]._replace(end="session")
 
 
-def _thread_stands(w: FrameWriter, event: ev.Event) -> None:
-    """Hear of a turn, or of an answer."""
-    match w.s.pauses.hear(event):
-        case "start":
-            streams.start(w, anew=True)
-        case "work":
-            streams.start(w)
-        case "wait":
-            streams.waits(w)
-        case "end":
-            assert isinstance(event, ev.TurnEnded)
-            streams.turn_ended(w, event)
-            inputs.begin_later(w)
-
-
-def _note(w: FrameWriter, event: ev.Event) -> None:
-    note = notes.note_of(event)
-    if note is not None:
-        put_data(w, note.name, note.value, key="session" if note.name == "session" else None)
-
-
-_HANDLERS: dict[str, Callable[[FrameWriter, Any], None]] = {
-    **dict.fromkeys(notes.NOTED, _note),
-    **dict.fromkeys(pauses.HEARD, _thread_stands),
+_HANDLERS: dict[str, Callable[[ChunkWriter, Any], object]] = {
+    **notes.handlers(
+        lambda w, name, value: put_data(w, name, value, key=name if name == "session" else None)
+    ),
+    **pauses.handlers(
+        lambda w: streams.start(w, anew=True), streams.start, streams.waits, inputs.turn_ended
+    ),
     "session.started": _session_started,
     "session.ended": _session_ended,
     "input.accepted": inputs.input_accepted,
     "input.settled": inputs.input_settled,
-    "message.received": inputs.message_received,
-    "guidance.received": inputs.guidance_received,
+    "message.received": inputs.said_elsewhere,
+    "guidance.received": inputs.said_elsewhere,
     "step.started": content.step_started,
     "step.ended": content.step_ended,
     "text.delta": content.delta,
@@ -224,12 +177,12 @@ _HANDLERS: dict[str, Callable[[FrameWriter, Any], None]] = {
     "tool.called": content.tool_called,
     "tool.progressed": content.tool_progressed,
     "tool.returned": content.tool_returned,
-    "interaction.requested": interactions.requested,
+    "interaction.requested": lambda w, event: w.s.pauses.requested(event),
     "interaction.updated": interactions.updated,
     "interaction.resolved": interactions.resolved,
     "thread.started": content.thread_started,
     "thread.updated": content.thread_updated,
     "thread.ended": content.thread_ended,
     "result.produced": content.result_produced,
-    "usage.reported": content.usage_reported,
+    "usage.reported": content.count_tokens,
 }

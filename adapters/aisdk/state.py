@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from adapters.model.base import shape_of
+from adapters.serving.encoder import OpenBlock
 from adapters.serving.inputs import InputBatch, InputBatches, NotesForm, PendingInput
 from adapters.serving.later import WaitingFrame, WaitingFrames
 from adapters.serving.messages import Heard
@@ -47,14 +48,6 @@ class StreamRecord:
 
 
 @dataclasses.dataclass(slots=True)
-class OpenPart:
-    """An open text or reasoning, and the id of its part."""
-
-    id: str
-    part: str
-
-
-@dataclasses.dataclass(slots=True)
 class ShownCall:
     """A call without a result: the message that has it, nothing while it waits for the next one.
     `step` counts the steps of its message. `page` says that the page gives the result."""
@@ -89,8 +82,8 @@ class ChatState:
     tools: bool = False
     returned: bool = False
     parts: int = 0
-    text: OpenPart | None = None
-    thinking: OpenPart | None = None
+    text: OpenBlock | None = None
+    thinking: OpenBlock | None = None
     cut: str | None = None
     calls: dict[str, ShownCall] = dataclasses.field(default_factory=dict)
     pauses: Pauses = dataclasses.field(default_factory=Pauses)
@@ -107,7 +100,7 @@ class ChatState:
 
 SHAPE = shape_of(
     1,
-    *(ChatState, ChatNotes, StreamRecord, OpenPart, ShownCall),
+    *(ChatState, ChatNotes, StreamRecord, OpenBlock, ShownCall),
     *(Pauses, ShownRequest, InputBatches, InputBatch, PendingInput, Heard),
     *(WaitingFrames, WaitingFrame, TokenTotals),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapters.aisdk import wire
-from adapters.aisdk.frames import FrameWriter, open_step, put_data
+from adapters.aisdk.frames import ChunkWriter, open_step, put_data
 from adapters.aisdk.interactions import is_approval, show
 from adapters.aisdk.state import StreamRecord
 from adapters.model import events as ev
@@ -21,16 +21,8 @@ from adapters.serving.tokens import TokenTotals
 STREAMS_KEPT = 64
 """Streams whose places are remembered."""
 
-_OUTCOMES: dict[str, str] = {
-    "failed": "The turn failed; the backend gave no reason.",
-    "refused": "The model refused.",
-    "exhausted": "The retries are exhausted.",
-    "over_budget": "The budget is used up.",
-}
-"""Outcome of a turn without an error of its own -> words."""
 
-
-def begin(w: FrameWriter, *, own: bool, anew: bool, ids: list[str] | None = None) -> None:
+def begin(w: ChunkWriter, *, own: bool, anew: bool, ids: list[str] | None = None) -> None:
     """Begin a stream; with `anew` it writes a new message."""
     s = w.s
     s.streams += 1
@@ -61,26 +53,26 @@ def begin(w: FrameWriter, *, own: bool, anew: bool, ids: list[str] | None = None
             put_result(w, one.type, one.members)
 
 
-def put_result(w: FrameWriter, type_: str, members: dict[str, Any]) -> None:
+def put_result(w: ChunkWriter, type_: str, members: dict[str, Any]) -> None:
     """Tell the result of a call of an earlier message: none of another may stand in this one."""
     given = {name: members[name] for name in ("output", "errorText") if name in members}
     state = type_.removeprefix("tool-")
     put_data(w, "result", {"toolCallId": members["toolCallId"], "state": state, **given})
 
 
-def start(w: FrameWriter, *, anew: bool = False) -> None:
+def start(w: ChunkWriter, *, anew: bool = False) -> None:
     """Have a stream open."""
     if w.s.stream is None:
         begin(w, own=False, anew=anew)
 
 
-def join(w: FrameWriter) -> int:
+def join(w: ChunkWriter) -> int:
     """Let a page read on in the open stream; return the cursor at which it begins."""
     end_step(w)
     return w.s.cursor
 
 
-def tell_waiting(w: FrameWriter) -> None:
+def tell_waiting(w: ChunkWriter) -> None:
     """Tell what waits for the next stream in one of its own, where it is too much."""
     s = w.s
     if s.stream is not None or not s.later.full:
@@ -94,7 +86,7 @@ def tell_waiting(w: FrameWriter) -> None:
 # Ends.
 
 
-def close(w: FrameWriter, outcome: str = "completed") -> None:
+def close(w: ChunkWriter, outcome: str = "completed") -> None:
     """End the stream as the thread is: it waits for something, or it is at rest."""
     s = w.s
     asked = s.pauses.unanswered
@@ -119,7 +111,7 @@ def close(w: FrameWriter, outcome: str = "completed") -> None:
     _over(w)
 
 
-def fail(w: FrameWriter, error: ev.ErrorInfo) -> None:
+def fail(w: ChunkWriter, error: ev.ErrorInfo) -> None:
     """End the stream with an error; pages read nothing behind it."""
     _end_inputs(w)
     end_step(w)
@@ -128,7 +120,7 @@ def fail(w: FrameWriter, error: ev.ErrorInfo) -> None:
     _over(w)
 
 
-def _over(w: FrameWriter) -> None:
+def _over(w: ChunkWriter) -> None:
     s = w.s
     last = w.out.pop()
     s.cursor = last.cursor
@@ -138,7 +130,7 @@ def _over(w: FrameWriter) -> None:
     s.stream, s.over_at = None, w.at
 
 
-def _end_inputs(w: FrameWriter) -> None:
+def _end_inputs(w: ChunkWriter) -> None:
     """End calls that were being written and never made."""
     calls = w.s.calls
     for call_id in [name for name, call in calls.items() if not call.called]:
@@ -147,7 +139,7 @@ def _end_inputs(w: FrameWriter) -> None:
         w.write("tool-output-error", members)
 
 
-def end_step(w: FrameWriter) -> None:
+def end_step(w: ChunkWriter) -> None:
     """End the open step."""
     end_thinking(w)
     end_text(w)
@@ -156,27 +148,27 @@ def end_step(w: FrameWriter) -> None:
         w.s.step = False
 
 
-def end_text(w: FrameWriter) -> None:
+def end_text(w: ChunkWriter) -> None:
     """End the open text."""
     s = w.s
     if s.text is not None:
-        w.write("text-end", {"id": s.text.part})
+        w.write("text-end", {"id": s.text.shown_as})
         s.cut, s.text = s.text.id, None
 
 
-def end_thinking(w: FrameWriter, *, withheld: bool = False) -> None:
+def end_thinking(w: ChunkWriter, *, withheld: bool = False) -> None:
     """End the open reasoning."""
     s = w.s
     if s.thinking is not None:
         more = {"providerMetadata": {wire.OURS: {"withheld": True}}} if withheld else {}
-        w.write("reasoning-end", {"id": s.thinking.part, **more})
+        w.write("reasoning-end", {"id": s.thinking.shown_as, **more})
         s.thinking = None
 
 
 # Turns.
 
 
-def waits(w: FrameWriter) -> None:
+def waits(w: ChunkWriter) -> None:
     """End the open stream where the agent waits for a person who reads here."""
     s = w.s
     inputs, requests = s.inputs, s.pauses.requests
@@ -195,7 +187,7 @@ def waits(w: FrameWriter) -> None:
     close(w)
 
 
-def _show(w: FrameWriter, names: list[str]) -> None:
+def _show(w: ChunkWriter, names: list[str]) -> None:
     """Tell requests. Pages send answers by themselves when all calls of the last step are done, so
     calls that ask have a step of their own, unless an approval is asked about one of this step."""
     untold = [asked for name in names if not (asked := w.s.pauses.requests[name]).shown_in]
@@ -207,17 +199,3 @@ def _show(w: FrameWriter, names: list[str]) -> None:
 
 def _elsewhere(event: ev.InteractionRequested) -> bool:
     return event.kind == "authorization" or not event.answerable
-
-
-def turn_ended(w: FrameWriter, event: ev.TurnEnded) -> None:
-    """End the stream with the turn."""
-    start(w)
-    if w.s.inputs.go_on:
-        # A turn of the agent's own came before that of the message: the stream goes on to that.
-        end_step(w)
-        put_data(w, "turn", {"outcome": event.outcome})
-    elif event.outcome in ("completed", "interrupted"):
-        close(w, event.outcome)
-    else:
-        words = _OUTCOMES[event.outcome]
-        fail(w, event.error or ev.ErrorInfo(code=event.outcome, message=words))

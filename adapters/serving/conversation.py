@@ -31,9 +31,10 @@ from adapters.contract.faces import (
 from adapters.contract.faces.answers import sse_headers
 from adapters.model.base import Response
 from adapters.model.commands import AnyCommand, SendMessage
-from adapters.model.events import Event
-from adapters.serving.members import MAX_PARTS, digest_of, refuse
-from adapters.serving.messages import Words
+from adapters.model.events import Content, Event
+from adapters.serving.inputs import NotesForm, NotesT
+from adapters.serving.members import MAX_PARTS, digest_of, name_of, refuse
+from adapters.serving.messages import LeftOut, Words, choose, read
 from adapters.wire.errors import DragomanError, ErrorCode
 
 HEARTBEAT_SECONDS = 10.0
@@ -76,11 +77,6 @@ class Conversation:
         """Return what the same context has as well."""
         return digest_of(self.context)
 
-    def unheard(self, hands_over: bool) -> list[str]:
-        """Return what is ignored besides, where this begins a session: no agent hears of what was
-        said before, unless that is handed over."""
-        return ["messages"] if self.history and not hands_over else []
-
     def message_of(self, words: Sequence[Words], known_context: str | None = None) -> SendMessage:
         """Return words as one message, with the context unless its digest is known."""
         new = bool(self.context) and self.digest != known_context
@@ -100,6 +96,18 @@ class Intent:
 
 
 # Reading the messages of a body.
+
+
+def reads(
+    content: Callable[[Mapping[str, Any], str], tuple[Content, ...]],
+) -> Callable[[Mapping[str, Any], str], Words]:
+    """Return what reads a message of the person at a place, by what reads its content."""
+
+    def read_one(message: Mapping[str, Any], place: str) -> Words:
+        name = name_of(message.get("id"), f"{place}.id")
+        return read(name, lambda: content(message, place))
+
+    return read_one
 
 
 def last_words(
@@ -157,7 +165,9 @@ def takes_conversation(
     *,
     parse: Callable[[bytes], GivenT],
     name: Callable[[GivenT], str],
-    first: Callable[[GivenT, Place, bool], tuple[SendMessage, Mapping[str, Any]]],
+    noun: str,
+    notes: Callable[[GivenT, Sequence[Words], Sequence[LeftOut]], NotesT],
+    form: NotesForm[NotesT],
     intent: Callable[[Incoming, Seen[EncoderT], GivenT], Intent],
     check: Callable[[Intent, GivenT, Seen[EncoderT]], None],
     names: Callable[[GivenT], Sequence[str]],
@@ -170,20 +180,31 @@ def takes_conversation(
 ) -> Say[GivenT, EncoderT]:
     """Return the act of a route whose bodies have the whole conversation.
 
-    `name` is what the frontend calls the session, `first` returns the message that begins one and
-    its notes: its last argument says that the agent hears of what was said before. `keys` are those
-    of the name in the options of a new session, and of the notes there and with each command.
+    `name` is what the frontend calls the session, a `noun` of the dialect; `notes` returns what is
+    noted with words, and `form` writes it. `keys` are those of the name in the options of a new
+    session, and of the notes there and with each command.
     """
     option, noted = keys
 
     def afresh(incoming: Incoming, seen: Seen[EncoderT], given: GivenT) -> bool:
-        return is_of_page(incoming) and bool(given.words) and not seen.encoder.has_of(given.known)
+        if not is_of_page(incoming) or not given.words:
+            return False
+        state = seen.encoder.state
+        ours = any(map(seen.encoder.is_ours, given.known)) or state.inputs.knows(given.known)
+        return bool(state.messages) and not ours
 
     def opens(incoming: Incoming, given: GivenT, place: Place) -> Opening:
-        hands_over = is_of_page(incoming)
-        message, notes = first(given, place, hands_over)
-        options = {option: name(given), noted: notes}
-        before = given.before() if hands_over else ()
+        if not given.words:
+            refuse(f"A {noun} begins with a message of the user at the end of `messages`.")
+        words, left_out = choose(given.words, place.refusal)
+        said, before = notes(given, words, left_out), []
+        if is_of_page(incoming):
+            before = given.before()
+        elif given.history:
+            # What was said before this one began, no agent hears of.
+            said.ignored.append("messages")
+        options = {option: name(given), noted: form.write(said)}
+        message = given.message_of(words)
         return Opening([message], given.blobs, options=options, before=before)
 
     def commands(incoming: Incoming, seen: Seen[EncoderT], given: GivenT) -> Sequence[AnyCommand]:

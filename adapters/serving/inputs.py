@@ -165,9 +165,16 @@ class InputBatches(Generic[NotesT]):
             batch.error = error
         return pending, error
 
-    def received(self, event: ev.MessageReceived) -> bool:
-        """Say whether a message is an input of these, which is received with it."""
-        return self.awaited.pop(event.command_id or "", None) is not None
+    def from_elsewhere(
+        self, event: ev.MessageReceived | ev.GuidanceReceived
+    ) -> tuple[str, dict[str, Any]] | None:
+        """Return the thread and the words of a message that was not said here, with its kind where
+        it came while the agent worked; None for an input of these, which is received with it."""
+        if isinstance(event, ev.GuidanceReceived):
+            return event.thread_id, {"text": event.text, "kind": "guidance"}
+        if self.awaited.pop(event.command_id or "", None) is not None:
+            return None
+        return event.thread_id, {"text": ev.text_of(event.content)}
 
     def ended(self) -> None:
         """Forget what the end of the session leaves without a stream."""
@@ -185,9 +192,9 @@ class InputBatches(Generic[NotesT]):
         """Say whether the stream goes on behind the end of a turn: to that of an input."""
         return any(not one.behind for one in self.awaited.values())
 
-    def knows(self, ids: Sequence[str]) -> bool:
+    def knows(self, names: Sequence[str]) -> bool:
         """Say whether some of these messages were said in the session."""
-        return not {*self.heard.ids, *self.heard.again}.isdisjoint(ids)
+        return not {*self.heard.ids, *self.heard.again}.isdisjoint(names)
 
 
 class NotesForm(Generic[NotesT]):

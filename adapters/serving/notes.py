@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from adapters.model import events as ev
 
@@ -28,8 +29,18 @@ _FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """Type of an event -> name and fields of its note."""
 
-NOTED = (*_FIELDS, "memory.updated", "thread.message")
-"""The types of events that become notes."""
+W = TypeVar("W")
+
+
+def handlers(put: Callable[[W, str, Any], None]) -> dict[str, Callable[[W, Any], None]]:
+    """Return the functions that tell notes, by type of event; `put` writes one."""
+
+    def tell(w: W, event: ev.Event) -> None:
+        note = note_of(event)
+        if note is not None:
+            put(w, note.name, note.value)
+
+    return dict.fromkeys((*_FIELDS, "memory.updated", "thread.message"), tell)
 
 
 def note_of(event: ev.Event) -> Note | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, TypeAlias
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from adapters.model import events as ev
+from adapters.serving.encoder import EncoderWriter
 
 Next: TypeAlias = Literal["start", "work", "wait", "end"]
 """What an encoder does next: a turn has begun; the thread works, so a stream is open; it waits for
@@ -14,6 +16,32 @@ a person, so the stream ends; the turn is over."""
 
 HEARD = ("turn.started", "turn.paused", "turn.resumed", "turn.ended", "interaction.answered")
 """The types of events that `Pauses.hear` hears."""
+
+W = TypeVar("W", bound=EncoderWriter[Any])
+
+
+def handlers(
+    start: Callable[[W], None],
+    work: Callable[[W], None],
+    wait: Callable[[W], None],
+    end: Callable[[W, ev.TurnEnded], None],
+) -> dict[str, Callable[[W, Any], None]]:
+    """Return the functions that hear of turns and answers, by type of event: each does what follows
+    in the encoder whose state has `pauses`."""
+
+    def stand(w: W, event: ev.Event) -> None:
+        match w.s.pauses.hear(event):
+            case "start":
+                start(w)
+            case "work":
+                work(w)
+            case "wait":
+                wait(w)
+            case "end":
+                assert isinstance(event, ev.TurnEnded)
+                end(w, event)
+
+    return dict.fromkeys(HEARD, stand)
 
 
 @dataclasses.dataclass(slots=True)

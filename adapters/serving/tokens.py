@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from adapters.model.events import Usage
+from adapters.model.events import StepEnded, UsageReported
 
 MODELS_KEPT = 16
 """Models whose tokens are counted apart; those of further ones are counted under no name."""
@@ -20,13 +20,22 @@ class TokenTotals:
     totals: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
 
     def count(
-        self, usage: Usage, names: Mapping[str, str], model: str | None = None, *, sum_as: str = ""
+        self,
+        event: StepEnded | UsageReported,
+        names: Mapping[str, str],
+        model: str | None = None,
+        *,
+        sum_as: str = "",
     ) -> None:
-        """Add the tokens of a call, unless they were just told: some backends tell them twice.
+        """Add the tokens of a call, unless they were just told: some backends tell them twice. A
+        report about a whole turn or session counts nothing.
 
         `names` has a protocol's name for each field of `Usage`; under `sum_as` it has the sum of
         what went in and came out.
         """
+        usage = event.usage
+        if usage is None or (isinstance(event, UsageReported) and event.scope != "call"):
+            return
         counts = ((name, getattr(usage, field)) for field, name in names.items())
         tokens: dict[str, int] = {name: count for name, count in counts if count is not None}
         if not tokens or tokens == self.told:
