@@ -1195,7 +1195,7 @@ def test_the_stream_is_read_for_what_an_answer_becomes_that_came_too_late() -> N
     assert sorted(wire.codec._s.late) == ["A"]
     wire.approval("A")
     assert not wire.codec._s.late
-    assert [given.command_id for given in wire.codec._asks.given()] == [late.command_id]
+    assert [given.command_id for given in wire.codec._parts.requests.given()] == [late.command_id]
 
 
 def test_a_command_that_a_crash_cut_off_is_found_in_the_stream() -> None:
@@ -1410,7 +1410,7 @@ def test_a_call_that_is_asked_for_again_is_one_open_call() -> None:
     action = {"kind": "tool-call", "callId": "call-A", "toolName": "pay", "input": {}}
     for _ in range(2):
         wire.in_turn("actions.requested", 0, actions=[action])
-        assert list(wire.codec._holding.callers) == ["call-A"]
+        assert list(wire.codec._parts.calls.callers) == ["call-A"]
     wire.in_turn("turn.waiting", on="tasks")
     assert len(wire.of(ev.ToolCalled)) == 1
 
@@ -2207,7 +2207,7 @@ def test_a_token_server_gets_answers_and_a_message_in_one_request(reply: str) ->
     assert len(wire.of(ev.TurnStarted)) == len(wire.of(ev.TurnEnded)) == 1
     assert not wire.normalizer.repairs
     assert not wire.normalizer.state.inputs
-    assert not wire.codec._commands._inputs.shown
+    assert not wire.codec._parts.inputs.shown
     assert wire.codec.streams() == ()
 
 
@@ -2220,7 +2220,7 @@ def test_what_shows_one_part_of_a_request_shows_that_all_of_it_arrived() -> None
     lost = DragomanError("The connection broke.")
     assert wire.codec.failed(call, lost, sent=True, now=wire.now) == []
     assert wire.codec._s.silence.open == {}
-    assert not wire.codec._commands._inputs.shown
+    assert not wire.codec._parts.inputs.shown
     assert wire.of(ev.InteractionResolved) == []
     results(wire, "A", "B")
     assert len(wire.of(ev.InteractionResolved)) == 2
@@ -2269,7 +2269,7 @@ def test_a_request_that_is_refused_is_refused_as_a_whole(status: int, code: str)
     errors = [e.error.code for e in wire.of(ev.InputSettled)[1:]]
     assert errors == [code, code]
     assert wire.codec._s.ledger.open == {}
-    assert wire.codec._asks.given() == []
+    assert wire.codec._parts.requests.given() == []
 
 
 def test_a_request_whose_target_is_not_found_yet_is_sent_again_as_a_whole() -> None:
@@ -2291,7 +2291,7 @@ def test_a_request_that_waits_to_be_sent_again_is_not_once_the_stream_shows_it()
     wire.take(wire.codec.tick(wire.now + 1_000))
     assert wire.codec.take_calls() == []
     assert sorted(settled(wire)) == [("cmd-2", "taken"), ("cmd-3", "taken")]
-    assert not wire.codec._commands._inputs.shown
+    assert not wire.codec._parts.inputs.shown
 
 
 def test_a_server_that_takes_one_or_the_other_refuses_both() -> None:

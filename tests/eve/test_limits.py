@@ -64,7 +64,7 @@ def test_of_the_calls_of_a_long_turn_some_are_remembered(wire: Wire) -> None:
     wire.close()
     assert not codec._s.lines[ev.MAIN].calls
     assert not codec._s.returned
-    assert not codec._holding.callers
+    assert not codec._parts.calls.callers
 
 
 # Children.
@@ -81,7 +81,7 @@ def test_of_the_children_that_are_over_the_newest_are_remembered(wire: Wire) -> 
         wire.say("task.settled", status="completed", output="done", **task)
     assert len(wire.of(ev.ThreadEnded)) == 3 * OVER_MOST
     codec = wire.codec
-    assert len(codec._s.lines) == len(codec._places.by_thread) == OVER_MOST + 1
+    assert len(codec._s.lines) == len(codec._parts.cursors.by_thread) == OVER_MOST + 1
     assert len(codec._s.tasks) == OVER_MOST
     # The end of one that is forgotten is shown as it came.
     wire.say("task.settled", status="completed", output="again", taskId="t0")
@@ -249,18 +249,18 @@ def test_the_calls_that_read_streams_are_the_same_while_nothing_changes(wire: Wi
 
 
 INDEXES = (
-    ("_members", "children"),
-    ("_members", "readable"),
-    ("_members", "over"),
-    ("_members", "open"),
-    ("_holding", "callers"),
-    ("_asks", "in_thread"),
-    ("_asks", "of_call"),
+    ("child_index", "children"),
+    ("child_index", "readable"),
+    ("child_index", "over"),
+    ("child_index", "open"),
+    ("calls", "callers"),
+    ("requests", "in_thread"),
+    ("requests", "of_call"),
 )
 
 
 def indexes(wire: Wire) -> list[Any]:
-    return [getattr(getattr(wire.codec, room), name) for room, name in INDEXES]
+    return [getattr(getattr(wire.codec._parts, part), name) for part, name in INDEXES]
 
 
 def busy(wire: Wire) -> Iterator[None]:
@@ -299,5 +299,5 @@ def test_what_is_looked_up_is_what_a_restart_finds_again(generation: str) -> Non
     wire.begin("hi")
     for _ in busy(wire):
         before = indexes(wire)
-        wire.codec._index()
+        wire.codec._parts.index()
         assert indexes(wire) == before

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import details_of, options_of
-from adapters.eve.client.dues import Dues
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.members import Members
-from adapters.eve.client.records import Line, OpenRequest, Record, Settlement, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Line, OpenRequest, Record, Settlement
 from adapters.eve.client.reports import as_late, as_native
-from adapters.eve.client.resolving import SETTLED_KEYS, Resolving
-from adapters.eve.client.server import Server
-from adapters.eve.client.turns import Turns
+from adapters.eve.client.resolving import SETTLED_KEYS
 from adapters.eve.client.values import CS_KEYS, beside_of, rest_of, settlement_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import name_of, text_of
@@ -44,30 +40,11 @@ _RESOLVED_KEYS = CS_KEYS | {"resolutions"}
 _RESOLUTION_KEYS = frozenset({"requestId", "kind", "outcome", "response"})
 
 
+@dataclasses.dataclass(slots=True)
 class Asking:
     """What the agent asks."""
 
-    __slots__ = ("_asks", "_dues", "_holding", "_members", "_resolving", "_s", "_server", "_turns")
-
-    def __init__(
-        self,
-        state: State,
-        server: Server,
-        dues: Dues,
-        members: Members,
-        asks: Asks,
-        holding: Holding,
-        resolving: Resolving,
-        turns: Turns,
-    ) -> None:
-        self._s = state
-        self._server = server
-        self._dues = dues
-        self._members = members
-        self._asks = asks
-        self._holding = holding
-        self._resolving = resolving
-        self._turns = turns
+    parts: EveParts
 
     def input_requested(self, line: Line, record: Record) -> list[ev.Event]:
         requests = record.data.get("requests")
@@ -82,12 +59,14 @@ class Asking:
         return out
 
     def _request(self, line: Line, record: Record, request: dict[str, Any]) -> list[ev.Event]:
-        s = self._s
+        s = self.parts.state
         request_id = request["requestId"]
         line.doubted.pop(request_id, None)
         known_request = s.asks.open.get(request_id)
         over = (
-            request_id in s.resolved if line.thread != ev.MAIN else self._asks.was_asked(request_id)
+            request_id in s.resolved
+            if line.thread != ev.MAIN
+            else self.parts.requests.was_asked(request_id)
         )
         if known_request is not None or over:
             # A child's request is on its own stream and on its parent's, in any order.
@@ -104,24 +83,24 @@ class Asking:
         native_kind = request.get("kind")
         kind = _REQUEST_KINDS.get(str(native_kind), "question")
         asking = self._asking(line, record, action, kind)
-        if asking.done or (asking is line and self._turns.is_late(line, record.data)):
+        if asking.done or (asking is line and self.parts.turns.is_late(line, record.data)):
             return as_late(line, record)
         call_id = name_of(action.get("callId")) if kind != "limit" else None
         known = call_id in asking.calls
-        self._holding.decide(asking, call_id, "ask" if kind == "approval" else "allow")
+        self.parts.calls.decide(asking, call_id, "ask" if kind == "approval" else "allow")
         if line.thread != ev.MAIN:
             line.unrelayed[request_id] = None
             return []
-        out = self._holding.released(asking) if asking is not line else []
+        out = self.parts.calls.released(asking) if asking is not line else []
         if asking is not line:
             if asking.turn is None:
                 # The parent tells it before the child's own stream does.
                 number = max(asking.sequence + 1, 0)
                 turn_id = f"{asking.thread}:turn_{number}"
                 asking.native = None
-                out.append(self._turns.begin(asking, turn_id, None, synthetic=True))
+                out.append(self.parts.turns.begin(asking, turn_id, None, synthetic=True))
         elif line.turn is None:
-            out += self._turns.in_turn(line, record)
+            out += self.parts.turns.in_turn(line, record)
         details = details_of(kind, action)
         options = options_of(request.get("options"))
         freeform = request.get("allowFreeform") is True or (kind == "question" and not options)
@@ -141,11 +120,11 @@ class Asking:
             step=asking.steps,
             shown_turn=line.native if asking is not line else None,
         )
-        self._asks.open_request(request_id, opened)
+        self.parts.requests.open_request(request_id, opened)
         out.append(
             ev.InteractionRequested(
                 thread_id=asking.thread,
-                turn_id=self._turns.current(asking),
+                turn_id=self.parts.turns.current(asking),
                 request_id=request_id,
                 shown_on=shown_on,
                 kind=kind,
@@ -170,19 +149,19 @@ class Asking:
 
     def _asking(self, line: Line, record: Record, action: dict[str, Any], kind: str) -> Line:
         """Return the thread that asks: a child's request is relayed on its parent (section 10)."""
-        s = self._s
+        s = self.parts.state
         task = record.data.get("taskId")
         if isinstance(task, str) and task in s.tasks:
             return s.lines[s.tasks[task]]
         call_id = text_of(action.get("callId"))
         if call_id in line.calls or kind == "limit":
             return line
-        children = self._members.children.get(line.thread, {})
-        for thread in self._holding.callers.get(call_id or "", ()):
+        children = self.parts.child_index.children.get(line.thread, {})
+        for thread in self.parts.calls.callers.get(call_id or "", ()):
             if thread in children:
                 return s.lines[thread]
         # T names no task: while its own model does not work, the one that asks is the child.
-        if children and self._server.folds and not line.step_open:
+        if children and self.parts.server.folds and not line.step_open:
             return s.lines[next(reversed(children))]
         return line
 
@@ -195,12 +174,12 @@ class Asking:
         if settled is not None and settled.data.get("requestId") not in [
             item.get("requestId") for item in resolutions if isinstance(item, dict)
         ]:
-            out += self._resolving.settle(line, settled)
+            out += self.parts.resolution.settle(line, settled)
             settled = None
         for item in resolutions:
             if not isinstance(item, dict) or not isinstance(item.get("requestId"), str):
                 continue
-            request = self._s.asks.open.get(item["requestId"])
+            request = self.parts.state.asks.open.get(item["requestId"])
             if request is None:
                 continue
             response = item.get("response")
@@ -219,7 +198,7 @@ class Asking:
             outcome = _OUTCOMES.get(str(item.get("outcome")), "unknown")
             if request.kind in ("approval", "limit") and outcome == "answered":
                 # Of an approval it is our own face that says so, in the closed form.
-                outcome = self._asks.decided(request, option_id)
+                outcome = self.parts.requests.decided(request, option_id)
             given = request.given
             if outcome == "answered" and given is not None and given.outcome == "skipped":
                 outcome = "skipped"
@@ -232,7 +211,7 @@ class Asking:
                 by = text_of(settled.data.get("responderPrincipalId"))
                 if rest := rest_of(settled.data, SETTLED_KEYS):
                     extra[wire.SETTLED] = rest
-            out += self._resolving.resolve(
+            out += self.parts.resolution.resolve(
                 item["requestId"], outcome, native, answer=answer, by=by, extra=extra or None
             )
         return out
@@ -241,24 +220,26 @@ class Asking:
         if not isinstance(record.data.get("requestId"), str):
             return as_native(line, record)
         settled = Settlement(record.data, record.native)
-        request = self._s.asks.open.get(record.data["requestId"])
+        request = self.parts.state.asks.open.get(record.data["requestId"])
         if request is None or request.thread_id != line.thread:
             # A child works on at once, on a stream of its own.
-            return self._resolving.settle(line, settled)
+            return self.parts.resolution.settle(line, settled)
         # What was answered follows at once with `input.resolved` (section 8.2).
         line.settled, line.settled_at = settled, record.now
-        self._dues.wait_for(line)
+        self.parts.timers.wait_for(line)
         return []
 
     def approval_candidate(self, line: Line, record: Record) -> list[ev.Event]:
         request_id = record.data.get("requestId")
-        request = self._s.asks.open.get(request_id) if isinstance(request_id, str) else None
+        request = (
+            self.parts.state.asks.open.get(request_id) if isinstance(request_id, str) else None
+        )
         if request is None:
             return as_native(line, record)
         return [
             ev.InteractionUpdated(
                 thread_id=request.thread_id,
-                turn_id=self._s.lines[request.thread_id].turn,
+                turn_id=self.parts.state.lines[request.thread_id].turn,
                 request_id=cast(str, request_id),
                 details=rest_of(record.data, CS_KEYS | {"requestId"}) or {},
                 native=record.native,

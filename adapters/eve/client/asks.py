@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, TypeVar
 
 from adapters.eve.client.records import RECENT_IDS, Answered, Line, OpenRequest, State, Stray
@@ -18,16 +19,16 @@ _DECIDED: dict[str, ev.InteractionOutcome] = {"allow": "approved", "deny": "deni
 K = TypeVar("K")
 
 
+@dataclasses.dataclass(slots=True)
 class Asks:
     """Open requests and answers, indexed."""
 
-    __slots__ = ("_s", "in_thread", "of_call")
-
-    def __init__(self, state: State) -> None:
-        self._s = state
-        # The requests that a thread waits for, and those about a call.
-        self.in_thread: dict[str, dict[str, None]] = {}
-        self.of_call: dict[tuple[str, str | None], dict[str, None]] = {}
+    state: State
+    # The requests that a thread waits for, and those about a call.
+    in_thread: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict, init=False)
+    of_call: dict[tuple[str, str | None], dict[str, None]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
 
     def check_answer(self, command: cmd.AnswerInteraction) -> None:
         """Refuse what answers no request of an eve."""
@@ -35,24 +36,24 @@ class Asks:
             raise NotSupported("eve: `system` is impossible: no field carries it (5)")
         if any(not isinstance(block, ev.Text) for block in command.content or ()):
             raise NotSupported("eve: only words and options answer a request (5)")
-        request = self._s.asks.open.get(command.request_id)
+        request = self.state.asks.open.get(command.request_id)
         if len(command.option_ids) > 1 and (request is None or request.kind != "authorization"):
             raise NotSupported("eve: a request takes one option (5)")
         signs_in = request is not None and request.kind == "authorization"
-        if signs_in and command.decision != "allow" and self._s.generation == "T":
+        if signs_in and command.decision != "allow" and self.state.generation == "T":
             raise NotSupported("eve: 0.30 and older cannot cancel a sign-in (8.2)")
 
     def needs_stop(self, command: cmd.AnswerInteraction) -> bool:
         """Say whether nothing that a request takes declines it, so that its turn is to be stopped:
         it takes one of its options, and none of these is a no (section 9.4)."""
-        request = self._s.asks.open.get(command.request_id)
+        request = self.state.asks.open.get(command.request_id)
         if request is None or not command.skip or request.kind != "question":
             return False
         return not request.freeform and self._option(request, "deny") is None
 
     def kind_of(self, command: cmd.AnswerInteraction) -> str:
         """Return the kind of the request that is answered."""
-        request = self._s.asks.open.get(command.request_id)
+        request = self.state.asks.open.get(command.request_id)
         return "question" if request is None else str(request.kind)
 
     def response(
@@ -60,7 +61,7 @@ class Asks:
     ) -> dict[str, Any]:
         """Return an answer as it is posted, and remember it; `step` names the first of those that
         are posted together, `place` is its own among them."""
-        request = self._s.asks.open.get(command.request_id)
+        request = self.state.asks.open.get(command.request_id)
         kind = self.kind_of(command)
         response: dict[str, Any] = {"requestId": command.request_id}
         option_id = self._option_id(command, request)
@@ -98,10 +99,10 @@ class Asks:
             answer = answer.model_copy(update={"option_ids": (option_id,)})
         step = command_id if step is None else step
         given = Answered(command_id, outcome, answer, taken=taken, step=step, place=place)
-        if command.request_id in self._s.asks.open:
-            self._s.asks.give(command.request_id, given)
+        if command.request_id in self.state.asks.open:
+            self.state.asks.give(command.request_id, given)
         else:
-            self._s.late[command.request_id] = given
+            self.state.late[command.request_id] = given
 
     def _option_id(self, command: cmd.AnswerInteraction, request: OpenRequest | None) -> str | None:
         """Return the request's own option for an answer (section 9.4: never fixed ids)."""
@@ -121,7 +122,7 @@ class Asks:
             return "continue" if request.kind == "limit" else "approve"
         if request.kind == "limit":
             return "stop"
-        return "deny" if self._s.generation == "T" else "cancel"
+        return "deny" if self.state.generation == "T" else "cancel"
 
     def _option(self, request: OpenRequest, decision: Literal["allow", "deny"]) -> str | None:
         asked = ev.InteractionRequested(
@@ -134,19 +135,19 @@ class Asks:
         """Say whether answers are posted of which nothing is heard yet, and nothing is wrong."""
         return any(
             self.is_answered(request) and request.given is not None and not request.given.taken
-            for request in self._s.asks.open.values()
+            for request in self.state.asks.open.values()
             if request.kind != "authorization"
         )
 
     def is_answered(self, request: OpenRequest) -> bool:
         """Say whether an answer to a request is on its way or there, as far as is known."""
         given = request.given
-        return given is not None and given.command_id not in self._s.silence.open
+        return given is not None and given.command_id not in self.state.silence.open
 
     def given(self) -> list[Answered]:
         """Return the answers that were posted, but for those of what is over since."""
-        found = [r.given for r in self._s.asks.open.values() if r.given is not None]
-        return [*found, *self._s.late.values()]
+        found = [r.given for r in self.state.asks.open.values() if r.given is not None]
+        return [*found, *self.state.late.values()]
 
     def together(self, step: str | None) -> list[Answered]:
         """Return the answers that were posted together, in their order."""
@@ -155,7 +156,7 @@ class Asks:
 
     def take_back_negative(self) -> None:
         """Forget the answers that let requests end: they came to nothing."""
-        for request in self._s.asks.open.values():
+        for request in self.state.asks.open.values():
             if request.given is not None and request.given.command_id is None:
                 request.given = None
 
@@ -171,18 +172,18 @@ class Asks:
         else:
             response["optionId"] = option_id
         if request.given is None:
-            self._s.asks.give(request_id, Answered(None, "cancelled", taken=True))
+            self.state.asks.give(request_id, Answered(None, "cancelled", taken=True))
         return response
 
     def refusal(self, request: OpenRequest) -> str:
         """Return the option that refuses an approval."""
-        default = "deny" if self._s.generation == "T" else "cancel"
+        default = "deny" if self.state.generation == "T" else "cancel"
         return self._option(request, "deny") or default
 
     def index(self) -> None:
         """Find again what asks, and about what."""
         self.in_thread, self.of_call = {}, {}
-        for request_id, request in self._s.asks.open.items():
+        for request_id, request in self.state.asks.open.items():
             self._note_request(request_id, request)
 
     def _note_request(self, request_id: str, request: OpenRequest) -> None:
@@ -194,11 +195,11 @@ class Asks:
     def resolve(self, request_id: str, turn_id: str | None, **said: Any) -> list[ev.Event]:
         """Record that a request is over; return what says so."""
         self._forget_request(request_id)
-        found = self._s.asks.resolve(request_id, turn_id, **said)
+        found = self.state.asks.resolve(request_id, turn_id, **said)
         return [] if found is None else [found.event]
 
     def _forget_request(self, request_id: str) -> None:
-        s = self._s
+        s = self.state
         request = s.asks.open[request_id]
         for thread in _threads_of(request):
             _drop(self.in_thread, thread, request_id)
@@ -210,30 +211,32 @@ class Asks:
     def turns_of(self, threads: set[str]) -> list[str]:
         """Return the canonical turns that threads are in."""
         turns = [
-            self._s.lines[thread].turn for thread in sorted(threads) if thread in self._s.lines
+            self.state.lines[thread].turn
+            for thread in sorted(threads)
+            if thread in self.state.lines
         ]
         return [turn for turn in turns if turn is not None]
 
     def was_asked(self, request_id: str) -> bool:
         """Say whether a request is over that was asked in a turn which is open still: what shows it
         now is another stream, or tells it again. In a later turn the id is that of a new one."""
-        turns = self._s.resolved.get(request_id)
-        return turns is not None and any(line.turn in turns for line in self._s.lines.values())
+        turns = self.state.resolved.get(request_id)
+        return turns is not None and any(line.turn in turns for line in self.state.lines.values())
 
     def open_request(self, request_id: str, request: OpenRequest) -> None:
         """Remember a request."""
-        if self._s.resolved.pop(request_id, None) is None:
-            request.given = self._s.late.pop(request_id, None)
-        self._s.asks.ask(request_id, request)
+        if self.state.resolved.pop(request_id, None) is None:
+            request.given = self.state.late.pop(request_id, None)
+        self.state.asks.ask(request_id, request)
         self._note_request(request_id, request)
 
     def close_requests(self, line: Line) -> None:
         """Forget the requests of a thread: the normalizer settles them with what they are in."""
         for request_id in list(self.in_thread.get(line.thread, ())):
-            if (request := self._s.asks.open[request_id]).thread_id == line.thread:
+            if (request := self.state.asks.open[request_id]).thread_id == line.thread:
                 self.stray(request)
                 self._forget_request(request_id)
-                del self._s.asks.open[request_id]
+                del self.state.asks.open[request_id]
 
     def stray(self, request: OpenRequest) -> None:
         """Remember an answer whose request is over without it: it may become words of the user
@@ -245,14 +248,14 @@ class Asks:
         labels = [option.label for option in request.options if option.id in chosen]
         said = [answer.text, answer.reason, *chosen, *labels]
         words = [word for word in said if word is not None]
-        main = self._s.lines[ev.MAIN]
+        main = self.state.lines[ev.MAIN]
         turn = main.turn or main.last
         stray = Stray(given.command_id, turn, words)
-        self._s.strays = [*self._s.strays, stray][-STRAYS:]
+        self.state.strays = [*self.state.strays, stray][-STRAYS:]
 
     def said_as_answer(self, line: Line, text: str) -> str | None:
         """Return the command of the answer that a message was, if any."""
-        strays = self._s.strays if line.thread == ev.MAIN else []
+        strays = self.state.strays if line.thread == ev.MAIN else []
         stray = next((stray for stray in strays if text in stray.words), None)
         if stray is None:
             return None
@@ -278,7 +281,7 @@ class Asks:
         return asked_in is None or asked_in == line.native
 
     def webhook(self, request_id: str) -> str | None:
-        request = self._s.asks.open.get(request_id)
+        request = self.state.asks.open.get(request_id)
         return None if request is None else request.webhook
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 from adapters.eve.client.places import Places, block_id, message_id
@@ -28,19 +29,17 @@ _REASONING_KEYS = CS_KEYS | {"reasoning"}
 _RESULT_KEYS = CS_KEYS | {"result"}
 
 
+@dataclasses.dataclass(slots=True)
 class Blocks:
     """What the agent says."""
 
-    __slots__ = ("_places", "_turns")
-
-    def __init__(self, places: Places, turns: Turns) -> None:
-        self._places = places
-        self._turns = turns
+    cursors: Places
+    turns: Turns
 
     def end_blocks(self, line: Line, status: Literal["partial", "discarded"]) -> list[ev.Event]:
         """End the blocks that are open."""
         out: list[ev.Event] = []
-        place = self._places.of(line.thread)
+        place = self.cursors.of(line.thread)
         kinds: tuple[Literal["reasoning", "text"], ...] = ("reasoning", "text")
         for kind in kinds:
             if getattr(place, kind):
@@ -57,7 +56,7 @@ class Blocks:
         return out
 
     def _open_block(self, line: Line, kind: Literal["reasoning", "text"]) -> Place:
-        place = self._places.of(line.thread)
+        place = self.cursors.of(line.thread)
         if not getattr(place, kind):
             setattr(place, kind, True)
             place.blocks += 1
@@ -68,7 +67,7 @@ class Blocks:
         piece = record.data.get("messageDelta" if is_text else "reasoningDelta")
         if not isinstance(piece, str):
             return as_native(line, record)
-        out = self._turns.in_turn(line, record)
+        out = self.turns.in_turn(line, record)
         place = self._open_block(line, "text" if is_text else "reasoning")
         make = ev.TextDelta if is_text else ev.ReasoningDelta
         out.append(
@@ -76,7 +75,7 @@ class Blocks:
                 make,
                 piece,
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.turns.current(line),
                 block_id=block_id(line, place),
                 message_id=message_id(line, place),
                 native=record.native,
@@ -88,17 +87,17 @@ class Blocks:
     def message_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         text, reason = data.get("message"), data.get("finishReason")
-        out = self._turns.in_turn(line, record)
+        out = self.turns.in_turn(line, record)
         extra = rest_of(data, _COMPLETED_KEYS) or {}
         fields: dict[str, Any] = {
             "thread_id": line.thread,
-            "turn_id": self._turns.current(line),
+            "turn_id": self.turns.current(line),
             "finish_reason": reason if isinstance(reason, str) else None,
             "native": record.native,
         }
         if not isinstance(text, str):
             extra["message"] = None
-            place = self._places.of(line.thread)
+            place = self.cursors.of(line.thread)
             if place.text:
                 # T may leave the whole out (section 9.2): what was streamed is the text.
                 place.text = False
@@ -119,14 +118,14 @@ class Blocks:
 
     def reasoning_completed(self, line: Line, record: Record) -> list[ev.Event]:
         text = record.data.get("reasoning")
-        out = self._turns.in_turn(line, record)
+        out = self.turns.in_turn(line, record)
         place = self._open_block(line, "reasoning")
         place.reasoning = False
         return [
             *out,
             ev.ReasoningCompleted(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.turns.current(line),
                 block_id=block_id(line, place),
                 message_id=message_id(line, place),
                 text=text if isinstance(text, str) else "",
@@ -137,10 +136,10 @@ class Blocks:
 
     def result_completed(self, line: Line, record: Record) -> list[ev.Event]:
         return [
-            *self._turns.in_turn(line, record),
+            *self.turns.in_turn(line, record),
             ev.ResultProduced(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.turns.current(line),
                 value=record.data.get("result"),
                 native=record.native,
                 extra=rest_of(record.data, _RESULT_KEYS),

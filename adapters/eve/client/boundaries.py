@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, cast
 
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.records import Ending, Line, Record, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Ending, Line, Record
 from adapters.eve.client.reports import as_late
-from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.stopping import Stopping
-from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import (
     C_KEYS,
     FAILURE_KEYS,
@@ -29,39 +25,12 @@ _LIMIT_CODES = frozenset({"SESSION_TOKEN_LIMIT_REACHED", "SESSION_TOKEN_COST_LIM
 _WAITING_KEYS = C_KEYS | {"on", "usage"}
 
 
+@dataclasses.dataclass(slots=True)
 class Boundaries:
     """Where turns begin, wait and end."""
 
-    __slots__ = (
-        "_asks",
-        "_dues",
-        "_ends",
-        "_holding",
-        "_resolving",
-        "_s",
-        "_stopping",
-        "_turns",
-    )
-
-    def __init__(
-        self,
-        state: State,
-        dues: Dues,
-        asks: Asks,
-        holding: Holding,
-        stopping: Stopping,
-        resolving: Resolving,
-        turns: Turns,
-        ends: Ends,
-    ) -> None:
-        self._s = state
-        self._dues = dues
-        self._asks = asks
-        self._holding = holding
-        self._stopping = stopping
-        self._resolving = resolving
-        self._turns = turns
-        self._ends = ends
+    parts: EveParts
+    turn_end: Ends
 
     def turn_started(self, line: Line, record: Record) -> list[ev.Event]:
         native_id = text_of(record.data.get("turnId"))
@@ -77,7 +46,7 @@ class Boundaries:
                 return []
             if not resumes:
                 # The normalizer writes the end that this one does not have.
-                out += self._holding.decide_and_release(line) + self._ends.turn_over(line)
+                out += self.parts.calls.decide_and_release(line) + self.turn_end.turn_over(line)
             else:
                 line.native, line.sequence = native_id, sequence_of(record, line.sequence)
                 line.closed, line.paused, line.empty, line.heard = False, None, True, None
@@ -86,22 +55,24 @@ class Boundaries:
                 same = line.step_turn == native_id
                 line.step_base = line.step_base if same else line.step_top + 1
                 if line.thread == ev.MAIN:
-                    out += self._stopping.turn_goes_on(native_id)
+                    out += self.parts.cancellation.turn_goes_on(native_id)
                 return [
                     *out,
                     ev.TurnResumed(
                         thread_id=line.thread, turn_id=line.turn, native=record.native, extra=extra
                     ),
                 ]
-        out += self._holding.decide_and_release(line)
-        for item in self._s.ledger.open.values():
+        out += self.parts.calls.decide_and_release(line)
+        for item in self.parts.state.ledger.open.values():
             # Inputs are settled before the turn that they own, so that faces can name them in it.
             mine = item.delivery in record.deliveries if item.delivery else item.creates
             if line.thread == ev.MAIN and mine:
-                out += self._s.ledger.settle(item.command_id, "taken")
-        turn_id = self._turns.turn_id(line, record)
+                out += self.parts.state.ledger.settle(item.command_id, "taken")
+        turn_id = self.parts.turns.turn_id(line, record)
         line.native, line.sequence = native_id, sequence_of(record, line.sequence)
-        out.append(self._turns.begin(line, turn_id, record.native, record.deliveries, extra=extra))
+        out.append(
+            self.parts.turns.begin(line, turn_id, record.native, record.deliveries, extra=extra)
+        )
         return out
 
     def turn_completed(self, line: Line, record: Record) -> list[ev.Event]:
@@ -111,9 +82,9 @@ class Boundaries:
 
     def _held(self, line: Line, record: Record) -> list[ev.Event]:
         """Record that a turn has ended for now: it goes on with what it waits for."""
-        asked = self._asks.asked(line)
+        asked = self.parts.requests.asked(line)
         line.held.decide_all("unknown" if asked else "allow")
-        out = self._turns.in_turn(line, record) if line.turn is None else []
+        out = self.parts.turns.in_turn(line, record) if line.turn is None else []
         line.paused, line.step_open, line.named = "input" if asked else "held", False, asked
         # A boundary that follows says no more than this.
         line.owed = True
@@ -129,15 +100,15 @@ class Boundaries:
         return out
 
     def turn_cancelled(self, line: Line, record: Record) -> list[ev.Event]:
-        if self._turns.is_late(line, record.data):
+        if self.parts.turns.is_late(line, record.data):
             name = text_of(record.data.get("turnId"))
             known = line.ended.get(name or next(reversed(line.ended), ""))
             if line.turn is not None or line.thread != ev.MAIN or known == "interrupted":
                 return as_late(line, record)
             return self._taken_back(line, record)
-        out = self._resolving.infer_answered(line, record.native)
+        out = self.parts.resolution.infer_answered(line, record.native)
         if line.thread == ev.MAIN:
-            self._stopping.turn_cancelled()
+            self.parts.cancellation.turn_cancelled()
         return out + self._end(line, record, Ending("interrupted"), C_KEYS)
 
     def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
@@ -146,7 +117,7 @@ class Boundaries:
         name = text_of(record.data.get("turnId")) or next(reversed(line.ended), None)
         if name in line.ended:
             line.ended[name] = "interrupted"
-        self._stopping.turn_taken_back()
+        self.parts.cancellation.turn_taken_back()
         return [
             ev.ErrorReported(
                 thread_id=line.thread,
@@ -168,28 +139,28 @@ class Boundaries:
     ) -> list[ev.Event]:
         """Hold the end of a turn: the boundary after it tells the usage."""
         line.held.decide_all("unknown")
-        out = self._resolving.discard(line, record.native)
+        out = self.parts.resolution.discard(line, record.native)
         if line.turn is None:
-            out += self._turns.in_turn(line, record)
+            out += self.parts.turns.in_turn(line, record)
             line.empty = True
         if line.thread == ev.MAIN:
             # A message that was taken as an answer joins the turn, and S2 does not report it.
-            ledger = self._s.ledger
+            ledger = self.parts.state.ledger
             for item in list(ledger.open.values()):
                 if item.delivery in record.deliveries:
                     out += ledger.receive(item.command_id, line.turn, native=record.native)
         ending.native, ending.extra = record.native, rest_of(record.data, known)
         line.ending, line.ending_at = ending, record.now
-        self._dues.wait_for(line)
+        self.parts.timers.wait_for(line)
         return out
 
     def turn_waiting(self, line: Line, record: Record) -> list[ev.Event]:
         on = "tasks" if record.data.get("on") == "tasks" else "input"
         line.held.decide_all("allow" if on == "tasks" else "unknown")
-        out = self._resolving.discard(line, record.native)
+        out = self.parts.resolution.discard(line, record.native)
         if line.turn is None:
-            out += self._turns.in_turn(line, record)
-        asked = self._asks.asked(line)
+            out += self.parts.turns.in_turn(line, record)
+        asked = self.parts.requests.asked(line)
         if on == line.paused == "input" and asked and set(asked) < set(line.named):
             # Said again after one of several answers; that it still waits is in the log already.
             line.named = asked

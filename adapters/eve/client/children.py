@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.members import Members
-from adapters.eve.client.places import Places
-from adapters.eve.client.records import Line, Outcome, Record, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Line, Outcome, Record
 from adapters.eve.client.reports import as_native
 from adapters.eve.client.values import C_KEYS, rest_of
 from adapters.model import events as ev
@@ -25,43 +23,28 @@ _AGENT_KEYS = C_KEYS | {"callId", "taskId", "name", "sessionId", "streamPath"}
 _TASK_SETTLED_KEYS = _TASK_KEYS | {"status", "output", "error"}
 
 
+@dataclasses.dataclass(slots=True)
 class Children:
     """Whom the agent has called."""
 
-    __slots__ = ("_dues", "_ends", "_holding", "_members", "_places", "_reads_children", "_s")
-
-    def __init__(
-        self,
-        state: State,
-        places: Places,
-        dues: Dues,
-        members: Members,
-        holding: Holding,
-        ends: Ends,
-        reads_children: bool,
-    ) -> None:
-        self._s = state
-        self._places = places
-        self._dues = dues
-        self._members = members
-        self._holding = holding
-        self._ends = ends
-        self._reads_children = reads_children
+    parts: EveParts
+    turn_end: Ends
+    reads_children: bool
 
     def _child(
         self, line: Line, record: Record, thread: str, name: str | None, **fields: Any
     ) -> tuple[Line, list[ev.Event]]:
         """Return the line of a child, and what opens it; one that goes on is opened again."""
-        child = self._s.lines.get(thread)
+        child = self.parts.state.lines.get(thread)
         if child is not None:
             child.done, child.outcome, child.closed_stream = False, None, False
             # It is the newest one again.
-            self._s.lines[thread] = self._s.lines.pop(thread)
-            self._members.note(child)
+            self.parts.state.lines[thread] = self.parts.state.lines.pop(thread)
+            self.parts.child_index.note(child)
             return child, []
-        child = self._s.lines[thread] = Line(thread, parent=line.thread, name=name)
-        self._places.of(thread)
-        self._members.note(child)
+        child = self.parts.state.lines[thread] = Line(thread, parent=line.thread, name=name)
+        self.parts.cursors.of(thread)
+        self.parts.child_index.note(child)
         return child, [
             ev.ThreadStarted(
                 thread_id=thread, parent=line.thread, name=name, native=record.native, **fields
@@ -74,7 +57,7 @@ class Children:
         if session is None or not is_segment(session):
             return as_native(line, record)
         call_id, name, path = map(name_of, map(data.get, ("callId", "name", "childStreamPath")))
-        self._holding.decide(line, call_id, "allow")
+        self.parts.calls.decide(line, call_id, "allow")
         child, out = self._child(
             line,
             record,
@@ -87,17 +70,17 @@ class Children:
             extra=rest_of(data, _CALLED_KEYS),
         )
         child.session, child.path = session, path
-        self._members.note(child)
+        self.parts.child_index.note(child)
         if call_id is not None:
-            self._members.know_as(child, f"call:{call_id}")
+            self.parts.child_index.know_as(child, f"call:{call_id}")
         return out
 
     def subagent_completed(self, line: Line, record: Record) -> list[ev.Event]:
-        thread = self._s.tasks.get(f"call:{record.data.get('callId')}")
+        thread = self.parts.state.tasks.get(f"call:{record.data.get('callId')}")
         if thread is None:
             return as_native(line, record)
         return self._child_over(
-            self._s.lines[thread],
+            self.parts.state.lines[thread],
             record,
             Outcome("completed", record.data.get("output")),
             rest_of(record.data, frozenset({"callId", "subagentName", "output"})),
@@ -109,10 +92,10 @@ class Children:
         if task is None:
             return as_native(line, record)
         call_id, name = name_of(data.get("callId")), name_of(data.get("name"))
-        self._holding.decide(line, call_id, "allow")
+        self.parts.calls.decide(line, call_id, "allow")
         # Task ids are short and count in their session only; threads are found across sessions.
-        thread = self._s.tasks.get(task) or (
-            task if self._s.session is None else f"{self._s.session}-{task}"
+        thread = self.parts.state.tasks.get(task) or (
+            task if self.parts.state.session is None else f"{self.parts.state.session}-{task}"
         )
         child, out = self._child(
             line,
@@ -124,7 +107,7 @@ class Children:
             task_id=task,
             extra=rest_of(data, _TASK_KEYS),
         )
-        self._members.know_as(child, task)
+        self.parts.child_index.know_as(child, task)
         return out
 
     def agent_started(self, line: Line, record: Record) -> list[ev.Event]:
@@ -136,7 +119,7 @@ class Children:
         remote = isinstance(data.get("remote"), dict)
         extra = rest_of(data, _AGENT_KEYS)
         name = name_of(data.get("name"))
-        thread = self._s.tasks.get(task) if task is not None else None
+        thread = self.parts.state.tasks.get(task) if task is not None else None
         if thread is None:
             child, out = self._child(
                 line,
@@ -151,13 +134,13 @@ class Children:
                 extra=extra,
             )
             if task is not None:
-                self._members.know_as(child, task)
+                self.parts.child_index.know_as(child, task)
             child.session, child.path = session, path
-            self._members.note(child)
+            self.parts.child_index.note(child)
             return out
-        child = self._s.lines[thread]
+        child = self.parts.state.lines[thread]
         child.session, child.path = session, path
-        self._members.note(child)
+        self.parts.child_index.note(child)
         return [
             ev.ThreadUpdated(
                 thread_id=thread,
@@ -173,7 +156,7 @@ class Children:
     def task_settled(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         task = data.get("taskId")
-        thread = self._s.tasks.get(task) if isinstance(task, str) else None
+        thread = self.parts.state.tasks.get(task) if isinstance(task, str) else None
         if thread is None:
             return as_native(line, record)
         status = data.get("status")
@@ -186,7 +169,7 @@ class Children:
             message = str(error.get("message") or "")
             outcome.error = ev.ErrorInfo(code="task_failed", message=message)
         return self._child_over(
-            self._s.lines[thread], record, outcome, rest_of(data, _TASK_SETTLED_KEYS)
+            self.parts.state.lines[thread], record, outcome, rest_of(data, _TASK_SETTLED_KEYS)
         )
 
     def _child_over(
@@ -195,8 +178,8 @@ class Children:
         """Record that a child is over: its end waits until its own stream has told how."""
         outcome.native, outcome.extra = record.native, extra
         child.outcome, child.outcome_at = outcome, record.now
-        self._dues.wait_for(child)
-        unread = child.session is not None and not child.closed_stream and self._reads_children
+        self.parts.timers.wait_for(child)
+        unread = child.session is not None and not child.closed_stream and self.reads_children
         if unread and (child.turn is not None or child.turns == 0 or child.ending is not None):
             return []
-        return self._ends.end_child(child)
+        return self.turn_end.end_child(child)

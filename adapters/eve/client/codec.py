@@ -15,42 +15,24 @@ import orjson
 
 from adapters.eve import wire
 from adapters.eve.client.alarms import Alarms
-from adapters.eve.client.asking import Asking
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.blocks import APPENDED_KEYS, Blocks
-from adapters.eve.client.boundaries import Boundaries
-from adapters.eve.client.children import Children
+from adapters.eve.client.blocks import APPENDED_KEYS
 from adapters.eve.client.commands import Commands
-from adapters.eve.client.dues import Dues
 from adapters.eve.client.ends import Ends
-from adapters.eve.client.first import First
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.members import Members
-from adapters.eve.client.messages import Messages
-from adapters.eve.client.places import Places, block_id, message_id
-from adapters.eve.client.posts import Posts
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.places import block_id, message_id
 from adapters.eve.client.reading import Reading
 from adapters.eve.client.records import (
     RECENT_IDS,
     RECORDS,
     Line,
-    Live,
     Place,
     State,
     become,
 )
 from adapters.eve.client.replies import Replies
-from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.retries import Retries
-from adapters.eve.client.server import Server, is_read
-from adapters.eve.client.sessions import Sessions
-from adapters.eve.client.sign_ins import SignIns
-from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.server import is_read
 from adapters.eve.client.streams import Streams
-from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import rest_of
-from adapters.eve.client.work import Work
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -84,63 +66,15 @@ class EveClient(ClientCodec):
         # The token of the last snapshot: no position has one.
         self._stored_token: str | None = None
         self._recent: collections.OrderedDict[str, int] = collections.OrderedDict()
-        self._live = live = Live()
-        self._server = server = Server(s)
-        posts = Posts(s)
-        self._places = places = Places()
-        self._dues = dues = Dues(s)
-        self._members = members = Members(s)
-        self._asks = asks = Asks(s)
-        self._holding = holding = Holding(s, dues)
-        retries = Retries(s, server, posts)
-        self._inputs = inputs = Inputs(s, live, asks)
-        self._stopping = stopping = Stopping(s, live, posts, asks)
-        first = First(s, live, server, places, posts, inputs)
-        resolving = Resolving(s, server, asks, holding, inputs, stopping)
-        self._turns = turns = Turns(s, places, holding)
-        ends = Ends(
-            s,
-            live,
-            server,
-            places,
-            dues,
-            members,
-            asks,
-            holding,
-            stopping,
-            resolving,
-            turns,
-        )
-        self._commands = Commands(s, server, posts, asks, retries, inputs, stopping, first)
-        blocks = Blocks(places, turns)
-        self._reading = Reading(
-            s,
-            holding,
-            resolving,
-            turns,
-            ends,
-            blocks,
-            Messages(s, places, asks, inputs, turns),
-            Work(asks, holding, stopping, resolving, turns, blocks),
-            Asking(s, server, dues, members, asks, holding, resolving, turns),
-            SignIns(s, server, asks, resolving, turns),
-            Children(s, places, dues, members, holding, ends, reads_children),
-            Boundaries(s, dues, asks, holding, stopping, resolving, turns, ends),
-            Sessions(s, server, dues, members, holding, stopping, ends),
-        )
-        self._replies = Replies(
-            s, live, server, places, members, asks, retries, inputs, stopping, first, ends
-        )
-        self._streams = Streams(s, live, server, places, members, holding, inputs, resolving, ends)
-        self._alarms = Alarms(s, dues, members, holding, retries, inputs, stopping, resolving, ends)
-        self._index()
+        self._parts = parts = EveParts(s)
+        turn_end = Ends(parts)
+        self._commands = Commands(parts)
+        self._reading = Reading(parts, turn_end, reads_children)
+        self._replies = Replies(parts, turn_end)
+        self._streams = Streams(parts, turn_end)
+        self._alarms = Alarms(parts, turn_end)
+        self._parts.index()
         self.wake_at = None
-
-    def _index(self) -> None:
-        """Find again what is looked for with each record: nothing looks through all threads or all
-        requests for it."""
-        for room in (self._members, self._holding, self._asks, self._dues):
-            room.index()
 
     def _set_alarm(self) -> None:
         self.wake_at = self._alarms.next()
@@ -149,7 +83,7 @@ class EveClient(ClientCodec):
 
     @property
     def abilities(self) -> Mapping[str, Ability]:  # type: ignore[override]
-        return self._server.abilities
+        return self._parts.server.abilities
 
     @property
     def native_id(self) -> str | None:
@@ -178,7 +112,7 @@ class EveClient(ClientCodec):
 
     def unknown(self, command_ids: Collection[str], now: int) -> list[ev.Event]:
         self._kept.touched = True
-        return [event for name in command_ids for event in self._inputs.forget(name)]
+        return [event for name in command_ids for event in self._parts.inputs.forget(name)]
 
     def take_calls(self) -> list[Call]:
         calls = self._commands.take_calls()
@@ -186,7 +120,7 @@ class EveClient(ClientCodec):
         return calls
 
     def webhook(self, request_id: str) -> str | None:
-        return self._asks.webhook(request_id)
+        return self._parts.requests.webhook(request_id)
 
     # What came of calls.
 
@@ -243,16 +177,18 @@ class EveClient(ClientCodec):
 
     @property
     def frames(self) -> int:
-        return self._places.frames
+        return self._parts.cursors.frames
 
     @property
     def position(self) -> bytes:
-        return self._kept.position(self._places.stored(self._places.moved), self._state)
+        return self._kept.position(
+            self._parts.cursors.stored(self._parts.cursors.moved), self._state
+        )
 
     def snapshot(self) -> bytes:
         self._stored_token = self._s.token
-        places = self._places.stored(self._places.by_thread)
-        self._places.moved.clear()
+        places = self._parts.cursors.stored(self._parts.cursors.by_thread)
+        self._parts.cursors.moved.clear()
         return self._kept.snapshot(places, self._state(), orjson.dumps(self._stored_token))
 
     @property
@@ -264,7 +200,7 @@ class EveClient(ClientCodec):
         return ev.format_state(dataclasses.replace(self._s, token=None))
 
     def restore(self, snapshot: bytes | None, position: bytes | None) -> None:
-        s, at = self._s, self._places
+        s, at = self._s, self._parts.cursors
         first, later = self._kept.restore(snapshot, position)
         if len(stored := newest(first, later)) > 1:
             become(s, fill(State, stored[1]))
@@ -277,16 +213,16 @@ class EveClient(ClientCodec):
                     known = dataclasses.astuple(at.of(thread))
                     fields = zip(_PLACE_FIELDS, newest([*known], places[thread]), strict=True)
                     at.by_thread[thread] = fill(Place, dict(fields))
-        self._index()
-        self._members.calls_of.clear()
+        self._parts.index()
+        self._parts.child_index.calls_of.clear()
         self._recent.clear()
-        self._live.refused = set()
-        self._live.opened_at = None
+        self._parts.connection.refused = set()
+        self._parts.connection.opened_at = None
         if s.foreign is not None and is_read(s.foreign):
             # A release before this one has refused it.
             s.foreign = None
         if s.generation is not None:
-            self._server.set_abilities()
+            self._parts.server.set_abilities()
         self._set_alarm()
 
     # Frames.
@@ -305,7 +241,7 @@ class EveClient(ClientCodec):
             mended.append(raw.mended(thread))
         if type(value) is not dict or not isinstance(value.get("type"), str):
             return self._no_event(call, frame, value, now)
-        s, places = self._s, self._places
+        s, places = self._s, self._parts.cursors
         places.frames += 1
         line = s.lines.get(thread)
         if line is None or s.foreign is not None:
@@ -313,7 +249,7 @@ class EveClient(ClientCodec):
             # version of the stream was refused.
             return []
         if thread == ev.MAIN and (s.mistrusted or s.gone_at is not None):
-            self._stopping.heard(now)
+            self._parts.cancellation.heard(now)
             self._kept.touched = True
         type_: str = value["type"]  # type: ignore[assignment]
         data: Any = value.get("data")
@@ -350,7 +286,7 @@ class EveClient(ClientCodec):
             and line.settled is None
             and line.paused is None
             and not line.empty
-            and (data.get("turnId") == line.native or not self._turns.is_late(line, data))
+            and (data.get("turnId") == line.native or not self._parts.turns.is_late(line, data))
         ):
             piece = data.get("messageDelta")
             if type(piece) is str and not mended:
@@ -367,7 +303,7 @@ class EveClient(ClientCodec):
                 ]
         self._kept.touched = True
         out = self._reading.read(call, line, frame, data, meta.get("deliveryIds"), native, now)
-        if self._dues.heap or self.wake_at is not None or self._alarms.is_waiting():
+        if self._parts.timers.heap or self.wake_at is not None or self._alarms.is_waiting():
             self._set_alarm()
         return mended + out if mended else out
 

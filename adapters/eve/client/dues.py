@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 
 from adapters.driving.held import HOLD_MS
@@ -19,14 +20,12 @@ SLICE = 64
 """Threads whose time has come that are looked after in one step."""
 
 
+@dataclasses.dataclass(slots=True)
 class Dues:
     """The times of threads, as a heap; an entry may be out of date."""
 
-    __slots__ = ("_s", "heap")
-
-    def __init__(self, state: State) -> None:
-        self._s = state
-        self.heap: list[tuple[int, str]] = []
+    state: State
+    heap: list[tuple[int, str]] = dataclasses.field(default_factory=list, init=False)
 
     def _due_of(self, line: Line) -> int | None:
         times = [] if line.held.due is None else [line.held.due]
@@ -41,7 +40,7 @@ class Dues:
     def index(self) -> None:
         """Find again what waits."""
         self.heap = []
-        for line in self._s.lines.values():
+        for line in self.state.lines.values():
             self.wait_for(line)
 
     def wait_for(self, line: Line) -> None:
@@ -50,9 +49,9 @@ class Dues:
         if due is None:
             return
         heapq.heappush(self.heap, (due, line.thread))
-        if len(self.heap) > 4 * len(self._s.lines) + RECENT_IDS:
+        if len(self.heap) > 4 * len(self.state.lines) + RECENT_IDS:
             # Most of it is out of date.
-            dues = [(self._due_of(one), one.thread) for one in self._s.lines.values()]
+            dues = [(self._due_of(one), one.thread) for one in self.state.lines.values()]
             self.heap = [(due, thread) for due, thread in dues if due is not None]
             heapq.heapify(self.heap)
 
@@ -60,7 +59,7 @@ class Dues:
         """Return when the next thread is due."""
         while self.heap:
             due, thread = self.heap[0]
-            line = self._s.lines.get(thread)
+            line = self.state.lines.get(thread)
             now_due = None if line is None else self._due_of(line)
             if now_due == due:
                 return due
@@ -74,5 +73,5 @@ class Dues:
         found: dict[str, Line] = {}
         while len(found) < SLICE and (due := self.next()) is not None and due <= now:
             _, thread = heapq.heappop(self.heap)
-            found[thread] = self._s.lines[thread]
+            found[thread] = self.state.lines[thread]
         return list(found.values())

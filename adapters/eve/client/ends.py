@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.dues import CHILD_HOLD_MS, Dues
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.members import Members
-from adapters.eve.client.places import Places
-from adapters.eve.client.records import Control, Ending, Line, Live, Outcome, State
-from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.server import Server
-from adapters.eve.client.stopping import Stopping
-from adapters.eve.client.turns import Turns
+from adapters.eve.client.dues import CHILD_HOLD_MS
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Control, Ending, Line, Outcome
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.errors import SESSION_LOST
@@ -32,52 +26,15 @@ _HELD_BACK = ev.ErrorInfo(
 )
 
 
+@dataclasses.dataclass(slots=True)
 class Ends:
     """What ends, and what ends with it."""
 
-    __slots__ = (
-        "_asks",
-        "_dues",
-        "_holding",
-        "_live",
-        "_members",
-        "_places",
-        "_resolving",
-        "_s",
-        "_server",
-        "_stopping",
-        "_turns",
-    )
-
-    def __init__(
-        self,
-        state: State,
-        live: Live,
-        server: Server,
-        places: Places,
-        dues: Dues,
-        members: Members,
-        asks: Asks,
-        holding: Holding,
-        stopping: Stopping,
-        resolving: Resolving,
-        turns: Turns,
-    ) -> None:
-        self._s = state
-        self._live = live
-        self._server = server
-        self._places = places
-        self._dues = dues
-        self._members = members
-        self._asks = asks
-        self._holding = holding
-        self._stopping = stopping
-        self._resolving = resolving
-        self._turns = turns
+    parts: EveParts
 
     def lost(self, error: ev.ErrorInfo, code: str = SESSION_LOST) -> list[ev.Event]:
         """End what runs as failed: the session does not show any more."""
-        s = self._s
+        s = self.parts.state
         error = error.model_copy(update={"code": code, "status": None})
         taken = [item.command_id for item in s.ledger.open.values() if item.taken]
         out = self._close_inputs(error)
@@ -92,12 +49,12 @@ class Ends:
             )
             out = [begin, *out, end]
         for line in list(s.lines.values()):
-            out += self._holding.decide_and_release(line)
+            out += self.parts.calls.decide_and_release(line)
             if line.turn is not None:
                 line.ending = Ending("failed", error)
                 out += self.flush(line)
             if line.thread != ev.MAIN:
-                self._members.close_stream(line)
+                self.parts.child_index.close_stream(line)
         if s.lines[ev.MAIN].sequence < 0:
             # The stream begins anew, and so do the numbers of its turns.
             s.lines[ev.MAIN].over, s.lines[ev.MAIN].ended = -1, {}
@@ -109,10 +66,10 @@ class Ends:
 
     def _close_inputs(self, error: ev.ErrorInfo | None) -> list[ev.Event]:
         """Settle what will not show any more; a message that was taken gets its receipt (law 7)."""
-        s = self._s
+        s = self.parts.state
         for command_id in s.ledger.open:
             s.silence.forget(command_id)
-        out = [*s.ledger.lost(error), *self._stopping.close()]
+        out = [*s.ledger.lost(error), *self.parts.cancellation.close()]
         out += [raw.settled(command_id, "unknown", error) for command_id in s.silence.open]
         s.silence.clear()
         s.retries = []
@@ -120,29 +77,29 @@ class Ends:
 
     def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:
         """End a turn as failed that the backend does not have any more, and not the session."""
-        out = self._holding.decide_and_release(line)
+        out = self.parts.calls.decide_and_release(line)
         error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
         line.ending = Ending("failed", error)
         return out + self.flush(line, usage)
 
     def _forget_children(self) -> list[ev.Event]:
         """Forget those of the children that are over which are not among the newest."""
-        s = self._s
+        s = self.parts.state
         out: list[ev.Event] = []
-        while len(self._members.over) > OVER_MOST:
-            thread = next(iter(self._members.over))
-            del self._members.over[thread]
+        while len(self.parts.child_index.over) > OVER_MOST:
+            thread = next(iter(self.parts.child_index.over))
+            del self.parts.child_index.over[thread]
             line = s.lines[thread]
             # What its stream has said since.
-            out += self._holding.decide_and_release(line)
-            self._holding.forget_turn(line)
-            self._asks.close_requests(line)
+            out += self.parts.calls.decide_and_release(line)
+            self.parts.calls.forget_turn(line)
+            self.parts.requests.close_requests(line)
             del s.lines[thread]
             for name in line.names:
                 del s.tasks[name]
-            self._places.by_thread.pop(thread, None)
-            self._places.moved.discard(thread)
-            self._live.refused.discard(thread)
+            self.parts.cursors.by_thread.pop(thread, None)
+            self.parts.cursors.moved.discard(thread)
+            self.parts.connection.refused.discard(thread)
         return out
 
     def flush(self, line: Line, usage: ev.Usage | None = None) -> list[ev.Event]:
@@ -151,7 +108,7 @@ class Ends:
         if ending is None:
             return []
         if isinstance(ending, Control):
-            line.owed, self._s.control = True, max(0, self._s.control - 1)
+            line.owed, self.parts.state.control = True, max(0, self.parts.state.control - 1)
             return [ending.event]
         line.owed = not ending.bounded
         if line.turn is None:
@@ -159,9 +116,9 @@ class Ends:
         native, outcome = ending.native, ending.outcome
         out: list[ev.Event] = []
         rests = False
-        if outcome == "completed" and self._server.folds:
-            out += self._resolving.infer_at_end(line, native)
-            if line.unrelayed or self._asks.asked(line):
+        if outcome == "completed" and self.parts.server.folds:
+            out += self.parts.resolution.infer_at_end(line, native)
+            if line.unrelayed or self.parts.requests.asked(line):
                 line.closed, line.paused, line.step_open = True, "input", False
             rests = line.closed
         line.aside = self._put_aside(line, outcome, rests=rests)
@@ -180,11 +137,11 @@ class Ends:
             # Where a child has asked, the pause is told with the request.
             return out
         error = ending.error
-        held_back = line.empty and line.heard is not None and self._s.generation == "T"
+        held_back = line.empty and line.heard is not None and self.parts.state.generation == "T"
         if outcome == "completed" and held_back:
             # Section 8.2: T holds a message back while it waits for an answer, but none is asked.
             outcome, error = "failed", _HELD_BACK
-            self._stopping.turn_taken_back()
+            self.parts.cancellation.turn_taken_back()
         out.append(
             ev.TurnEnded(
                 thread_id=line.thread,
@@ -201,7 +158,7 @@ class Ends:
     def _put_aside(self, line: Line, outcome: str, *, rests: bool) -> str:
         """Return what T was told in an eve turn that is over and will say again in the next: it is
         for the step after that with the results of what was asked (section 8.2)."""
-        if self._s.generation != "T" or line.heard is None:
+        if self.parts.state.generation != "T" or line.heard is None:
             return ""
         steps = line.steps - line.heard_at
         if steps and not line.step_base:
@@ -213,18 +170,18 @@ class Ends:
 
     def turn_over(self, line: Line, outcome: str = "failed") -> list[ev.Event]:
         """Record that a turn is over, and close what it has open."""
-        s = self._s
-        self._turns.over(line, outcome)
+        s = self.parts.state
+        self.parts.turns.over(line, outcome)
         line.closed, line.paused, line.step_open = False, None, False
-        place = self._places.of(line.thread)
+        place = self.parts.cursors.of(line.thread)
         place.text = place.reasoning = False
-        self._holding.forget_turn(line)
-        self._asks.close_requests(line)
+        self.parts.calls.forget_turn(line)
+        self.parts.requests.close_requests(line)
         out: list[ev.Event] = []
         if line.thread == ev.MAIN:
-            out += self._stopping.turn_over()
+            out += self.parts.cancellation.turn_over()
             s.strays = [stray for stray in s.strays if stray.turn == line.last]
-            if self._members.open:
+            if self.parts.child_index.open:
                 s.orphans_at = line.ending_at + CHILD_HOLD_MS
         elif line.outcome is not None:
             out += self.end_child(line)
@@ -238,12 +195,12 @@ class Ends:
         extra: dict[str, Any] | None = None,
     ) -> list[ev.Event]:
         """End the session, and all that is open in it."""
-        s = self._s
+        s = self.parts.state
         if s.ended:
             return []
         out: list[ev.Event] = []
         for line in list(s.lines.values()):
-            out += self._holding.decide_and_release(line)
+            out += self.parts.calls.decide_and_release(line)
             out += self.flush(line)
         out += self._close_inputs(error)
         s.ended, s.reset_at, s.orphans_at, s.control = True, None, None, 0
@@ -252,8 +209,7 @@ class Ends:
         s.late.clear()
         for line in s.lines.values():
             line.outcome = None
-        for room in (self._members, self._holding, self._asks, self._dues):
-            room.index()
+        self.parts.index()
         out.append(
             ev.SessionEnded(
                 thread_id=ev.MAIN,
@@ -269,7 +225,7 @@ class Ends:
     def end_child(self, line: Line) -> list[ev.Event]:
         """End a child, as far as is known how."""
         outcome, line.outcome = line.outcome, None
-        out = self._holding.decide_and_release(line)
+        out = self.parts.calls.decide_and_release(line)
         if outcome is None:
             if line.done:
                 return out
@@ -280,9 +236,9 @@ class Ends:
         if line.turn is not None:
             line.last, line.turn = line.turn, None
             line.paused, line.closed = None, False
-        self._holding.forget_turn(line)
-        self._asks.close_requests(line)
-        self._members.note(line)
+        self.parts.calls.forget_turn(line)
+        self.parts.requests.close_requests(line)
+        self.parts.child_index.note(line)
         out += self._forget_children()
         out.append(
             ev.ThreadEnded(

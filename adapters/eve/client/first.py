@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 from adapters.eve import wire
@@ -28,41 +29,31 @@ _WITH_MESSAGE = frozenset({"callback", "protocolVersion"})
 """Of these: what makes a session, and what a session is made with only beside a message."""
 
 
+@dataclasses.dataclass(slots=True)
 class First:
     """The session is made first, then the server is asked whether its streams can be read, then the
     message is posted."""
 
-    __slots__ = ("_inputs", "_live", "_places", "_posts", "_s", "_server")
-
-    def __init__(
-        self,
-        state: State,
-        live: Live,
-        server: Server,
-        places: Places,
-        posts: Posts,
-        inputs: Inputs,
-    ) -> None:
-        self._s = state
-        self._live = live
-        self._server = server
-        self._places = places
-        self._posts = posts
-        self._inputs = inputs
+    state: State
+    connection: Live
+    server: Server
+    cursors: Places
+    posts: Posts
+    inputs: Inputs
 
     def create(self, command_id: str, body: dict[str, Any]) -> Call:
         """Make the session without its first message, so that no lost answer hides where it went; a
         server that makes no session without one (before 0.59, section 4.1) says so."""
-        create = self._posts.post("create", wire.SESSION_PATH, body, command_id)
+        create = self.posts.post("create", wire.SESSION_PATH, body, command_id)
         assert create.request.body is not None
         if len(create.request.body) > FIRST_MOST:
             return create
         if _WITH_MESSAGE & body.keys():
-            self._s.first = FirstMessage(command_id, create.request.body.decode(), "")
+            self.state.first = FirstMessage(command_id, create.request.body.decode(), "")
             return self.info(command_id)
         follow_up = {name: body[name] for name in body if name not in _CREATE_ONLY}
         follow_up["turnPolicy"] = "queue"
-        self._s.first = FirstMessage(
+        self.state.first = FirstMessage(
             command_id=command_id,
             create=create.request.body.decode(),
             message=body_of(follow_up).decode(),
@@ -72,8 +63,8 @@ class First:
     def ask(self, call: Call) -> Call:
         """Ask the server which it is before a message goes into a session that was made before, as
         long as nothing of that is read; else return the call of the message."""
-        s, body = self._s, call.request.body
-        known = self._live.informed or s.generation == "T" or self._places.of(ev.MAIN).count
+        s, body = self.state, call.request.body
+        known = self.connection.informed or s.generation == "T" or self.cursors.of(ev.MAIN).count
         if known or s.first is not None or body is None or len(body) > FIRST_MOST:
             return call
         assert call.command_id is not None
@@ -87,40 +78,40 @@ class First:
     def informed(self, call: Call, ok: bool, body: dict[str, Any]) -> list[ev.Event]:
         """Post the message, unless nothing could be read of what comes of it; a server that does
         not say which it is may be read."""
-        first, version = self._s.first, body.get("version")
+        first, version = self.state.first, body.get("version")
         if first is None or first.command_id != call.command_id:
             return []
         if ok and type(version) is int and version > wire.NEWEST_INFO_VERSION:
-            self._s.first = None
+            self.state.first = None
             served = f"{wire.FACTS_STREAM_VERSION} or later (its info is of version {version})"
-            return self._inputs.not_sent(first.command_id, raw.error_info(not_read(served)))
-        self._live.informed = True
-        first.next = "create" if self._s.session is None else "message"
+            return self.inputs.not_sent(first.command_id, raw.error_info(not_read(served)))
+        self.connection.informed = True
+        first.next = "create" if self.state.session is None else "message"
         return []
 
     def prewarm(self, command_id: str) -> Call:
         """Return the call that makes a session without a message."""
         first: dict[str, Any] = {}
-        if self._s.first is not None:
+        if self.state.first is not None:
             # Without the marks of its files it is JSON.
-            whole = cast(dict[str, Any], parse_json(self._s.first.create.replace("\0", "")))
+            whole = cast(dict[str, Any], parse_json(self.state.first.create.replace("\0", "")))
             first = {name: whole[name] for name in _CREATE_ONLY & whole.keys()}
-        return self._posts.post("prewarm", wire.SESSION_PATH, first or None, command_id)
+        return self.posts.post("prewarm", wire.SESSION_PATH, first or None, command_id)
 
     def prewarmed(
         self, call: Call, response: Response, ok: bool, body: dict[str, Any]
     ) -> list[ev.Event]:
         """Post the first message into its session, or with the create where that needs it."""
-        s = self._s
+        s = self.state
         command_id = call.command_id
         assert command_id is not None
         first = s.first
         if first is None:
             return []
         if ok:
-            self._server.learn(response, body)
+            self.server.learn(response, body)
         if ok and s.session is not None:
-            first.next = "message" if self._live.informed else "info"
+            first.next = "message" if self.connection.informed else "info"
         elif response.status == 400:
             first.next = "create"
         else:
@@ -131,14 +122,14 @@ class First:
                     code=str(ErrorCode.BACKEND_PROTOCOL),
                     message="eve: a create answer without usable session id",
                 )
-            return self._inputs.not_sent(command_id, error)
+            return self.inputs.not_sent(command_id, error)
         return []
 
     def recover(self, first: FirstMessage) -> Call | None:
         """Go on with a message that was not said yet: a session that was perhaps made is empty, and
         another is made. Without a session no stream is read that shows what became of it, so
         it goes on with a call, and is not both given up and sent."""
-        if self._s.session is not None:
+        if self.state.session is not None:
             first.next = first.next or "info"
             return None
         if first.message and first.next is None:
@@ -151,8 +142,8 @@ class First:
         if first.next == "info":
             first.next = None
             return self.info(first.command_id)
-        self._s.first = None
+        self.state.first = None
         if first.next == "create":
-            return self._posts.raw_post("create", wire.SESSION_PATH, first.create, first.command_id)
-        message = self._posts.with_token(first.message)
-        return self._posts.raw_post("message", self._posts.path(), message, first.command_id)
+            return self.posts.raw_post("create", wire.SESSION_PATH, first.create, first.command_id)
+        message = self.posts.with_token(first.message)
+        return self.posts.raw_post("message", self.posts.path(), message, first.command_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from adapters.eve.client.dues import Dues
 from adapters.eve.client.records import RECENT_IDS, Line, OpenCall, State
 from adapters.model import events as ev
@@ -23,21 +25,19 @@ _OVERTAKING = frozenset(
 """What may pass a call whose permission is not known yet; the rest waits behind it."""
 
 
+@dataclasses.dataclass(slots=True)
 class Holding:
     """The calls of turns, and what waits behind one of them."""
 
-    __slots__ = ("_dues", "_s", "callers")
-
-    def __init__(self, state: State, dues: Dues) -> None:
-        self._s = state
-        self._dues = dues
-        # The threads that have a call open.
-        self.callers: dict[str, dict[str, None]] = {}
+    state: State
+    timers: Dues
+    # The threads that have a call open.
+    callers: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict, init=False)
 
     def index(self) -> None:
         """Find the open calls again."""
         self.callers = {}
-        for line in self._s.lines.values():
+        for line in self.state.lines.values():
             for call_id in line.calls:
                 self.callers.setdefault(call_id, {})[line.thread] = None
 
@@ -46,7 +46,7 @@ class Holding:
         began = not line.held.events
         out = line.held.keep(events, now, _OVERTAKING)
         if began and line.held.events:
-            self._dues.wait_for(line)
+            self.timers.wait_for(line)
         return out
 
     def released(self, line: Line) -> list[ev.Event]:
@@ -71,7 +71,7 @@ class Holding:
 
     def call_returned(self, line: Line, call_id: str) -> None:
         """Record that a call is open no more: some of these are remembered."""
-        call, s = line.calls.get(call_id), self._s
+        call, s = line.calls.get(call_id), self.state
         if call is None or call.returned:
             return
         call.returned = True
@@ -87,7 +87,7 @@ class Holding:
         if line.calls.pop(call_id, None) is None:
             return
         line.held.decide(call_id, "unknown")
-        self._s.returned.pop(f"{line.thread}/{call_id}", None)
+        self.state.returned.pop(f"{line.thread}/{call_id}", None)
         callers = self.callers[call_id]
         del callers[line.thread]
         if not callers:

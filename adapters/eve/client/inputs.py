@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal
 
 from adapters.eve.client.asks import Asks
@@ -12,17 +13,15 @@ from adapters.model import raw
 from adapters.model.base import Call
 
 
+@dataclasses.dataclass(slots=True)
 class Inputs:
     """Commands that are on their way."""
 
-    __slots__ = ("_asks", "_live", "_s", "shown")
-
-    def __init__(self, state: State, live: Live, asks: Asks) -> None:
-        self._s = state
-        self._asks = asks
-        self._live = live
-        # Answers that the stream has shown before the reply to their request was there.
-        self.shown: set[str] = set()
+    state: State
+    connection: Live
+    requests: Asks
+    # Answers that the stream has shown before the reply to their request was there.
+    shown: set[str] = dataclasses.field(default_factory=set, init=False)
 
     def expect(
         self,
@@ -34,15 +33,15 @@ class Inputs:
         step: str | None = None,
     ) -> None:
         """Remember a message, of which the stream will show a receipt."""
-        if command_id in self._s.ledger.open:
+        if command_id in self.state.ledger.open:
             return
         flat = flattened(content)
         message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
-        self._s.ledger.expect(message)
+        self.state.ledger.expect(message)
 
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
         """Refuse a command: it is not looked for any more, and a claim of it is released."""
-        s = self._s
+        s = self.state
         s.ledger.drop(command_id)
         s.retries = [retry for retry in s.retries if retry.command_id != command_id]
         s.silence.forget(command_id)
@@ -51,7 +50,7 @@ class Inputs:
 
     def forget(self, command_id: str) -> list[ev.Event]:
         """Expect nothing more of a command, nor send it again; a claim of it is released."""
-        s = self._s
+        s = self.state
         s.ledger.drop(command_id)
         s.silence.forget(command_id)
         s.retries = [retry for retry in s.retries if not retry.is_about(command_id)]
@@ -69,10 +68,10 @@ class Inputs:
 
     def release_claims(self, command_id: str) -> list[ev.Event]:
         """Let the requests be answered again that a command has answered."""
-        late = self._s.late
+        late = self.state.late
         for request_id in [name for name, given in late.items() if given.command_id == command_id]:
             del late[request_id]
-        return self._s.asks.release(command_id)
+        return self.state.asks.release(command_id)
 
     def all_in_doubt(self, call: Call, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """Doubt all commands of a call."""
@@ -82,7 +81,7 @@ class Inputs:
 
     def in_doubt(self, command_id: str, error: ev.ErrorInfo, now: int) -> list[ev.Event]:
         """The backend may have it: the stream will show (section 2: a 500 says nothing)."""
-        self._s.silence.doubt(command_id, None if self._live.opened_at is None else now)
+        self.state.silence.doubt(command_id, None if self.connection.opened_at is None else now)
         message = f"{error.message} The stream will show whether it arrived."
         return [raw.in_doubt(message, error.code, quote=error.quote)]
 
@@ -95,16 +94,16 @@ class Inputs:
 
     def due(self) -> int | None:
         """Return when silence is evidence."""
-        return self._s.silence.due_since(self._live.opened_at)
+        return self.state.silence.due_since(self.connection.opened_at)
 
     def tick(self, now: int) -> list[ev.Event]:
         """Settle what the stream has not shown in time."""
-        unseen = self._s.silence.unseen(now, self._live.opened_at)
+        unseen = self.state.silence.unseen(now, self.connection.opened_at)
         return [event for command_id in unseen for event in self._nothing_shows(command_id)]
 
     def _nothing_shows(self, command_id: str) -> list[ev.Event]:
         """Settle a command of which nothing is seen."""
-        s = self._s
+        s = self.state
         s.silence.forget(command_id)
         known = s.ledger.open.get(command_id)
         if known is not None and known.taken:
@@ -118,10 +117,10 @@ class Inputs:
     def arrived(self, known: Answered | Message) -> list[ev.Event]:
         """Take the effect of an answer or of a message as the proof that it arrived, and all that
         was posted with it, whatever becomes of the request's reply."""
-        s = self._s
+        s = self.state
         together = [known]
         if known.step is not None:
-            together += [one for one in self._asks.together(known.step) if one is not known]
+            together += [one for one in self.requests.together(known.step) if one is not known]
             said = s.ledger.open.values()
             together += [one for one in said if one is not known and one.step == known.step]
         out: list[ev.Event] = []

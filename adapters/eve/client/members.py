@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,26 +15,26 @@ NAMES_MOST = 8
 goes on. The end of one that is older is not known as its own."""
 
 
+@dataclasses.dataclass(slots=True)
 class Members:
     """Indexes of threads: no record makes anyone look through all of them."""
 
-    __slots__ = ("_s", "calls_of", "children", "open", "over", "readable")
-
-    def __init__(self, state: State) -> None:
-        self._s = state
-        # The children that are not over, by their parents, and how many they are.
-        self.children: dict[str | None, dict[str, None]] = {}
-        self.open = 0
-        # The children whose streams can be read, and those that are over.
-        self.readable: dict[str, None] = {}
-        self.over: dict[str, None] = {}
-        # The call that reads a thread, with what it was made of.
-        self.calls_of: dict[str, tuple[Any, Call]] = {}
+    state: State
+    # The children that are not over, by their parents, and how many they are.
+    children: dict[str | None, dict[str, None]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    open: int = dataclasses.field(default=0, init=False)
+    # The children whose streams can be read, and those that are over.
+    readable: dict[str, None] = dataclasses.field(default_factory=dict, init=False)
+    over: dict[str, None] = dataclasses.field(default_factory=dict, init=False)
+    # The call that reads a thread, with what it was made of.
+    calls_of: dict[str, tuple[Any, Call]] = dataclasses.field(default_factory=dict, init=False)
 
     def index(self) -> None:
         """Find them again in the state."""
         self.children, self.readable, self.over, self.open = {}, {}, {}, 0
-        for line in self._s.lines.values():
+        for line in self.state.lines.values():
             self.note(line)
 
     def note(self, line: Line) -> None:
@@ -61,7 +62,7 @@ class Members:
         """Yield the children that are not over."""
         for siblings in self.children.values():
             for thread in siblings:
-                yield self._s.lines[thread]
+                yield self.state.lines[thread]
 
     def close_stream(self, line: Line) -> None:
         """Read a thread no more."""
@@ -70,12 +71,12 @@ class Members:
 
     def know_as(self, child: Line, name: str) -> None:
         """Remember a name of a child."""
-        tasks = self._s.tasks
+        tasks = self.state.tasks
         before = tasks.get(name)
         if before == child.thread:
             return
         if before is not None:
-            self._s.lines[before].names.remove(name)
+            self.state.lines[before].names.remove(name)
         tasks[name] = child.thread
         child.names.append(name)
         if len(child.names) > NAMES_MOST:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import content_of
-from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.places import Places
-from adapters.eve.client.records import SAID_MOST, Line, Message, Record, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import SAID_MOST, Line, Message, Record
 from adapters.eve.client.reports import as_late, as_native
-from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import C_KEYS, digest_of, rest_of
 from adapters.model import events as ev
 from adapters.wire.errors import OFFENDING_LIMIT
@@ -30,36 +29,23 @@ read. The names before the words take some 70 bytes in all recordings."""
 _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 
 
+@dataclasses.dataclass(slots=True)
 class Messages:
     """What is said to the agent."""
 
-    __slots__ = ("_asks", "_inputs", "_places", "_s", "_turns")
-
-    def __init__(
-        self,
-        state: State,
-        places: Places,
-        asks: Asks,
-        inputs: Inputs,
-        turns: Turns,
-    ) -> None:
-        self._s = state
-        self._places = places
-        self._asks = asks
-        self._inputs = inputs
-        self._turns = turns
+    parts: EveParts
 
     def message_received(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         if data.get("kind") == "task.result":
             # What a task has brought is not a word of the user.
             return as_native(line, record)
-        late = self._turns.is_late(line, data)
+        late = self.parts.turns.is_late(line, data)
         text = data.get("message")
         whole = text = text if isinstance(text, str) else ""
         native_turn = text_of(data.get("turnId"))
         new = record.deliveries.keys() - line.deliveries
-        if line.aside and all(item.flat != text for item in self._s.ledger.open.values()):
+        if line.aside and all(item.flat != text for item in self.parts.state.ledger.open.values()):
             if text == line.aside:
                 line.heard, line.heard_at = text, line.steps
                 return []
@@ -82,15 +68,15 @@ class Messages:
         out: list[ev.Event] = []
         if line.turn is None or line.paused is not None:
             was_empty = line.empty
-            out += self._turns.in_turn(line, record)
+            out += self.parts.turns.in_turn(line, record)
             line.empty = was_empty or line.turns == 0
         if item is None:
-            answer = self._asks.said_as_answer(line, text)
+            answer = self.parts.requests.said_as_answer(line, text)
             out.append(
                 ev.MessageReceived(
                     thread_id=line.thread,
-                    turn_id=self._turns.current(line),
-                    message_id=answer or record.native.id or f"message-{self._places.frames}",
+                    turn_id=self.parts.turns.current(line),
+                    message_id=answer or record.native.id or f"message-{self.parts.cursors.frames}",
                     command_id=answer,
                     content=content_of(data, text),
                     native=record.native,
@@ -99,13 +85,14 @@ class Messages:
             )
             return out
         if item.step is not None:
-            out += self._inputs.arrived(item)
+            out += self.parts.inputs.arrived(item)
         else:
-            self._s.silence.forget(item.command_id)
-            self._s.retries = [r for r in self._s.retries if r.command_id != item.command_id]
-        return out + self._s.ledger.receive(
+            s = self.parts.state
+            s.silence.forget(item.command_id)
+            s.retries = [r for r in s.retries if r.command_id != item.command_id]
+        return out + self.parts.state.ledger.receive(
             item.command_id,
-            self._turns.current(line),
+            self.parts.turns.current(line),
             native=record.native,
             synthetic=False,
             extra=rest_of(data, _RECEIVED_KEYS),
@@ -115,7 +102,7 @@ class Messages:
         """Hear how a record begins that is too long to be read: that of a message says the words
         twice. One of ours whose words begin in the same way has its receipt."""
         said = offending[:OFFENDING_LIMIT].partition(b'"message":')[2]
-        for item in self._s.ledger.open.values():
+        for item in self.parts.state.ledger.open.values():
             text = item.flat
             if len(text) < LONG_MESSAGE or len(said) < SAME:
                 continue
@@ -130,13 +117,13 @@ class Messages:
     def _to_remember(self, line: Line, text: str) -> str:
         """Return what is remembered of a message: only a T says or takes it again."""
         short = line.thread == ev.MAIN or len(text) <= CHILD_HEARD
-        return text if short and self._s.generation in (None, "T") else ""
+        return text if short and self.parts.state.generation in (None, "T") else ""
 
     def _matching(self, line: Line, record: Record, text: str, *, by_words: bool) -> Message | None:
         """Return the message of ours that a record reports: by its delivery, else by its words."""
         if line.thread != ev.MAIN:
             return None
-        pending = self._s.ledger.open.values()
+        pending = self.parts.state.ledger.open.values()
         for item in pending:
             mine = item.delivery is not None and item.delivery in record.deliveries
             if mine and (item.delivery not in line.deliveries or item.flat == text):
@@ -154,6 +141,6 @@ class Messages:
             if item.flat == text or item.creates:
                 return item
         # T names no deliveries: one message is on its way, and one message came.
-        if self._s.generation == "T" and len(loose) == 1 and loose[0].taken:
+        if self.parts.state.generation == "T" and len(loose) == 1 and loose[0].taken:
             return loose[0]
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 import orjson
@@ -10,16 +11,16 @@ from adapters.eve.client.records import Line, Place
 from adapters.model import events as ev
 
 
+@dataclasses.dataclass(slots=True)
 class Places:
     """The places of all threads, and the count of frames."""
 
-    __slots__ = ("by_thread", "frames", "moved")
-
-    def __init__(self) -> None:
-        self.frames = 0
-        self.by_thread: dict[str, Place] = {ev.MAIN: Place()}
-        # The threads whose place is another one than in the last snapshot.
-        self.moved: set[str] = set()
+    frames: int = dataclasses.field(default=0, init=False)
+    by_thread: dict[str, Place] = dataclasses.field(
+        default_factory=lambda: {ev.MAIN: Place()}, init=False
+    )
+    # The threads whose place is another one than in the last snapshot.
+    moved: set[str] = dataclasses.field(default_factory=set, init=False)
 
     def of(self, thread: str) -> Place:
         """Return the place of a thread, which is about to move."""

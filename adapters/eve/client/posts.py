@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from multidict import CIMultiDict
@@ -22,13 +23,11 @@ FOLLOW_UP_OPTIONS = frozenset({"callback", "clientContext", "outputSchema"})
 """Members that only an eve frontend can name (sections 4.1 and 5)."""
 
 
+@dataclasses.dataclass(slots=True)
 class Posts:
     """The requests of a session."""
 
-    __slots__ = ("_s",)
-
-    def __init__(self, state: State) -> None:
-        self._s = state
+    state: State
 
     def said(self, command: cmd.SendMessage, options: frozenset[str]) -> dict[str, Any]:
         """Return the members of a request that are about a message; `options` are those that only
@@ -43,21 +42,21 @@ class Posts:
 
     def with_token(self, body: str) -> str:
         """Return a body that was kept without a token as it is sent."""
-        if self._s.generation != "T":
+        if self.state.generation != "T":
             return body
-        return f'{{"continuationToken":{format_json(self._s.token).decode()},{body[1:]}'
+        return f'{{"continuationToken":{format_json(self.state.token).decode()},{body[1:]}'
 
     def responses(self, name: str, body: dict[str, Any], command_id: str) -> Call:
         """Return a request with answers."""
-        if self._s.generation == "T":
-            body = {"continuationToken": self._s.token, **body}
+        if self.state.generation == "T":
+            body = {"continuationToken": self.state.token, **body}
         return self.post(name, self.path(), body, command_id)
 
     def path(self, *below: str) -> str:
         """Return the path of the session, or of what is below it."""
-        if self._s.session is None:
+        if self.state.session is None:
             raise NotSupported("eve: there is no session yet: send a message first")
-        return path_of(wire.SESSION_PATH, self._s.session, *below)
+        return path_of(wire.SESSION_PATH, self.state.session, *below)
 
     def post(
         self, name: str, path: str, body: dict[str, Any] | None, command_id: str | None

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters.eve import wire
 from adapters.eve.client.asking import Asking
-from adapters.eve.client.blocks import Blocks
 from adapters.eve.client.boundaries import Boundaries
 from adapters.eve.client.children import Children
 from adapters.eve.client.ends import Ends
-from adapters.eve.client.holding import Holding
 from adapters.eve.client.messages import Messages
-from adapters.eve.client.records import Ending, Line, Record, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Ending, Line, Record
 from adapters.eve.client.reports import as_late, as_native
-from adapters.eve.client.resolving import Resolving
 from adapters.eve.client.sessions import Sessions
 from adapters.eve.client.sign_ins import SignIns
-from adapters.eve.client.turns import Turns
 from adapters.eve.client.work import Work
 from adapters.model import events as ev
 from adapters.model import raw
@@ -69,63 +67,54 @@ _SALVAGED = frozenset(
 """Types of records whose ids and ends count, though the rest of them cannot be read."""
 
 
+@dataclasses.dataclass(slots=True)
 class Reading:
     """Takes a record, and hands it on."""
 
-    __slots__ = ("_ends", "_handlers", "_holding", "_messages", "_resolving", "_s", "_turns")
+    parts: EveParts
+    turn_end: Ends
+    reads_children: bool
+    messages: Messages = dataclasses.field(init=False)
+    handlers: Mapping[str, Callable[[Line, Record], list[ev.Event]]] = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        state: State,
-        holding: Holding,
-        resolving: Resolving,
-        turns: Turns,
-        ends: Ends,
-        blocks: Blocks,
-        messages: Messages,
-        work: Work,
-        asking: Asking,
-        sign_ins: SignIns,
-        children: Children,
-        boundaries: Boundaries,
-        sessions: Sessions,
-    ) -> None:
-        self._s = state
-        self._holding = holding
-        self._resolving = resolving
-        self._turns = turns
-        self._ends = ends
-        self._messages = messages
-        self._handlers: dict[str, Callable[[Line, Record], list[ev.Event]]] = {
+    def __post_init__(self) -> None:
+        parts, turn_end = self.parts, self.turn_end
+        sessions = Sessions(parts, turn_end)
+        turns = Boundaries(parts, turn_end)
+        children = Children(parts, turn_end, self.reads_children)
+        requests, sign_ins, steps = Asking(parts), SignIns(parts), Work(parts)
+        self.messages = messages = Messages(parts)
+        blocks = parts.text_blocks
+        self.handlers = {
             "session.started": sessions.session_started,
             "session.waiting": sessions.session_waiting,
             "session.completed": sessions.session_completed,
             "session.failed": sessions.session_failed,
-            "turn.started": boundaries.turn_started,
-            "turn.completed": boundaries.turn_completed,
-            "turn.cancelled": boundaries.turn_cancelled,
-            "turn.failed": boundaries.turn_failed,
-            "turn.waiting": boundaries.turn_waiting,
+            "turn.started": turns.turn_started,
+            "turn.completed": turns.turn_completed,
+            "turn.cancelled": turns.turn_cancelled,
+            "turn.failed": turns.turn_failed,
+            "turn.waiting": turns.turn_waiting,
             "message.received": messages.message_received,
             "context.cleared": sessions.context_cleared,
             "compaction.requested": sessions.compaction,
             "compaction.completed": sessions.compaction,
-            "step.started": work.step_started,
-            "step.completed": work.step_completed,
-            "step.failed": work.step_failed,
+            "step.started": steps.step_started,
+            "step.completed": steps.step_completed,
+            "step.failed": steps.step_failed,
             "reasoning.appended": blocks.appended,
             "reasoning.completed": blocks.reasoning_completed,
             "message.appended": blocks.appended,
             "message.completed": blocks.message_completed,
             "result.completed": blocks.result_completed,
-            "action.input.appended": work.input_appended,
-            "actions.requested": work.actions_requested,
-            "action.partial": work.action_partial,
-            "action.result": work.action_result,
-            "input.requested": asking.input_requested,
-            "input.resolved": asking.input_resolved,
-            "approval.settled": asking.approval_settled,
-            "approval.candidate": asking.approval_candidate,
+            "action.input.appended": steps.input_appended,
+            "actions.requested": steps.actions_requested,
+            "action.partial": steps.action_partial,
+            "action.result": steps.action_result,
+            "input.requested": requests.input_requested,
+            "input.resolved": requests.input_resolved,
+            "approval.settled": requests.approval_settled,
+            "approval.candidate": requests.approval_candidate,
             "authorization.required": sign_ins.authorization_required,
             "authorization.completed": sign_ins.authorization_completed,
             "subagent.called": children.subagent_called,
@@ -156,15 +145,15 @@ class Reading:
             # What is late for an older turn says nothing of the end that waits.
             out += self._overtaken(line, type_)
             late = self._is_late(line, record)
-        handler = as_late if late else self._handlers.get(type_, as_native)
+        handler = as_late if late else self.handlers.get(type_, as_native)
         out += handler(line, record)
-        return self._holding.hold(line, out, now)
+        return self.parts.calls.hold(line, out, now)
 
     def _is_late(self, line: Line, record: Record) -> bool:
         """Say whether a record is work of a turn that is over."""
-        if record.type in _WORK and self._turns.is_late(line, record.data):
+        if record.type in _WORK and self.parts.turns.is_late(line, record.data):
             return True
-        return record.type in _PIECES and self._turns.rests(line, record.data)
+        return record.type in _PIECES and self.parts.turns.rests(line, record.data)
 
     def _miscounted(
         self, call: Call, frame: bytes, data: dict[str, Any], now: int
@@ -181,18 +170,18 @@ class Reading:
         """Return what waited for a record that has not come: another one has."""
         out: list[ev.Event] = []
         if line.settled is not None and type_ != "input.resolved":
-            out += self._resolving.settle(line, line.settled)
+            out += self.parts.resolution.settle(line, line.settled)
         if line.ending is not None and type_ != "session.waiting":
             over = type_ in ("session.completed", "session.failed")
             if over and isinstance(line.ending, Ending):
                 # The session ends with the turn: nothing says that it waits.
                 line.ending.extra = {**(line.ending.extra or {}), wire.BOUNDARY: False}
-            out += self._ends.flush(line)
+            out += self.turn_end.flush(line)
         return out
 
     def garbage(self, call: Call, offending: bytes, reason: str, now: int) -> list[ev.Event]:
         """Return the report of a line that cannot be read."""
-        line = self._s.lines.get(call.thread_id)
+        line = self.parts.state.lines.get(call.thread_id)
         turn_id = None if line is None else line.turn
         out: list[ev.Event] = [
             raw.garbled(wire.DIALECT, reason, offending, thread_id=call.thread_id, turn_id=turn_id)
@@ -200,7 +189,7 @@ class Reading:
         if line is None:
             return out
         if line.thread == ev.MAIN:
-            out += self._messages.too_long(line, offending, now)
+            out += self.messages.too_long(line, offending, now)
         return out + self._salvaged(line, offending, reason, now)
 
     def _salvaged(self, line: Line, offending: bytes, reason: str, now: int) -> list[ev.Event]:
@@ -222,8 +211,8 @@ class Reading:
         )
         record = Record(type_, data, {}, native, now)
         out = self._overtaken(line, type_)
-        out += self._handlers[type_](line, record)
-        return self._holding.hold(line, out, now)
+        out += self.handlers[type_](line, record)
+        return self.parts.calls.hold(line, out, now)
 
 
 def _named_by(data: dict[str, Any]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from adapters.eve import wire
@@ -24,26 +25,16 @@ SETTLED_KEYS = CS_KEYS | {"requestId", "outcome", "responderPrincipalId"}
 _DISCARDED = "eve: the step was tried again, and has not made this call again."
 
 
+@dataclasses.dataclass(slots=True)
 class Resolving:
     """Requests that are over."""
 
-    __slots__ = ("_asks", "_holding", "_inputs", "_s", "_server", "_stopping")
-
-    def __init__(
-        self,
-        state: State,
-        server: Server,
-        asks: Asks,
-        holding: Holding,
-        inputs: Inputs,
-        stopping: Stopping,
-    ) -> None:
-        self._s = state
-        self._server = server
-        self._asks = asks
-        self._holding = holding
-        self._inputs = inputs
-        self._stopping = stopping
+    state: State
+    server: Server
+    requests: Asks
+    calls: Holding
+    inputs: Inputs
+    cancellation: Stopping
 
     def resolve(
         self,
@@ -58,22 +49,22 @@ class Resolving:
         synthetic: bool = False,
     ) -> list[ev.Event]:
         """Close a request, and settle its answer."""
-        s = self._s
+        s = self.state
         request = s.asks.open.get(request_id)
         if request is None:
             return []
         approval = request.kind == "approval" and outcome != "withdrawn"
         if s.generation == "T" and approval and request.thread_id == ev.MAIN:
-            self._stopping.approved(request_id, self._asks.refusal(request))
+            self.cancellation.approved(request_id, self.requests.refusal(request))
         if outcome in _PASSED_OVER:
-            self._asks.stray(request)
+            self.requests.stray(request)
         given = request.given
         if answer is None and given is not None:
             answer = given.answer
         out: list[ev.Event] = []
         if given is not None and outcome not in _PASSED_OVER:
-            out += self._inputs.arrived(given)
-        out += self._asks.resolve(
+            out += self.inputs.arrived(given)
+        out += self.requests.resolve(
             request_id,
             s.lines[request.thread_id].turn,
             outcome=outcome,
@@ -87,7 +78,7 @@ class Resolving:
         )
         shown = s.lines.get(request.shown_on or "")
         held = shown is not None and shown.paused == "input" and not shown.closed
-        if shown is not None and held and not self._asks.asked(shown):
+        if shown is not None and held and not self.requests.asked(shown):
             # It waits for its child again, and says nothing about it (section 8.2).
             shown.paused = "tasks"
             out.append(
@@ -104,8 +95,8 @@ class Resolving:
         for call in line.calls.values():
             if call.step == line.steps and not call.returned:
                 call.doubted = True
-        asked = self._s.asks.open
-        for request_id in self._asks.asked(line):
+        asked = self.state.asks.open
+        for request_id in self.requests.asked(line):
             request = asked[request_id]
             mine = request.thread_id == line.thread and request.kind != "authorization"
             if mine and request.step == line.steps:
@@ -123,13 +114,13 @@ class Resolving:
             if request_id in line.unrelayed:
                 # Its parent may show it yet.
                 del line.unrelayed[request_id]
-                self._s.resolved[request_id] = self._asks.turns_of({line.thread, ev.MAIN})
+                self.state.resolved[request_id] = self.requests.turns_of({line.thread, ev.MAIN})
             out += self.resolve(request_id, "withdrawn", native, synthetic=True)
         for call_id, call in list(line.calls.items()):
             if not call.doubted:
                 continue
             call.doubted = False
-            self._holding.call_returned(line, call_id)
+            self.calls.call_returned(line, call_id)
             out.append(
                 ev.ToolReturned(
                     thread_id=line.thread,
@@ -161,8 +152,8 @@ class Resolving:
         self, line: Line, call_id: str, status: str, output: object, native: ev.NativeRef
     ) -> list[ev.Event]:
         """Take the result of a call as the proof that its approval was answered."""
-        for request_id in self._asks.of_call.get((line.thread, call_id), ()):
-            if self._s.asks.open[request_id].kind != "approval":
+        for request_id in self.requests.of_call.get((line.thread, call_id), ()):
+            if self.state.asks.open[request_id].kind != "approval":
                 continue
             outcome: ev.InteractionOutcome = "approved"
             if status == "rejected":
@@ -174,35 +165,35 @@ class Resolving:
 
     def infer_answered(self, line: Line, native: ev.NativeRef) -> list[ev.Event]:
         """Take work after an answer as its proof; in T a turn works only when all was answered."""
-        if self._server.explicit:
+        if self.server.explicit:
             return []
         out: list[ev.Event] = []
-        for request_id in self._asks.asked(line):
-            request = self._s.asks.open[request_id]
+        for request_id in self.requests.asked(line):
+            request = self.state.asks.open[request_id]
             given = request.given
-            if self._asks.asked_now(line, request) or request.kind == "authorization":
+            if self.requests.asked_now(line, request) or request.kind == "authorization":
                 # Asked in this very turn: its work proves nothing.
                 continue
             if given is not None:
                 out += self.resolve(request_id, given.outcome, native, synthetic=True)
-            elif request.kind == "question" and self._s.generation == "T":
+            elif request.kind == "question" and self.state.generation == "T":
                 heard = ev.Answer(text=line.heard) if line.heard else None
                 out += self.resolve(request_id, "answered", native, answer=heard, synthetic=True)
         return out
 
     def infer_at_end(self, line: Line, native: ev.NativeRef | None) -> list[ev.Event]:
         """Take the end of a turn as the proof of an answer: an empty one follows one of two."""
-        if self._server.explicit:
+        if self.server.explicit:
             return []
         out: list[ev.Event] = []
-        for request_id in self._asks.asked(line):
-            request = self._s.asks.open[request_id]
-            if self._asks.asked_now(line, request) or request.kind == "authorization":
+        for request_id in self.requests.asked(line):
+            request = self.state.asks.open[request_id]
+            if self.requests.asked_now(line, request) or request.kind == "authorization":
                 continue
             given = request.given
             if line.empty and line.heard is None and given is not None:
                 return self._infer_step(request_id, given, native)
-            if not line.empty and self._s.generation == "T":
+            if not line.empty and self.state.generation == "T":
                 out += self.resolve(request_id, "unknown", native, synthetic=True)
         return out
 
@@ -214,7 +205,7 @@ class Resolving:
         if given.step is not None:
             together = [
                 (request.given.place, name, request.given.outcome)
-                for name, request in self._s.asks.open.items()
+                for name, request in self.state.asks.open.items()
                 if request.given is not None and request.given.step == given.step
             ]
         out: list[ev.Event] = []

@@ -27,15 +27,13 @@ _TOKEN = re.compile(rb'\{"continuationToken":"(?:[^"\\]|\\.)*",')
 """The begin of a body with a token."""
 
 
+@dataclasses.dataclass(slots=True)
 class Retries:
     """What is to be sent again, and when."""
 
-    __slots__ = ("_posts", "_s", "_server")
-
-    def __init__(self, state: State, server: Server, posts: Posts) -> None:
-        self._s = state
-        self._server = server
-        self._posts = posts
+    state: State
+    server: Server
+    posts: Posts
 
     def without_token(self, call: Call, response: Response, now: int) -> bool:
         """Send a request again without its token, where an S has come in the place of a T: it takes
@@ -45,7 +43,7 @@ class Retries:
             return False
         if _TOKEN.match(call.request.body or b"") is None:
             return False
-        self._server.know("S1", sure=True)
+        self.server.know("S1", sure=True)
         again = self._retry_of(call, now).again
         again.wait()
         again.let_go()
@@ -53,7 +51,7 @@ class Retries:
 
     def _retry_of(self, call: Call, now: int) -> Retry:
         """Return what is kept of a call that is to be sent again."""
-        retries = self._s.retries
+        retries = self.state.retries
         about = call.command_id, call.name
         known = next((r for r in retries if (r.command_id, r.name) == about), None)
         if known is None:
@@ -76,7 +74,7 @@ class Retries:
         known = self._retry_of(call, now)
         if known.again.refused(now, _MESSAGE if call.name == "message" else _ANSWER):
             return True
-        self._s.retries.remove(known)
+        self.state.retries.remove(known)
         return False
 
     def not_yet(self, call: Call, now: int) -> bool:
@@ -85,34 +83,34 @@ class Retries:
         known = self._retry_of(call, now)
         if known.again.refused(now, _NOT_YET):
             return True
-        self._s.retries.remove(known)
+        self.state.retries.remove(known)
         return False
 
     def done(self, call: Call) -> None:
         """Record that a request was answered."""
-        retries = self._s.retries
-        self._s.retries = [
+        retries = self.state.retries
+        self.state.retries = [
             r for r in retries if (r.command_id, r.name) != (call.command_id, call.name)
         ]
 
     def tick(self, now: int) -> None:
         """Make those ready whose time has come."""
-        for retry in self._s.retries:
+        for retry in self.state.retries:
             retry.again.tick(now)
 
     def due(self) -> int | None:
         """Return when the next one is sent."""
-        return soonest(*(retry.again.due for retry in self._s.retries))
+        return soonest(*(retry.again.due for retry in self.state.retries))
 
     def take(self) -> list[Call]:
         """Return those that are to be sent now."""
-        return [self._retry(retry) for retry in self._s.retries if retry.again.ready]
+        return [self._retry(retry) for retry in self.state.retries if retry.again.ready]
 
     def _retry(self, retry: Retry) -> Call:
         retry.again.sent()
         name, path, body = retry.name, retry.path, retry.body
         if body is None:
-            call = self._posts.post(name, path, None, retry.command_id)
+            call = self.posts.post(name, path, None, retry.command_id)
         else:
-            call = self._posts.raw_post(name, path, self._posts.with_token(body), retry.command_id)
+            call = self.posts.raw_post(name, path, self.posts.with_token(body), retry.command_id)
         return dataclasses.replace(call, also=tuple(retry.also))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -62,20 +63,20 @@ def not_read(served: str) -> NotSupported:
     )
 
 
+@dataclasses.dataclass(slots=True)
 class Server:
     """What is known of the server."""
 
-    __slots__ = ("_s", "abilities")
-
-    def __init__(self, state: State) -> None:
-        self._s = state
-        self.abilities: Mapping[str, Ability] = ABILITIES
+    state: State
+    abilities: Mapping[str, Ability] = dataclasses.field(
+        default_factory=lambda: ABILITIES, init=False
+    )
 
     def know(self, generation: Generation, *, sure: bool = False) -> None:
         """Take the generation; what is surer stands."""
-        known = self._s.generation
+        known = self.state.generation
         if known is None or sure or (known[0] == "S" and generation == "S2"):
-            self._s.generation = generation
+            self.state.generation = generation
         self.set_abilities()
 
     def know_version(self, text: object) -> None:
@@ -84,35 +85,35 @@ class Server:
         if found is None:
             return
         version = [int(part) for part in found.groups()]
-        self._s.version = version
+        self.state.version = version
         generation: Generation = "T" if version < [0, 31] else "S1" if version < [0, 69] else "S2"
         # What accepts S's requests is S, whatever version it names (section 1.1).
-        if self._s.generation in (None, "S1", "S2") or generation == "T":
-            self.know(generation, sure=self._s.generation is None or generation != "T")
+        if self.state.generation in (None, "S1", "S2") or generation == "T":
+            self.know(generation, sure=self.state.generation is None or generation != "T")
 
     def set_abilities(self) -> None:
         """Say what this server can do."""
-        steers = self._s.generation in ("S1", "S2") and self.at_least(STEER_FROM)
+        steers = self.state.generation in ("S1", "S2") and self.at_least(STEER_FROM)
         self.abilities = {**ABILITIES, "steer": _STEER_NATIVE if steers else _STEER_QUEUED}
 
     def at_least(self, version: tuple[int, int, int]) -> bool:
         """Say whether the server is of this release or a later one; an unknown one is."""
-        return self._s.version is None or tuple(self._s.version) >= version
+        return self.state.version is None or tuple(self.state.version) >= version
 
     @property
     def explicit(self) -> bool:
         """Say whether the server itself says that a request is resolved."""
-        generation = self._s.generation
+        generation = self.state.generation
         return generation == "S2" or (generation == "S1" and self.at_least(_RESOLVED_FROM))
 
     @property
     def folds(self) -> bool:
         """Say whether a pause closes the eve turn."""
-        return not (self._s.generation == "S2" and self.at_least(_HELD_FROM))
+        return not (self.state.generation == "S2" and self.at_least(_HELD_FROM))
 
     def learn(self, response: Response, body: dict[str, Any]) -> None:
         """Read the generation, the session and the token off an answer (sections 1 and 4.3)."""
-        s = self._s
+        s = self.state
         session = body.get("sessionId") or response.headers.get(wire.SESSION_ID_HEADER)
         if s.session is None and isinstance(session, str) and is_segment(session):
             s.session = session

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.dues import END_HOLD_MS, Dues
+from adapters.eve.client.dues import END_HOLD_MS
 from adapters.eve.client.ends import Ends
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.members import Members
-from adapters.eve.client.records import Agent, Control, Ending, Line, Record, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Agent, Control, Ending, Line, Record
 from adapters.eve.client.reports import as_native
-from adapters.eve.client.server import Server
-from adapters.eve.client.stopping import Stopping
 from adapters.eve.client.values import CS_KEYS, error_of, rest_of, usage_of
 from adapters.model import events as ev
 from adapters.model.base import fields_of
@@ -31,28 +29,12 @@ _COMPACTION_KEYS = CS_KEYS | {"modelId", "sessionId", "usageInputTokens"}
 _CLEARED_KEYS = CS_KEYS | {"sessionId"}
 
 
+@dataclasses.dataclass(slots=True)
 class Sessions:
     """What is said of the session as a whole."""
 
-    __slots__ = ("_dues", "_ends", "_holding", "_members", "_s", "_server", "_stopping")
-
-    def __init__(
-        self,
-        state: State,
-        server: Server,
-        dues: Dues,
-        members: Members,
-        holding: Holding,
-        stopping: Stopping,
-        ends: Ends,
-    ) -> None:
-        self._s = state
-        self._server = server
-        self._dues = dues
-        self._members = members
-        self._holding = holding
-        self._stopping = stopping
-        self._ends = ends
+    parts: EveParts
+    turn_end: Ends
 
     def session_started(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
@@ -78,8 +60,8 @@ class Sessions:
                 )
             ]
         if isinstance(runtime.get("modelId"), str):
-            self._s.model = runtime["modelId"]
-        self._server.know_version(runtime.get("eveVersion"))
+            self.parts.state.model = runtime["modelId"]
+        self.parts.server.know_version(runtime.get("eveVersion"))
         predecessor = data.get("predecessor")
         before = predecessor.get("sessionId") if isinstance(predecessor, dict) else None
         return [
@@ -93,10 +75,10 @@ class Sessions:
         ]
 
     def session_waiting(self, line: Line, record: Record) -> list[ev.Event]:
-        s = self._s
+        s = self.parts.state
         usage = usage_of(record.data.get("usage"))
         line.held.decide_all("unknown")
-        out = self._holding.released(line)
+        out = self.parts.calls.released(line)
         alone = line.ending is None and s.control == 0
         owed, line.owed = line.owed, False
         if line.thread == ev.MAIN:
@@ -113,23 +95,25 @@ class Sessions:
         if isinstance(line.ending, Ending):
             if rest := rest_of(record.data, _BOUNDARY_KEYS):
                 line.ending.extra = {**(line.ending.extra or {}), wire.BOUNDARY: rest}
-            late = line.thread == ev.MAIN and self._stopping.may_be_taken_back
+            late = line.thread == ev.MAIN and self.parts.cancellation.may_be_taken_back
             if late and not line.closed:
                 # It has ended before its cancel came, and may be taken back all the same; what is
                 # said next must know whether its approvals are open again.
                 line.ending_at = record.now - END_HOLD_MS + TAKEN_BACK_MS
                 line.ending.bounded = True
-                self._dues.wait_for(line)
+                self.parts.timers.wait_for(line)
                 return out
-            out += self._ends.flush(line, usage)
+            out += self.turn_end.flush(line, usage)
             line.owed = False
             return out
         if self._forgets_end(line, alone=alone, owed=owed):
             # Section 8.1: a boundary follows the end of its turn. This one has forgotten it.
             line.ending_at = record.now
-            return out + self._ends.gone(line, "the session waits, and its turn has no end", usage)
+            return out + self.turn_end.gone(
+                line, "the session waits, and its turn has no end", usage
+            )
         if line.thread != ev.MAIN and line.outcome is not None and line.turn is None:
-            out += self._ends.end_child(line)
+            out += self.turn_end.end_child(line)
         if usage is not None:
             out.append(
                 ev.UsageReported(
@@ -144,7 +128,7 @@ class Sessions:
             # It says that an input, or a control, came to nothing.
             out += as_native(line, record)
         # What has changed the context outside of turns comes after the usage that it led to.
-        out += self._ends.flush(line)
+        out += self.turn_end.flush(line)
         line.owed = False
         return out
 
@@ -157,7 +141,7 @@ class Sessions:
         return line.thread == ev.MAIN or (line.native is not None and not owed)
 
     def session_completed(self, line: Line, record: Record) -> list[ev.Event]:
-        reset = self._s.reset_at is not None
+        reset = self.parts.state.reset_at is not None
         return self._session_over(line, record, "terminated" if reset else "completed", None)
 
     def session_failed(self, line: Line, record: Record) -> list[ev.Event]:
@@ -166,7 +150,7 @@ class Sessions:
     def _session_over(
         self, line: Line, record: Record, outcome: Any, error: ev.ErrorInfo | None
     ) -> list[ev.Event]:
-        out = self._holding.decide_and_release(line)
+        out = self.parts.calls.decide_and_release(line)
         usage = usage_of(record.data.get("usage"))
         if usage is not None:
             out.append(
@@ -176,13 +160,13 @@ class Sessions:
             )
         if line.turn is not None and error is not None:
             line.ending = Ending("failed", error, record.native)
-            out += self._ends.flush(line)
+            out += self.turn_end.flush(line)
         if line.thread != ev.MAIN:
-            self._members.close_stream(line)
+            self.parts.child_index.close_stream(line)
             if line.outcome is not None:
-                out += self._ends.end_child(line)
+                out += self.turn_end.end_child(line)
             return out
-        return out + self._ends.end_session(
+        return out + self.turn_end.end_session(
             outcome, error, record.native, rest_of(record.data, _SESSION_FAILED_KEYS)
         )
 
@@ -206,9 +190,9 @@ class Sessions:
         if line.turn is not None or record.type == "compaction.requested":
             return [event]
         # The boundary of the one before came before it, or does not come.
-        out = self._ends.flush(line) if isinstance(line.ending, Control) else []
+        out = self.turn_end.flush(line) if isinstance(line.ending, Control) else []
         line.ending, line.ending_at = Control(event), record.now
-        self._dues.wait_for(line)
+        self.parts.timers.wait_for(line)
         return out
 
     def context_cleared(self, line: Line, record: Record) -> list[ev.Event]:

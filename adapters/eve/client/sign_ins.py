@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.records import Line, OpenRequest, Record, State
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Line, OpenRequest, Record
 from adapters.eve.client.reports import as_late
-from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.server import Server
-from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import CS_KEYS, rest_of
 from adapters.model import events as ev
 from adapters.wire.errors import CODE_LIMIT, cut
@@ -37,24 +35,11 @@ _REQUIRED_KEYS = CS_KEYS | {"name", "description", "authorization", "attemptId",
 _AUTHORIZED_KEYS = CS_KEYS | {"name", "outcome", "reason", "attemptId", "principalId", "taskId"}
 
 
+@dataclasses.dataclass(slots=True)
 class SignIns:
     """Where the agent needs somebody to sign in."""
 
-    __slots__ = ("_asks", "_resolving", "_s", "_server", "_turns")
-
-    def __init__(
-        self,
-        state: State,
-        server: Server,
-        asks: Asks,
-        resolving: Resolving,
-        turns: Turns,
-    ) -> None:
-        self._s = state
-        self._server = server
-        self._asks = asks
-        self._resolving = resolving
-        self._turns = turns
+    parts: EveParts
 
     def _sign_in_id(self, data: dict[str, Any]) -> str:
         attempt = name_of(data.get("attemptId"))
@@ -64,7 +49,7 @@ class SignIns:
         return f"sign-in:{name}:{turn}:{data.get('stepIndex')}"
 
     def authorization_required(self, line: Line, record: Record) -> list[ev.Event]:
-        s = self._s
+        s = self.parts.state
         data = record.data
         request_id = self._sign_in_id(data)
         if request_id in s.asks.open:
@@ -78,16 +63,16 @@ class SignIns:
         task = data.get("taskId")
         if isinstance(task, str) and task in s.tasks:
             asking = s.lines[s.tasks[task]]
-        if asking.done or (asking is line and self._turns.is_late(line, data)):
+        if asking.done or (asking is line and self.parts.turns.is_late(line, data)):
             return as_late(line, record)
         asking.held.decide_all("allow")
         out: list[ev.Event] = []
         if asking.turn is None and asking is not line:
             turn_id = f"{asking.thread}:turn_{max(asking.sequence + 1, 0)}"
             asking.native = None
-            out.append(self._turns.begin(asking, turn_id, None, synthetic=True))
+            out.append(self.parts.turns.begin(asking, turn_id, None, synthetic=True))
         elif line.turn is None:
-            out += self._turns.in_turn(line, record)
+            out += self.parts.turns.in_turn(line, record)
         told = data.get("authorization")
         told = told if isinstance(told, dict) else {}
         details = {"service": data.get("name")} if isinstance(data.get("name"), str) else {}
@@ -110,11 +95,11 @@ class SignIns:
             name=data.get("name"),
             webhook=hook if isinstance(hook, str) else None,
         )
-        self._asks.open_request(request_id, opened)
+        self.parts.requests.open_request(request_id, opened)
         out.append(
             ev.InteractionRequested(
                 thread_id=asking.thread,
-                turn_id=self._turns.current(asking),
+                turn_id=self.parts.turns.current(asking),
                 request_id=request_id,
                 shown_on=line.thread if asking is not line else None,
                 kind="authorization",
@@ -125,7 +110,7 @@ class SignIns:
                 extra=extra or None,
             )
         )
-        if self._server.folds and line.turn is not None:
+        if self.parts.server.folds and line.turn is not None:
             # T and S1 have no boundary here (section 8.2), and the agent waits all the same.
             line.paused = "input"
             out.append(
@@ -142,11 +127,11 @@ class SignIns:
     def authorization_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         request_id = data.get("attemptId")
-        if request_id not in self._s.asks.open:
+        if request_id not in self.parts.state.asks.open:
             request_id = next(
                 (
                     key
-                    for key, request in self._s.asks.open.items()
+                    for key, request in self.parts.state.asks.open.items()
                     if request.kind == "authorization" and request.name == data.get("name")
                 ),
                 None,
@@ -154,7 +139,7 @@ class SignIns:
         if not isinstance(request_id, str):
             return []
         by, reason = data.get("principalId"), data.get("reason")
-        return self._resolving.resolve(
+        return self.parts.resolution.resolve(
             request_id,
             _SIGN_IN_OUTCOMES.get(str(data.get("outcome")), "unknown"),
             record.native,

@@ -45,6 +45,7 @@ to approvals have just resumed, T forgets these answers; they are refused with t
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, cast
 
 from adapters.driving.silence import CATCH_UP_MS
@@ -70,22 +71,20 @@ CANCELLED_MS = 60_000
 turn counts as forgotten: an idle session accepts it too and does nothing (section 6). Ours."""
 
 
+@dataclasses.dataclass(slots=True)
 class Stopping:
     """What is to be stopped, and what a stop makes unsaid."""
 
-    __slots__ = ("_asks", "_live", "_posts", "_s")
-
-    def __init__(self, state: State, live: Live, posts: Posts, asks: Asks) -> None:
-        self._s = state
-        self._live = live
-        self._posts = posts
-        self._asks = asks
+    state: State
+    connection: Live
+    posts: Posts
+    requests: Asks
 
     # The interrupt.
 
     def interrupt(self, command_id: str, command: cmd.Interrupt) -> Call:
         """Return what stops a turn, or lets it be stopped later."""
-        s = self._s
+        s = self.state
         line = s.lines[ev.MAIN]
         asked = [name for name, r in s.asks.open.items() if r.kind != "authorization"]
         wanted = command.turn_id
@@ -96,9 +95,9 @@ class Stopping:
             if not open_:
                 # Another answer would be told to the model as words of the user (section 5).
                 return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
-            negative = [self._asks.negative(name, s.asks.open[name]) for name in open_]
-            return self._posts.responses("negative", {"inputResponses": negative}, command_id)
-        if self._asks.on_their_way() and wanted in (None, line.turn):
+            negative = [self.requests.negative(name, s.asks.open[name]) for name in open_]
+            return self.posts.responses("negative", {"inputResponses": negative}, command_id)
+        if self.requests.on_their_way() and wanted in (None, line.turn):
             # One that the cancel overtakes would be told to the model as words of the user.
             s.cancel = Waiting(command_id)
             return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
@@ -109,55 +108,55 @@ class Stopping:
 
     def _is_answered(self, name: str, command_id: str) -> bool:
         """Say whether a request has an answer, other than the one which this interrupt is."""
-        request = self._s.asks.open[name]
+        request = self.state.asks.open[name]
         own = request.given is not None and request.given.command_id == command_id
-        return not own and self._asks.is_answered(request)
+        return not own and self.requests.is_answered(request)
 
     def go_on(self) -> None:
         """Stop a turn that waited for answers on their way, as soon as none is."""
-        s, line = self._s, self._s.lines[ev.MAIN]
-        if s.cancel is not None and not line.closed and not self._asks.on_their_way():
+        s, line = self.state, self.state.lines[ev.MAIN]
+        if s.cancel is not None and not line.closed and not self.requests.on_their_way():
             cancel, s.cancel = s.cancel, None
             s.stop = Stop(line.native, cancel.command_id)
 
     def cancel_call(self, name: str, command_id: str | None, turn_id: str | None) -> Call:
         """Return the cancel of a turn, or of whatever runs."""
         body = None if turn_id is None else {"turnId": turn_id}
-        self._s.stopping = self._s.lines[ev.MAIN].turn is not None
-        return self._posts.post(name, self._posts.path("cancel"), body, command_id)
+        self.state.stopping = self.state.lines[ev.MAIN].turn is not None
+        return self.posts.post(name, self.posts.path("cancel"), body, command_id)
 
     def wait(self, now: int) -> bool:
         """Give the turn that answers open time to begin: it is to be stopped. Say whether it is."""
-        if self._s.cancel is None:
+        if self.state.cancel is None:
             return False
-        self._s.cancel.at = now + CANCEL_MS
+        self.state.cancel.at = now + CANCEL_MS
         return True
 
     def turn_goes_on(self, turn_id: str | None) -> list[ev.Event]:
         """Stop the turn that answers have opened, by its name: a late cancel must not hit the turn
         of the next message."""
-        return [] if self._s.cancel is None else self._cancel_now(turn_id)
+        return [] if self.state.cancel is None else self._cancel_now(turn_id)
 
     def close(self) -> list[ev.Event]:
         """Settle an interrupt that has nothing left to stop."""
-        cancel, self._s.cancel = self._s.cancel, None
+        cancel, self.state.cancel = self.state.cancel, None
         return [] if cancel is None else _done(cancel)
 
     def forget(self) -> None:
         """Record that the negative answers come to nothing."""
-        self._s.cancel = None
+        self.state.cancel = None
 
     def _cancel_now(self, turn_id: str | None) -> list[ev.Event]:
         """Do the second step of an interrupt: the turn that it is for has begun."""
-        cancel, self._s.cancel = self._s.cancel, None
+        cancel, self.state.cancel = self.state.cancel, None
         assert cancel is not None
-        if self._s.session is not None:
-            self._s.stop = Stop(turn_id)
+        if self.state.session is not None:
+            self.state.stop = Stop(turn_id)
         return _done(cancel)
 
     def take(self) -> list[Call]:
         """Return the cancel that is to be sent now."""
-        stop, self._s.stop = self._s.stop, None
+        stop, self.state.stop = self.state.stop, None
         if stop is None:
             return []
         return [self.cancel_call("cancel", stop.command_id, stop.turn)]
@@ -166,7 +165,7 @@ class Stopping:
 
     def mistrust(self, now: int) -> None:
         """Expect a sign of life: a reset that failed may have taken what runs all the same."""
-        s = self._s
+        s = self.state
         main = s.lines[ev.MAIN]
         waits = main.closed or main.paused == "input"
         s.mistrusted = True
@@ -175,12 +174,12 @@ class Stopping:
 
     def taken(self, now: int) -> None:
         """Record that a message was taken, of which something must come."""
-        if self._s.mistrusted:
+        if self.state.mistrusted:
             self.mistrust(now)
 
     def heard(self, now: int) -> None:
         """Hear a record of the main stream."""
-        s = self._s
+        s = self.state
         if s.mistrusted:
             s.mistrusted, s.gone_at = False, None
         elif s.gone_at is not None:
@@ -189,7 +188,7 @@ class Stopping:
     def expect_end(self, call: Call, body: dict[str, Any], now: int) -> None:
         """Wait for the end of a turn that is cancelled. One without was forgotten, at once where
         the server says that it has none (section 6): its end may be on the stream already."""
-        s = self._s
+        s = self.state
         main = s.lines[ev.MAIN]
         data = call.request.body
         wanted = None if data is None else cast(dict[str, Any], parse_json(data)).get("turnId")
@@ -197,7 +196,7 @@ class Stopping:
             return
         none = body.get("status") == "no_active_turn"
         # A turn that has just begun is none yet for a while: then it goes on, and is to be stopped.
-        again = none and self._live.opened_at is not None
+        again = none and self.connection.opened_at is not None
         s.cancel_at = now + CANCEL_AGAIN_MS if again else None
         if not (none and s.gone_after == CATCH_UP_MS and s.gone_at is not None):
             s.gone_after = CATCH_UP_MS if none else CANCELLED_MS
@@ -205,30 +204,30 @@ class Stopping:
 
     def _gone_due(self) -> int | None:
         """Return when a turn that is not active has had its time to show its end."""
-        if self._s.gone_at is None or self._live.opened_at is None:
+        if self.state.gone_at is None or self.connection.opened_at is None:
             return None
-        return max(self._s.gone_at, self._live.opened_at + CATCH_UP_MS)
+        return max(self.state.gone_at, self.connection.opened_at + CATCH_UP_MS)
 
     def is_gone(self, now: int) -> bool:
         """Say whether the turn has had its time to show its end, and forget the time."""
         due = self._gone_due()
         if due is None or now < due:
             return False
-        self._s.gone_at = None
+        self.state.gone_at = None
         return True
 
     # Both.
 
     def turn_over(self) -> list[ev.Event]:
         """Record that the turn is over, with or without our cancel."""
-        s = self._s
+        s = self.state
         s.gone_at = s.cancel_at = None
         s.lapsed, s.answered, s.stopping = s.answered, [], False
         return self.close()
 
     def tick(self, now: int) -> list[ev.Event]:
         """Send the cancels whose time has come."""
-        s = self._s
+        s = self.state
         out: list[ev.Event] = []
         if s.cancel is not None and s.cancel.at is not None and now >= s.cancel.at:
             out += self._cancel_now(None)
@@ -239,7 +238,7 @@ class Stopping:
 
     def due(self) -> list[int]:
         """Return the times at which something is to be done."""
-        s = self._s
+        s = self.state
         times = [s.cancel_at, self._gone_due(), None if s.cancel is None else s.cancel.at]
         return [at for at in times if at is not None]
 
@@ -248,15 +247,15 @@ class Stopping:
     @property
     def may_be_taken_back(self) -> bool:
         """Say whether a turn that ends was told to stop, and T may forget answers with it."""
-        return self._s.stopping and bool(self._s.answered)
+        return self.state.stopping and bool(self.state.answered)
 
     def approved(self, request_id: str, refusal: str) -> None:
         """Take the refusal of an approval that is over."""
-        self._s.answered.append({"requestId": request_id, "optionId": refusal})
+        self.state.answered.append({"requestId": request_id, "optionId": refusal})
 
     def step_begins(self, *, again: bool) -> None:
         """Record that a step begins: T keeps what was answered before the step before, if any."""
-        s = self._s
+        s = self.state
         if again:
             s.answered = []
         elif s.unsaid:
@@ -264,12 +263,12 @@ class Stopping:
 
     def turn_cancelled(self) -> None:
         """Record that a turn is cancelled."""
-        s = self._s
+        s = self.state
         s.unsaid, s.answered = [*s.unsaid, *s.answered], []
 
     def turn_taken_back(self) -> None:
         """Record that a turn is forgotten which was over."""
-        s = self._s
+        s = self.state
         s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed], []
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from multidict import CIMultiDict, MultiDict
 
 from adapters.eve import wire
 from adapters.eve.client.ends import Ends
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.members import Members
-from adapters.eve.client.places import Places
-from adapters.eve.client.records import Line, Live, State
-from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.server import Server, is_read, not_read
+from adapters.eve.client.parts import EveParts
+from adapters.eve.client.records import Line
+from adapters.eve.client.server import is_read, not_read
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, CloseReason, Request, Response
@@ -49,46 +46,16 @@ when one is over. Each is a connection, and who announces thousands of children 
 Ours."""
 
 
+@dataclasses.dataclass(slots=True)
 class Streams:
     """The streams of the session and of its children."""
 
-    __slots__ = (
-        "_ends",
-        "_holding",
-        "_inputs",
-        "_live",
-        "_members",
-        "_places",
-        "_resolving",
-        "_s",
-        "_server",
-    )
-
-    def __init__(
-        self,
-        state: State,
-        live: Live,
-        server: Server,
-        places: Places,
-        members: Members,
-        holding: Holding,
-        inputs: Inputs,
-        resolving: Resolving,
-        ends: Ends,
-    ) -> None:
-        self._s = state
-        self._live = live
-        self._server = server
-        self._places = places
-        self._members = members
-        self._holding = holding
-        self._inputs = inputs
-        self._resolving = resolving
-        self._ends = ends
+    parts: EveParts
+    turn_end: Ends
 
     def streams(self) -> tuple[Call, ...]:
         """Return what is to be read now."""
-        s = self._s
+        s = self.parts.state
         if s.session is None or s.ended or s.foreign is not None:
             return ()
         main = s.lines[ev.MAIN]
@@ -98,7 +65,7 @@ class Streams:
         waits = s.control or s.reset_at or s.cancel or s.doubted_until
         wanted = busy or sent or waits
         calls = [self._stream(main)] if wanted else []
-        for thread in self._members.readable:
+        for thread in self.parts.child_index.readable:
             if len(calls) == STREAMS_MOST:
                 break
             line = s.lines[thread]
@@ -110,26 +77,29 @@ class Streams:
 
     def _stream(self, line: Line) -> Call:
         """Return the call that reads a thread on, the same one as long as nothing of it changes."""
-        place = self._places.by_thread.get(line.thread)
+        place = self.parts.cursors.by_thread.get(line.thread)
         count = 0 if place is None else place.count
-        session = self._s.session if line.thread == ev.MAIN else line.session
-        known = (count, line.path, session, self._s.generation)
-        before = self._members.calls_of.get(line.thread)
+        session = self.parts.state.session if line.thread == ev.MAIN else line.session
+        known = (count, line.path, session, self.parts.state.generation)
+        before = self.parts.child_index.calls_of.get(line.thread)
         if before is None or before[0] != known:
-            before = self._members.calls_of[line.thread] = known, self._stream_from(line, count)
+            before = self.parts.child_index.calls_of[line.thread] = (
+                known,
+                self._stream_from(line, count),
+            )
         return before[1]
 
     def _stream_from(self, line: Line, count: int) -> Call:
         # The backend said where it is: what is not a path of segments is not asked for.
         path = None if line.path is None else rebuilt(line.path)
         if path is None:
-            session = self._s.session if line.thread == ev.MAIN else line.session
+            session = self.parts.state.session if line.thread == ev.MAIN else line.session
             assert session is not None
             path = path_of(wire.SESSION_PATH, session, "stream")
         query = MultiDict({wire.START_INDEX_QUERY: str(count)})
         # From 0.57 on this asks for heartbeats and a lease (section 7.4); others ignore it.
         query[wire.STREAM_CONTROL_VERSION_QUERY] = wire.STREAM_CONTROL_VERSION
-        if self._s.generation == "T":
+        if self.parts.state.generation == "T":
             # Section 7.2: T shows a session that it has lost as an empty stream. S says 404, and
             # would end the body at the tail.
             query[wire.INCLUDE_TAIL_INDEX_QUERY] = "1"
@@ -139,18 +109,21 @@ class Streams:
 
     def opened(self, call: Call, head: Response, now: int) -> list[ev.Event]:
         """Record that a stream is open."""
-        self._live.refused.discard(call.thread_id)
+        self.parts.connection.refused.discard(call.thread_id)
         out: list[ev.Event] = []
         text = head.headers.get(wire.STREAM_VERSION_HEADER)
         if text is not None:
             if not is_read(text):
                 return self.refuse(call.thread_id, text)
             version = int(text)
-            if version != 21 and self._s.version is None:
-                self._server.know("T" if version < 21 else "S1" if version < 26 else "S2")
+            if version != 21 and self.parts.state.version is None:
+                self.parts.server.know("T" if version < 21 else "S1" if version < 26 else "S2")
         if call.thread_id == ev.MAIN:
-            self._live.opened_at, self._live.opened_frames = now, self._places.frames
-            if self._s.silence.listen(now):
+            self.parts.connection.opened_at, self.parts.connection.opened_frames = (
+                now,
+                self.parts.cursors.frames,
+            )
+            if self.parts.state.silence.listen(now):
                 # The time is stored with this: a restart goes on waiting, and does not begin again.
                 out.append(raw.in_doubt("eve: the stream will show what became of an input."))
             out += self._check_tail(head)
@@ -159,7 +132,7 @@ class Streams:
     def refuse(self, thread_id: str, version: str) -> list[ev.Event]:
         """End what a stream would tell whose version is not read: nothing of it is, and nothing is
         said into its session any more."""
-        s = self._s
+        s = self.parts.state
         line = s.lines.get(thread_id)
         if s.foreign is not None or line is None or line.closed_stream:
             return []
@@ -168,12 +141,12 @@ class Streams:
             thread_id=thread_id, code=error.code, message=error.message, synthetic=True
         )
         if thread_id != ev.MAIN:
-            self._members.close_stream(line)
-            return [report, *self._ends.end_child(line)]
+            self.parts.child_index.close_stream(line)
+            return [report, *self.turn_end.end_child(line)]
         s.foreign = version[:20]
         first, s.first = s.first, None
-        unsaid = [] if first is None else self._inputs.not_sent(first.command_id, error)
-        return [report, *unsaid, *self._ends.lost(error, error.code)]
+        unsaid = [] if first is None else self.parts.inputs.not_sent(first.command_id, error)
+        return [report, *unsaid, *self.turn_end.lost(error, error.code)]
 
     def refuse_line(self, thread_id: str, value: dict[str, Any]) -> list[ev.Event] | None:
         """Refuse a stream by a line, if that is one of version 27 whatever the head says: what
@@ -185,48 +158,53 @@ class Streams:
     def _check_tail(self, head: Response) -> list[ev.Event]:
         """End what runs when the log is empty that had records: the session is not there any more.
         One that is only shorter may be a copy that lags."""
-        place = self._places.of(ev.MAIN)
+        place = self.parts.cursors.of(ev.MAIN)
         if head.headers.get(wire.STREAM_TAIL_INDEX_HEADER) != "-1" or not place.count:
             return []
         place.count = 0
-        self._s.lines[ev.MAIN].sequence = -1
+        self.parts.state.lines[ev.MAIN].sequence = -1
         message = "eve: the session's stream is empty, and has shown records already"
-        return self._ends.lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
+        return self.turn_end.lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
 
     def closed(self, call: Call, reason: CloseReason, now: int) -> list[ev.Event]:
         """Record that a stream has ended."""
-        line = self._s.lines.get(call.thread_id)
+        line = self.parts.state.lines.get(call.thread_id)
         if call.thread_id == ev.MAIN:
-            at_once = self._live.opened_at is not None and now - self._live.opened_at < AT_ONCE_MS
-            silent = self._places.frames == self._live.opened_frames
+            at_once = (
+                self.parts.connection.opened_at is not None
+                and now - self.parts.connection.opened_at < AT_ONCE_MS
+            )
+            silent = self.parts.cursors.frames == self.parts.connection.opened_frames
             ended = reason is CloseReason.ENDED and at_once and silent
-            self._live.ended_at_once = self._live.ended_at_once + 1 if ended else 0
-            self._live.opened_at = None
+            self.parts.connection.ended_at_once = (
+                self.parts.connection.ended_at_once + 1 if ended else 0
+            )
+            self.parts.connection.opened_at = None
         out: list[ev.Event] = []
         if line is not None and reason is CloseReason.ENDED:
             if line.settled is not None:
-                out += self._resolving.settle(line, line.settled)
-            out += self._holding.decide_and_release(line)
-            out += self._ends.flush(line)
+                out += self.parts.resolution.settle(line, line.settled)
+            out += self.parts.calls.decide_and_release(line)
+            out += self.turn_end.flush(line)
         return out
 
     def give_up(
         self, error: DragomanError, now: int, *, thread_id: str = ev.MAIN
     ) -> list[ev.Event]:
         """Record that a stream is not to be had."""
-        line = self._s.lines.get(thread_id)
+        line = self.parts.state.lines.get(thread_id)
         if thread_id != ev.MAIN and line is not None:
-            self._members.close_stream(line)
-            self._live.refused.discard(thread_id)
-            return self._ends.end_child(line)
-        out = self._ends.lost(raw.error_info(error, SESSION_LOST))
+            self.parts.child_index.close_stream(line)
+            self.parts.connection.refused.discard(thread_id)
+            return self.turn_end.end_child(line)
+        out = self.turn_end.lost(raw.error_info(error, SESSION_LOST))
         return out
 
     @property
     def patience(self) -> int:
         """Return how long nothing new is borne: who opens streams may be silent for long."""
-        if self._live.refused:
+        if self.parts.connection.refused:
             return LOST_PATIENCE_MS
-        if self._live.ended_at_once >= AT_ONCE_MOST:
+        if self.parts.connection.ended_at_once >= AT_ONCE_MOST:
             return AT_ONCE_PATIENCE_MS
-        return PAUSED_PATIENCE_MS if self._s.asks.open else QUIET_PATIENCE_MS
+        return PAUSED_PATIENCE_MS if self.parts.state.asks.open else QUIET_PATIENCE_MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -13,15 +14,13 @@ from adapters.model import events as ev
 from adapters.wire.jsonvalue import text_of
 
 
+@dataclasses.dataclass(slots=True)
 class Turns:
     """The turn of each thread."""
 
-    __slots__ = ("_holding", "_places", "_s")
-
-    def __init__(self, state: State, places: Places, holding: Holding) -> None:
-        self._s = state
-        self._places = places
-        self._holding = holding
+    state: State
+    cursors: Places
+    calls: Holding
 
     def turn_id(self, line: Line, record: Record) -> str:
         """Return our name of the turn that a record is in."""
@@ -51,9 +50,9 @@ class Turns:
         line.turns += 1
         line.step, line.step_turn, line.step_open, line.step_done = None, None, False, True
         line.step_base, line.step_top = 0, -1
-        place = self._places.of(line.thread)
+        place = self.cursors.of(line.thread)
         place.text = place.reasoning = False
-        self._holding.forget_turn(line)
+        self.calls.forget_turn(line)
         line.said = {}
         line.retried, line.doubted, line.owners = False, {}, list(deliveries)
         return ev.TurnStarted(
@@ -69,7 +68,7 @@ class Turns:
         what we have said."""
         if line.thread != ev.MAIN:
             return "message"
-        waiting = self._s.ledger.open.values()
+        waiting = self.state.ledger.open.values()
         if not waiting:
             return "unknown"
         ours = [item.delivery for item in waiting]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, cast
 
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.blocks import Blocks
-from adapters.eve.client.holding import Holding
+from adapters.eve.client.parts import EveParts
 from adapters.eve.client.records import Line, OpenCall, Record
 from adapters.eve.client.reports import as_native
-from adapters.eve.client.resolving import Resolving
-from adapters.eve.client.stopping import Stopping
-from adapters.eve.client.turns import Turns
 from adapters.eve.client.values import (
     CS_KEYS,
     FAILURE_KEYS,
@@ -56,26 +52,11 @@ _TOOL_RESULT_KEYS = frozenset(
 )
 
 
+@dataclasses.dataclass(slots=True)
 class Work:
     """What the agent does."""
 
-    __slots__ = ("_asks", "_blocks", "_holding", "_resolving", "_stopping", "_turns")
-
-    def __init__(
-        self,
-        asks: Asks,
-        holding: Holding,
-        stopping: Stopping,
-        resolving: Resolving,
-        turns: Turns,
-        blocks: Blocks,
-    ) -> None:
-        self._asks = asks
-        self._holding = holding
-        self._stopping = stopping
-        self._resolving = resolving
-        self._turns = turns
-        self._blocks = blocks
+    parts: EveParts
 
     def step_started(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
@@ -92,21 +73,21 @@ class Work:
         out: list[ev.Event] = []
         if retried:
             # What the first try wrote is not part of the conversation.
-            out += self._blocks.end_blocks(line, "discarded")
-            self._resolving.doubt(line)
+            out += self.parts.text_blocks.end_blocks(line, "discarded")
+            self.parts.resolution.doubt(line)
         else:
-            out += self._resolving.discard(line, record.native)
+            out += self.parts.resolution.discard(line, record.native)
             line.steps += 1
             if line.thread == ev.MAIN:
-                self._stopping.step_begins(again=line.step_turn == native_turn)
-        out += self._turns.in_turn(line, record)
-        out += self._resolving.infer_answered(line, record.native)
+                self.parts.cancellation.step_begins(again=line.step_turn == native_turn)
+        out += self.parts.turns.in_turn(line, record)
+        out += self.parts.resolution.infer_answered(line, record.native)
         line.step, line.step_turn, line.step_open, line.step_done = index, native_turn, True, False
         model = data.get("modelId")
         out.append(
             ev.StepStarted(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.parts.turns.current(line),
                 step_index=self._step_place(line, index),
                 model=model if isinstance(model, str) else self._model(line),
                 native=record.native,
@@ -122,13 +103,13 @@ class Work:
     def step_completed(self, line: Line, record: Record) -> list[ev.Event]:
         data = record.data
         # A model call that was cut leaves its block open (section 5.1).
-        out = self._blocks.end_blocks(line, "partial")
-        out += self._resolving.discard(line, record.native)
+        out = self.parts.text_blocks.end_blocks(line, "partial")
+        out += self.parts.resolution.discard(line, record.native)
         reason = data.get("finishReason")
         out.append(
             ev.StepEnded(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.parts.turns.current(line),
                 step_index=self._step_place(line, self._step_index(line, data)),
                 finish_reason=reason if isinstance(reason, str) else None,
                 usage=usage_of(data.get("usage")),
@@ -144,7 +125,7 @@ class Work:
         return [
             ev.StepEnded(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.parts.turns.current(line),
                 step_index=self._step_place(line, self._step_index(line, record.data)),
                 error=error_of(record.data),
                 native=record.native,
@@ -170,12 +151,12 @@ class Work:
         if not isinstance(call_id, str) or not isinstance(piece, str):
             return as_native(line, record)
         return [
-            *self._turns.in_turn(line, record),
+            *self.parts.turns.in_turn(line, record),
             raw.delta_of(
                 ev.ToolInputDelta,
                 piece,
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.parts.turns.current(line),
                 call_id=call_id,
                 name=name if isinstance(name, str) else None,
                 native=record.native,
@@ -187,7 +168,7 @@ class Work:
         actions = record.data.get("actions")
         if not isinstance(actions, list):
             return as_native(line, record)
-        out = self._turns.in_turn(line, record)
+        out = self.parts.turns.in_turn(line, record)
         shown = record.data.get("presentation")
         extra = rest_of(record.data, _ACTIONS_KEYS)
         for action in actions:
@@ -213,11 +194,11 @@ class Work:
                 label = shown[call_id].get("label")
             if line.turn is not None:
                 # The end of a turn forgets its calls: one that comes later would never be.
-                self._holding.take_call(line, call_id, OpenCall(kind, line.steps))
+                self.parts.calls.take_call(line, call_id, OpenCall(kind, line.steps))
             out.append(
                 ev.ToolCalled(
                     thread_id=line.thread,
-                    turn_id=self._turns.current(line),
+                    turn_id=self.parts.turns.current(line),
                     call_id=call_id,
                     name=name_of(name) or name_of(native_kind) or "unknown",
                     kind=kind,
@@ -235,11 +216,11 @@ class Work:
         call_id = name_of(result.get("callId")) if isinstance(result, dict) else None
         if not isinstance(result, dict) or call_id is None:
             return as_native(line, record)
-        self._holding.decide(line, call_id, "allow")
+        self.parts.calls.decide(line, call_id, "allow")
         return [
             ev.ToolProgressed(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.parts.turns.current(line),
                 call_id=call_id,
                 output=result.get("output"),
                 native=record.native,
@@ -258,14 +239,14 @@ class Work:
             status = "failed" if result.get("isError") is True else "completed"
         out: list[ev.Event] = []
         if line.turn is None:
-            out += self._turns.in_turn(line, record)
-        self._holding.decide(line, call_id, "deny" if status == "rejected" else "allow")
-        out += self._resolving.infer_from_result(
+            out += self.parts.turns.in_turn(line, record)
+        self.parts.calls.decide(line, call_id, "deny" if status == "rejected" else "allow")
+        out += self.parts.resolution.infer_from_result(
             line, call_id, status, result.get("output"), record.native
         )
-        if status != "rejected" and line.paused == "input" and not self._asks.asked(line):
+        if status != "rejected" and line.paused == "input" and not self.parts.requests.asked(line):
             # Section 8.2: only a refused call comes while the turn rests; the others are work.
-            out += self._turns.in_turn(line, record)
+            out += self.parts.turns.in_turn(line, record)
         error = None
         if isinstance(data.get("error"), dict) or status != "completed":
             source = data.get("error") if isinstance(data.get("error"), dict) else {}
@@ -288,11 +269,11 @@ class Work:
             name = result.get("toolName") or result.get("name") or result.get("subagentName")
             if isinstance(name, str):
                 extra["name"] = name
-        self._holding.call_returned(line, call_id)
+        self.parts.calls.call_returned(line, call_id)
         out.append(
             ev.ToolReturned(
                 thread_id=line.thread,
-                turn_id=self._turns.current(line),
+                turn_id=self.parts.turns.current(line),
                 call_id=call_id,
                 output=result.get("output"),
                 is_error=status != "completed",
