@@ -106,7 +106,7 @@ def test_no_frontend_says_which_stored_file_it_means(text: str) -> None:
     ref = {"type": "blob", "sha256": OTHERS}
     part = {"type": "file", "mediaType": "a/b", "data": text, "ref": ref, "sha256": OTHERS}
     with pytest.raises(ClientProtocolError):
-        parse_create(json.dumps({"message": [part]}).encode(), requests.Face())
+        parse_create(json.dumps({"message": [part]}).encode(), requests.EveFaceSettings())
     for source in (ref, {"type": "base64", "media_type": "a/b", "data": text, "sha256": OTHERS}):
         block = {"type": "image", "source": source}
         body = {"message": "x", "task_id": "t", "media": [block]}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from adapters.contract.faces import AnyOf, Child, Incoming, Named, Seen, Target
 from adapters.eve import requests, wire
-from adapters.eve.requests import Control, FollowUp
+from adapters.eve.requests import EveControl, FollowUp
 from adapters.eve.server import EveEncoder
 from adapters.wire.errors import DragomanError, ErrorCode
 from adapters.wire.paths import is_segment, path_of
@@ -29,10 +29,10 @@ _VIEW = re.compile(r"dgv_([0-9]{1,9})_(.+)")
 EveSeen: TypeAlias = Seen[EveEncoder]
 
 
-def face_of(incoming: Incoming) -> requests.Face:
+def face_of(incoming: Incoming) -> requests.EveFaceSettings:
     """Return how the face is served that a request came to."""
     face = incoming.served
-    assert isinstance(face, requests.Face)
+    assert isinstance(face, requests.EveFaceSettings)
     return face
 
 
@@ -42,7 +42,7 @@ def viewed(name: str) -> tuple[int, str]:
     return (0, name) if view is None else (int(view[1]), view[2])
 
 
-def addressed(incoming: Incoming, said: FollowUp | Control) -> Target:
+def addressed(incoming: Incoming, said: FollowUp | EveControl) -> Target:
     """Return the session that a request names: by its token, whatever the path says, else by the
     path (section 5)."""
     name = incoming.names.get("session")
@@ -56,7 +56,7 @@ def addressed(incoming: Incoming, said: FollowUp | Control) -> Target:
     return Named(handle, also=named)
 
 
-def token_used(_: Incoming, seen: EveSeen, said: FollowUp | Control) -> Mapping[str, Any] | None:
+def token_used(_: Incoming, seen: EveSeen, said: FollowUp | EveControl) -> Mapping[str, Any] | None:
     """Return which token a request used, if it is still good."""
     if said.token is None:
         return None
@@ -67,7 +67,7 @@ def token_used(_: Incoming, seen: EveSeen, said: FollowUp | Control) -> Mapping[
     return {TOKEN_NUMBER: number}
 
 
-def shown(incoming: Incoming, seen: EveSeen, said: FollowUp | Control) -> str:
+def shown(incoming: Incoming, seen: EveSeen, said: FollowUp | EveControl) -> str:
     """Return the id of a session that the client of a request knows it by: S refuses another one,
     T begins to read anew."""
     name = incoming.names.get("session")

@@ -6,7 +6,7 @@ from typing import Any
 
 from adapters.contract.probing import Generation, Probe, Question
 from adapters.eve import wire
-from adapters.eve.client.server import not_read
+from adapters.eve.client.server_profile import not_read
 from adapters.model.base import Call, Request
 
 

@@ -102,7 +102,7 @@ class EveRefusal(ClientProtocolError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Face:
+class EveFaceSettings:
     """How a face is served: its form, the upload policy, and whether the caller is somebody.
 
     `media_types` are allowed types, `image/*` being all of a family and None all; `max_file_bytes`
@@ -116,7 +116,7 @@ class Face:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Create:
+class EveCreate:
     """A create (section 4.1); `message` is None for a prewarmed session.
 
     `blobs` has the bytes of inline files by hash.
@@ -192,7 +192,7 @@ class FollowUp:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Control:
+class EveControl:
     """A control (section 6), of the session in the path or of the one that `token` names."""
 
     kind: ControlKind
@@ -202,7 +202,7 @@ class Control:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StreamQuery:
+class EveStreamQuery:
     """What a reader of a stream asks for (section 7.1).
 
     `follow` is false where the body ends at the tail seen at open.
@@ -226,7 +226,7 @@ class StreamQuery:
 # Bodies.
 
 
-def parse_create(body: bytes, face: Face) -> Create:
+def parse_create(body: bytes, face: EveFaceSettings) -> EveCreate:
     """Return what the body of a create asks for.
 
     Raises:
@@ -262,7 +262,7 @@ def parse_create(body: bytes, face: Face) -> Create:
     _check_uploads(message)
     if operation_id is not None and not face.authenticated:
         _refuse("operationId requires an authenticated principal.")
-    return Create(
+    return EveCreate(
         message=None if message is None else message.command("queue", context, schema),
         mode=mode,
         request_input=request_input,
@@ -272,7 +272,7 @@ def parse_create(body: bytes, face: Face) -> Create:
     )
 
 
-def parse_follow_up(body: bytes, face: Face) -> FollowUp:
+def parse_follow_up(body: bytes, face: EveFaceSettings) -> FollowUp:
     """Return what the body of a follow-up asks for.
 
     In form `all` a `continuationToken` in it makes T's rules count.
@@ -317,8 +317,8 @@ def parse_follow_up(body: bytes, face: Face) -> FollowUp:
 
 
 def parse_control(
-    kind: ControlKind, body: bytes, face: Face, session_id: str | None = None
-) -> Control:
+    kind: ControlKind, body: bytes, face: EveFaceSettings, session_id: str | None = None
+) -> EveControl:
     """Return what a control asks for.
 
     `session_id` is that of the path, None on T's routes, which name none.
@@ -335,14 +335,14 @@ def parse_control(
     # T does not look for a token in the body of a cancel, and form `all` takes what T takes.
     if kind != "cancel" or face.form == "newest":
         _refuse_token(members)
-    return Control(
+    return EveControl(
         kind=kind,
         turn_id=_words(members, "turnId") if kind == "cancel" else None,
         reason=_words(members, "reason") if kind == "reset" else None,
     )
 
 
-def parse_stream_query(query: Mapping[str, str], face: Face) -> StreamQuery:
+def parse_stream_query(query: Mapping[str, str], face: EveFaceSettings) -> EveStreamQuery:
     """Return what the query of a stream asks for (section 7.1).
 
     Of a repeated name the first counts.
@@ -363,10 +363,10 @@ def parse_stream_query(query: Mapping[str, str], face: Face) -> StreamQuery:
         _refuse("Expected startIndex to be an integer.")
     asked = query.get(wire.INCLUDE_TAIL_INDEX_QUERY) in ("1", "true")
     if face.form == "tokens":
-        return StreamQuery(start_index, include_tail=asked)
+        return EveStreamQuery(start_index, include_tail=asked)
     bounded = asked or query.get(wire.FOLLOW_QUERY) in ("0", "false")
     lease = query.get(wire.STREAM_CONTROL_VERSION_QUERY) == wire.STREAM_CONTROL_VERSION
-    return StreamQuery(start_index, include_tail=bounded, follow=not bounded, lease=lease)
+    return EveStreamQuery(start_index, include_tail=bounded, follow=not bounded, lease=lease)
 
 
 def _refuse(error: str, status: int = 400, **members: Any) -> NoReturn:
@@ -390,7 +390,7 @@ def _object(body: bytes) -> _Json:
     return value
 
 
-def _members(body: bytes, face: Face, *, optional: bool) -> _Json:
+def _members(body: bytes, face: EveFaceSettings, *, optional: bool) -> _Json:
     if optional and not body.strip():
         return {}
     if face.form != "tokens":
@@ -428,7 +428,7 @@ def _words(members: _Json, name: str) -> str | None:
     return value
 
 
-def _control_by_token(kind: ControlKind, body: bytes, face: Face) -> Control:
+def _control_by_token(kind: ControlKind, body: bytes, face: EveFaceSettings) -> EveControl:
     if kind == "cancel" or face.form == "newest":
         # There `/session/reset` is the session of the name `reset`, and a cancel always has a
         # session in its path.
@@ -437,7 +437,7 @@ def _control_by_token(kind: ControlKind, body: bytes, face: Face) -> Control:
     token = _object(body).get("continuationToken")
     if not isinstance(token, str) or not token:
         _refuse("Expected 'continuationToken' to be a non-empty string.")
-    return Control(kind=kind, token=token)
+    return EveControl(kind=kind, token=token)
 
 
 def _client_context(members: _Json) -> Any:
@@ -497,7 +497,7 @@ def _turn_policy(members: _Json) -> Policy:
 
 
 def _check_without_message(
-    members: _Json, message: _Message | None, callback: _Json | None, schema: _Json | None
+    members: _Json, message: _MessageParts | None, callback: _Json | None, schema: _Json | None
 ) -> None:
     if message is not None:
         return
@@ -682,7 +682,7 @@ def _js_text(value: object) -> str:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Message:
+class _MessageParts:
     content: tuple[Content, ...]
     text: str | None
     blobs: dict[str, bytes]
@@ -700,13 +700,13 @@ class _Message:
         )
 
 
-def _message(members: _Json, face: Face) -> _Message | None:
+def _message(members: _Json, face: EveFaceSettings) -> _MessageParts | None:
     """Return the message, or None where it is absent or empty."""
     if "message" not in members:
         return None
     value = members["message"]
     if isinstance(value, str):
-        return _Message((Text(type="text", text=value),), value, {}, ()) if value else None
+        return _MessageParts((Text(type="text", text=value),), value, {}, ()) if value else None
     if not isinstance(value, list):
         _refuse("Expected 'message' to be a string or an array of text/file parts.")
     if len(value) > MAX_PARTS:
@@ -721,7 +721,7 @@ def _message(members: _Json, face: Face) -> _Message | None:
         content.append(block)
         if isinstance(block, File):
             violations += _violations(block, face)
-    return _Message(tuple(content), None, blobs, tuple(violations)) if content else None
+    return _MessageParts(tuple(content), None, blobs, tuple(violations)) if content else None
 
 
 def _part(part: _Json, blobs: dict[str, bytes]) -> Text | File:
@@ -790,7 +790,7 @@ def _base64(text: str) -> bytes:
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
 
-def _violations(file: File, face: Face) -> list[_Json]:
+def _violations(file: File, face: EveFaceSettings) -> list[_Json]:
     media_type = file.media_type or ""
     named = {} if file.name is None else {"filename": file.name}
     if face.media_types is not None and not _is_allowed(media_type, face.media_types):
@@ -824,7 +824,7 @@ def _is_allowed(media_type: str, allowed: tuple[str, ...]) -> bool:
     )
 
 
-def _check_uploads(message: _Message | None) -> None:
+def _check_uploads(message: _MessageParts | None) -> None:
     if message is None or not message.violations:
         return
     first = message.violations[0]

@@ -45,7 +45,7 @@ from adapters.eve.addressing import (
     token_used,
     viewed,
 )
-from adapters.eve.requests import Control, ControlKind, Create, FollowUp
+from adapters.eve.requests import ControlKind, EveControl, EveCreate, FollowUp
 from adapters.model.base import Response
 from adapters.model.commands import (
     SAID_AS_MESSAGE,
@@ -66,10 +66,10 @@ _CALLBACK_HEADERS = frozenset({"content-type", "accept", "traceparent", "tracest
 """What passes with a callback: never a credential or a cookie, either way."""
 
 
-def _serve(table: Mapping[str, Any], authenticated: bool) -> requests.Face:
+def _serve(table: Mapping[str, Any], authenticated: bool) -> requests.EveFaceSettings:
     upload = table["upload"]
     types = tuple(upload["media_types"])
-    return requests.Face(
+    return requests.EveFaceSettings(
         form=table["form"],
         max_file_bytes=upload["max_bytes"],
         media_types=None if "*/*" in types else types,
@@ -94,20 +94,20 @@ def _refuse(failure: Failure) -> Response:
 # POST /eve/v1/session (section 4.1).
 
 
-def _parse_create(body: bytes, incoming: Incoming) -> Create:
+def _parse_create(body: bytes, incoming: Incoming) -> EveCreate:
     return requests.parse_create(body, face_of(incoming))
 
 
-def _joins(incoming: Incoming, _: Create) -> Action:
+def _joins(incoming: Incoming, _: EveCreate) -> Action:
     return Action.READ if JOIN_HEADER in incoming.headers else Action.CREATE
 
 
-def _new(incoming: Incoming, _: Create) -> Target:
+def _new(incoming: Incoming, _: EveCreate) -> Target:
     joined = incoming.headers.get(JOIN_HEADER)
     return New() if joined is None else Named(viewed(joined)[1])
 
 
-def _open(_: Incoming, wanted: Create, place: Place) -> Opening:
+def _open(_: Incoming, wanted: EveCreate, place: Place) -> Opening:
     if wanted.mode == "task" or wanted.callback is not None:
         what = "callback" if wanted.callback is not None else "mode"
         raise NotSupported(
@@ -123,12 +123,12 @@ def _open(_: Incoming, wanted: Create, place: Place) -> Opening:
     return Opening(commands, wanted.blobs, once=wanted.operation_id)
 
 
-def _nothing_said(_: Incoming, __: EveSeen, ___: Create) -> Sequence[AnyCommand]:
+def _nothing_said(_: Incoming, __: EveSeen, ___: EveCreate) -> Sequence[AnyCommand]:
     # The message of a request that joins is what the program needs to open a conversation.
     return ()
 
 
-def _created(incoming: Incoming, seen: EveSeen, _: Create, done: Done) -> Response:
+def _created(incoming: Incoming, seen: EveSeen, _: EveCreate, done: Done) -> Response:
     """Answer a create; one that joined as if the session were new: its client reads from the start
     of the last turn on.
 
@@ -205,18 +205,18 @@ def _followed_up(incoming: Incoming, seen: EveSeen, said: FollowUp, done: Done) 
 # Controls (section 6).
 
 
-def _parse_control(kind: ControlKind, body: bytes, incoming: Incoming) -> Control:
+def _parse_control(kind: ControlKind, body: bytes, incoming: Incoming) -> EveControl:
     return requests.parse_control(kind, body, face_of(incoming), incoming.names.get("session"))
 
 
-def _may_control(incoming: Incoming, seen: EveSeen, said: Control) -> Mapping[str, Any] | None:
+def _may_control(incoming: Incoming, seen: EveSeen, said: EveControl) -> Mapping[str, Any] | None:
     details = token_used(incoming, seen, said)
     if seen.state.ended is not None:
         raise DragomanError("The session has ended.", code=ErrorCode.NOT_ACTIVE)
     return details
 
 
-def _controls(_: Incoming, seen: EveSeen, said: Control) -> Sequence[AnyCommand]:
+def _controls(_: Incoming, seen: EveSeen, said: EveControl) -> Sequence[AnyCommand]:
     match said.kind:
         case "cancel":
             of_another = said.turn_id is not None and said.turn_id != seen.encoder.turn_id
@@ -229,7 +229,7 @@ def _controls(_: Incoming, seen: EveSeen, said: Control) -> Sequence[AnyCommand]
             return [Reset(reason=said.reason)]
 
 
-def _controlled(incoming: Incoming, seen: EveSeen, said: Control, _: Done) -> Response:
+def _controlled(incoming: Incoming, seen: EveSeen, said: EveControl, _: Done) -> Response:
     return requests.control_answer(said.kind, face_of(incoming).form, shown(incoming, seen, said))
 
 

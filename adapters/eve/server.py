@@ -114,7 +114,7 @@ something earlier has seen a record that names it."""
 
 
 @dataclasses.dataclass(slots=True)
-class _State:
+class _EveEncoderState:
     records: int = 0
     started: bool = False
     ended: bool = False
@@ -172,7 +172,7 @@ class EveEncoder(Encoder):
 
     dialect = wire.DIALECT
     version = 1
-    shape = shape_of(1, _State)
+    shape = shape_of(1, _EveEncoderState)
 
     def __init__(self, context: EncoderContext) -> None:
         self._context = context
@@ -181,7 +181,7 @@ class EveEncoder(Encoder):
         self._rotate: bool = context.settings.get("token_rotation", True)
         self._closed_form = self._form != "newest"
         self._cumulative = self._form != "newest"
-        self._s = _State()
+        self._s = _EveEncoderState()
         seed = f"{context.session_id}/{context.thread_id}".encode()
         # Ids look like the real ones, `evt_` and 26 characters; readers take them as opaque
         # (section 9).
@@ -252,7 +252,7 @@ class EveEncoder(Encoder):
     def restore(self, snapshot: bytes) -> None:
         value = cast("dict[str, Any]", parse_json(snapshot))
         self.next_cursor = value.pop("next_cursor")
-        self._s = _State(**value)
+        self._s = _EveEncoderState(**value)
         self._deliveries_changed()
 
     # Records.

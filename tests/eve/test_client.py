@@ -14,8 +14,8 @@ from multidict import CIMultiDict
 from adapters.driving.held import HOLD_MS
 from adapters.driving.silence import CATCH_UP_MS, RECOVER_MS
 from adapters.eve.client import EveClient
-from adapters.eve.client.sessions import TAKEN_BACK_MS
-from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
+from adapters.eve.client.cancellation import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS
+from adapters.eve.client.session_records import TAKEN_BACK_MS
 from adapters.eve.client.streams import STREAMS_MOST
 from adapters.eve.server import EveEncoder
 from adapters.model import commands as cmd

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from adapters.eve.client import EveClient
-from adapters.eve.client.dues import CHILD_HOLD_MS, SLICE
-from adapters.eve.client.ends import OVER_MOST
-from adapters.eve.client.members import NAMES_MOST
-from adapters.eve.client.messages import CHILD_HEARD
-from adapters.eve.client.records import RECENT_IDS, SAID_MOST
+from adapters.eve.client.child_index import NAMES_MOST
+from adapters.eve.client.message_records import CHILD_HEARD
+from adapters.eve.client.state import RECENT_IDS, SAID_MOST
+from adapters.eve.client.timers import CHILD_HOLD_MS, SLICE
+from adapters.eve.client.turn_end import OVER_MOST
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Response
 from adapters.wire.errors import DragomanError

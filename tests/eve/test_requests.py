@@ -19,8 +19,8 @@ from multidict import MultiDict
 from adapters.eve import wire
 from adapters.eve.requests import (
     ControlKind,
+    EveFaceSettings,
     EveRefusal,
-    Face,
     InputResponse,
     Route,
     answer_by_message,
@@ -177,18 +177,18 @@ FOLLOW_UPS: list[tuple[Any, Verdict, Verdict, Verdict]] = [
 def test_a_create_is_judged_as_recorded(
     body: Any, tokens: Verdict, newest: Verdict, union: Verdict
 ) -> None:
-    assert verdict_of(parse_create, body_of(body), Face("tokens")) == tokens
-    assert verdict_of(parse_create, body_of(body), Face("newest")) == newest
-    assert verdict_of(parse_create, body_of(body), Face("all")) == union
+    assert verdict_of(parse_create, body_of(body), EveFaceSettings("tokens")) == tokens
+    assert verdict_of(parse_create, body_of(body), EveFaceSettings("newest")) == newest
+    assert verdict_of(parse_create, body_of(body), EveFaceSettings("all")) == union
 
 
 @each(("body", "tokens", "newest", "union"), FOLLOW_UPS)
 def test_a_follow_up_is_judged_as_recorded(
     body: Any, tokens: Verdict, newest: Verdict, union: Verdict
 ) -> None:
-    assert verdict_of(parse_follow_up, body_of(body), Face("tokens")) == tokens
-    assert verdict_of(parse_follow_up, body_of(body), Face("newest")) == newest
-    assert verdict_of(parse_follow_up, body_of(body), Face("all")) == union
+    assert verdict_of(parse_follow_up, body_of(body), EveFaceSettings("tokens")) == tokens
+    assert verdict_of(parse_follow_up, body_of(body), EveFaceSettings("newest")) == newest
+    assert verdict_of(parse_follow_up, body_of(body), EveFaceSettings("all")) == union
 
 
 BIG = {
@@ -229,7 +229,7 @@ DISALLOWED_TEXT = (
 def test_the_first_violation_of_the_upload_policy_gives_the_status(
     form: wire.Form, parts: Any, expected: Verdict
 ) -> None:
-    face = Face(form, max_file_bytes=1000, media_types=("image/*", "text/plain"))
+    face = EveFaceSettings(form, max_file_bytes=1000, media_types=("image/*", "text/plain"))
     assert verdict_of(parse_create, body_of({"message": parts}), face) == expected
     follow_up = (
         {"message": parts}
@@ -266,7 +266,7 @@ def test_the_recorded_message_of_parts_becomes_text_and_files_kept_by_hash() -> 
             {"type": "file", "mediaType": "text/plain", "data": "aGVsbG8="},
         ]
     }
-    create = parse_create(body_of(body), Face())
+    create = parse_create(body_of(body), EveFaceSettings())
     assert create.message is not None
     text, image, plain = create.message.content
     assert text == Text(type="text", text="scene: files")
@@ -292,13 +292,13 @@ def test_the_recorded_message_of_parts_becomes_text_and_files_kept_by_hash() -> 
     ],
 )
 def test_inline_data_is_decoded(data: str, content: bytes) -> None:
-    create = parse_create(body_of(file_part(data)), Face())
+    create = parse_create(body_of(file_part(data)), EveFaceSettings())
     assert list(create.blobs.values()) == [content]
 
 
 def test_a_url_stays_a_url_and_counts_no_bytes() -> None:
     body = file_part("https://files.example/a?b=c")
-    create = parse_create(body_of(body), Face(max_file_bytes=1))
+    create = parse_create(body_of(body), EveFaceSettings(max_file_bytes=1))
     assert create.message is not None
     block = create.message.content[0]
     assert isinstance(block, File)
@@ -332,7 +332,7 @@ INTERNAL = refused("File part 'data' must not use a framework-internal ref schem
 def test_data_that_is_none_of_the_three_kinds_is_refused(
     form: wire.Form, data: object, expected: Verdict
 ) -> None:
-    assert verdict_of(parse_create, body_of(file_part(data)), Face(form)) == expected
+    assert verdict_of(parse_create, body_of(file_part(data)), EveFaceSettings(form)) == expected
 
 
 @pytest.mark.parametrize(
@@ -347,22 +347,22 @@ def test_data_that_is_none_of_the_three_kinds_is_refused(
     ],
 )
 def test_a_wrong_part_type_is_quoted_as_the_servers_quote_it(part: Any, quoted: str) -> None:
-    verdict = verdict_of(parse_create, body_of({"message": [part]}), Face())
+    verdict = verdict_of(parse_create, body_of({"message": [part]}), EveFaceSettings())
     assert verdict == refused(f"Unsupported message part type \"{quoted}\". Use 'text' or 'file'.")
 
 
 def test_a_face_may_take_no_files_at_all() -> None:
-    verdict = verdict_of(parse_create, body_of({"message": [PDF]}), Face(media_types=()))
+    verdict = verdict_of(parse_create, body_of({"message": [PDF]}), EveFaceSettings(media_types=()))
     assert verdict is not None
     assert verdict[0] == 415
     assert verdict[1]["error"].endswith("which is not allowed by this route.")
     for allowed in ("*", "*/*", "Application/*", "application/PDF"):
-        face = Face(media_types=(allowed,))
+        face = EveFaceSettings(media_types=(allowed,))
         assert verdict_of(parse_create, body_of({"message": [PDF]}), face) == OK
 
 
 def test_the_default_upload_limit_is_that_of_the_servers() -> None:
-    assert Face().max_file_bytes == 26_214_400
+    assert EveFaceSettings().max_file_bytes == 26_214_400
 
 
 # Create.
@@ -371,7 +371,7 @@ def test_the_default_upload_limit_is_that_of_the_servers() -> None:
 @pytest.mark.parametrize("form", ["all", "newest"])
 @pytest.mark.parametrize("body", [b"", b" \n", b"{}", b'{"capabilities":{"requestInput":false}}'])
 def test_a_create_without_a_message_is_a_prewarm(form: wire.Form, body: bytes) -> None:
-    create = parse_create(body, Face(form))
+    create = parse_create(body, EveFaceSettings(form))
     assert create.message is None
     assert create.blobs == {}
     assert create.request_input is (False if b"false" in body else None)
@@ -385,9 +385,9 @@ def test_a_prewarm_takes_nothing_that_belongs_to_a_message(extra: dict[str, Any]
         "Creating a session without a message does not accept 'clientContext', 'callback', or"
         " 'outputSchema'."
     )
-    assert verdict_of(parse_create, body_of(extra), Face("all")) == expected
-    assert verdict_of(parse_create, body_of(extra), Face("newest")) == expected
-    assert verdict_of(parse_create, body_of(extra), Face("tokens")) == NO_MESSAGE
+    assert verdict_of(parse_create, body_of(extra), EveFaceSettings("all")) == expected
+    assert verdict_of(parse_create, body_of(extra), EveFaceSettings("newest")) == expected
+    assert verdict_of(parse_create, body_of(extra), EveFaceSettings("tokens")) == NO_MESSAGE
 
 
 def test_a_create_carries_everything_that_it_says() -> None:
@@ -401,7 +401,7 @@ def test_a_create_carries_everything_that_it_says() -> None:
         "callback": {**CALLBACK, "taskId": "t1"},
         "protocolVersion": 2,
     }
-    create = parse_create(body_of(body), Face("all", authenticated=True))
+    create = parse_create(body_of(body), EveFaceSettings("all", authenticated=True))
     assert create.message is not None
     assert create.message.content == (Text(type="text", text="hi"),)
     assert create.message.client_context == {"route": "/billing"}
@@ -412,12 +412,12 @@ def test_a_create_carries_everything_that_it_says() -> None:
 
 def test_form_newest_ignores_the_mode_and_form_tokens_the_operation() -> None:
     body = body_of({"message": "x", "mode": "task", "operationId": "a", "protocolVersion": "no"})
-    newest = parse_create(body, Face("newest", authenticated=True))
-    tokens = parse_create(body, Face("tokens"))
+    newest = parse_create(body, EveFaceSettings("newest", authenticated=True))
+    tokens = parse_create(body, EveFaceSettings("tokens"))
     assert (newest.mode, newest.operation_id) == (None, "a")
     assert (tokens.mode, tokens.operation_id) == ("task", None)
     spoken = body_of({"message": "x", "mode": "conversation"})
-    assert parse_create(spoken, Face("all")).mode == "conversation"
+    assert parse_create(spoken, EveFaceSettings("all")).mode == "conversation"
 
 
 @pytest.mark.parametrize(
@@ -451,10 +451,16 @@ def test_form_newest_ignores_the_mode_and_form_tokens_the_operation() -> None:
 def test_what_cannot_be_ignored_without_harm_is_refused_in_form_all_as_in_newest(
     body: dict[str, Any], expected: Verdict
 ) -> None:
-    assert verdict_of(parse_create, body_of(body), Face("all", authenticated=True)) == expected
-    assert verdict_of(parse_create, body_of(body), Face("newest", authenticated=True)) == expected
+    assert (
+        verdict_of(parse_create, body_of(body), EveFaceSettings("all", authenticated=True))
+        == expected
+    )
+    assert (
+        verdict_of(parse_create, body_of(body), EveFaceSettings("newest", authenticated=True))
+        == expected
+    )
     if "message" in body:
-        assert verdict_of(parse_create, body_of(body), Face("tokens")) == OK
+        assert verdict_of(parse_create, body_of(body), EveFaceSettings("tokens")) == OK
 
 
 NOT_ABSOLUTE = "callback.url: Callback url must be absolute."
@@ -497,7 +503,7 @@ def test_a_callback_is_checked_in_the_words_of_the_servers(
     form: wire.Form, callback: Any, fault: str
 ) -> None:
     body = body_of({"message": "x", "callback": callback})
-    assert verdict_of(parse_create, body, Face(form)) == refused(
+    assert verdict_of(parse_create, body, EveFaceSettings(form)) == refused(
         f"Invalid callback metadata: {fault}"
     )
 
@@ -505,13 +511,13 @@ def test_a_callback_is_checked_in_the_words_of_the_servers(
 def test_the_callback_of_a_named_agent_is_known_to_s_only() -> None:
     callback = {**CALLBACK, "url": "https://h.example/eve/bob/v1/callback/t"}
     body = body_of({"message": "x", "callback": callback})
-    assert verdict_of(parse_create, body, Face("all")) == OK
-    assert verdict_of(parse_create, body, Face("tokens")) is not None
+    assert verdict_of(parse_create, body, EveFaceSettings("all")) == OK
+    assert verdict_of(parse_create, body, EveFaceSettings("tokens")) is not None
 
 
 @pytest.mark.parametrize("value", ["", []])
 def test_an_empty_client_context_says_nothing(value: Any) -> None:
-    create = parse_create(body_of({"message": "x", "clientContext": value}), Face())
+    create = parse_create(body_of({"message": "x", "clientContext": value}), EveFaceSettings())
     assert create.message is not None
     assert create.message.client_context is None
 
@@ -520,13 +526,13 @@ def test_an_empty_client_context_says_nothing(value: Any) -> None:
 def test_capabilities_are_an_object(value: Any) -> None:
     body = body_of({"message": "x", "capabilities": value})
     expected = refused("Expected 'capabilities' to be an object.")
-    assert verdict_of(parse_create, body, Face()) == expected
+    assert verdict_of(parse_create, body, EveFaceSettings()) == expected
 
 
 def test_entries_of_a_client_context_are_words() -> None:
     body = body_of({"message": "x", "clientContext": ["a", ""]})
     expected = refused("Expected 'clientContext' array entries to be non-empty strings.")
-    assert verdict_of(parse_create, body, Face()) == expected
+    assert verdict_of(parse_create, body, EveFaceSettings()) == expected
 
 
 # Follow-up.
@@ -539,7 +545,7 @@ def test_a_follow_up_with_a_token_queues_and_may_answer_and_speak_at_once() -> N
         "inputResponses": [{"requestId": "r", "optionId": "deny", "text": "Too expensive."}],
         "turnPolicy": "steer",
     }
-    follow_up = parse_follow_up(body_of(body), Face("all"))
+    follow_up = parse_follow_up(body_of(body), EveFaceSettings("all"))
     assert follow_up.token == TOKEN
     assert follow_up.answers == (InputResponse("r", "deny", "Too expensive."),)
     assert follow_up.text == "also"
@@ -555,7 +561,7 @@ def test_a_follow_up_with_a_token_queues_and_may_answer_and_speak_at_once() -> N
 def test_a_follow_up_by_id_steers_unless_it_says_queue_and_withdraws_what_is_open(
     given: dict[str, str], policy: str
 ) -> None:
-    follow_up = parse_follow_up(body_of({"message": "x", **given}), Face("all"))
+    follow_up = parse_follow_up(body_of({"message": "x", **given}), EveFaceSettings("all"))
     assert follow_up.message is not None
     assert (follow_up.token, follow_up.message.policy) == (None, policy)
     assert follow_up.paused_policy == "withdraw"
@@ -568,8 +574,10 @@ def test_what_comes_with_answers_goes_into_their_options() -> None:
         "outputSchema": {},
         "callback": CALLBACK,
     }
-    assert parse_follow_up(body_of({"inputResponses": [RESPONSE]}), Face()).options is None
-    follow_up = parse_follow_up(body_of(body), Face())
+    assert (
+        parse_follow_up(body_of({"inputResponses": [RESPONSE]}), EveFaceSettings()).options is None
+    )
+    follow_up = parse_follow_up(body_of(body), EveFaceSettings())
     assert follow_up.message is None
     assert follow_up.options == {"clientContext": "c", "outputSchema": {}, "callback": CALLBACK}
 
@@ -585,12 +593,12 @@ def test_what_comes_with_answers_goes_into_their_options() -> None:
 def test_a_forwarded_principal_is_refused_in_each_generations_words(
     form: wire.Form, expected: Verdict
 ) -> None:
-    assert verdict_of(parse_follow_up, body_of(FORWARDED_BODY), Face(form)) == expected
+    assert verdict_of(parse_follow_up, body_of(FORWARDED_BODY), EveFaceSettings(form)) == expected
 
 
 def test_stubs_are_fixed_at_creation() -> None:
     body = body_of({"message": "x", "stubs": None})
-    assert verdict_of(parse_follow_up, body, Face()) == refused(
+    assert verdict_of(parse_follow_up, body, EveFaceSettings()) == refused(
         "Tool stubs are fixed at session creation."
     )
 
@@ -604,7 +612,9 @@ TURN = refused("Expected 'turnId' to be a non-empty string.")
 @pytest.mark.parametrize("kind", ["compact", "clear", "reset"])
 @pytest.mark.parametrize("form", ["all", "tokens"])
 def test_controls_by_token_need_one(kind: ControlKind, form: wire.Form) -> None:
-    control = parse_control(kind, body_of({"continuationToken": TOKEN, "reason": ""}), Face(form))
+    control = parse_control(
+        kind, body_of({"continuationToken": TOKEN, "reason": ""}), EveFaceSettings(form)
+    )
     assert (control.kind, control.token) == (kind, TOKEN)
     for body, expected in [
         ({}, WANTS_TOKEN),
@@ -612,40 +622,43 @@ def test_controls_by_token_need_one(kind: ControlKind, form: wire.Form) -> None:
         (None, INVALID),
         ([1], NO_OBJECT),
     ]:
-        assert verdict_of(parse_control, kind, body_of(body), Face(form)) == expected
+        assert verdict_of(parse_control, kind, body_of(body), EveFaceSettings(form)) == expected
 
 
 def test_in_form_newest_the_route_of_a_control_by_token_is_a_session_of_that_name() -> None:
     body = body_of({"continuationToken": TOKEN})
-    assert verdict_of(parse_control, "reset", body, Face("newest")) == BY_ID
-    assert verdict_of(parse_control, "reset", body_of({"message": "x"}), Face("newest")) == refused(
-        f"The session is no longer active. {NEW}", 409, code="session_not_active"
-    )
+    assert verdict_of(parse_control, "reset", body, EveFaceSettings("newest")) == BY_ID
+    assert verdict_of(
+        parse_control, "reset", body_of({"message": "x"}), EveFaceSettings("newest")
+    ) == refused(f"The session is no longer active. {NEW}", 409, code="session_not_active")
 
 
 @pytest.mark.parametrize("kind", ["compact", "clear", "reset"])
 @pytest.mark.parametrize("form", ["all", "newest"])
 def test_controls_by_id_take_an_empty_body_and_no_token(kind: ControlKind, form: wire.Form) -> None:
-    control = parse_control(kind, b"", Face(form), SESSION)
+    control = parse_control(kind, b"", EveFaceSettings(form), SESSION)
     assert (control.kind, control.token, control.reason) == (kind, None, None)
     body = body_of({"continuationToken": TOKEN})
-    assert verdict_of(parse_control, kind, body, Face(form), SESSION) == BY_ID
-    assert verdict_of(parse_control, kind, b"[]", Face(form), SESSION) == NO_OBJECT
+    assert verdict_of(parse_control, kind, body, EveFaceSettings(form), SESSION) == BY_ID
+    assert verdict_of(parse_control, kind, b"[]", EveFaceSettings(form), SESSION) == NO_OBJECT
 
 
 def test_form_tokens_has_no_control_by_id() -> None:
-    verdict = verdict_of(parse_control, "clear", b"", Face("tokens"), "s1")
+    verdict = verdict_of(parse_control, "clear", b"", EveFaceSettings("tokens"), "s1")
     message = "Cannot find any route matching [POST] /eve/v1/session/s1/clear"
     assert verdict == (404, {"error": True, "status": 404, "message": message})
 
 
 @pytest.mark.parametrize("form", ALL)
 def test_a_cancel_may_name_its_turn(form: wire.Form) -> None:
-    control = parse_control("cancel", body_of({"turnId": "turn_3"}), Face(form), SESSION)
+    control = parse_control("cancel", body_of({"turnId": "turn_3"}), EveFaceSettings(form), SESSION)
     assert (control.kind, control.turn_id) == ("cancel", "turn_3")
-    assert parse_control("cancel", b" ", Face(form), SESSION).turn_id is None
-    assert verdict_of(parse_control, "cancel", b'{"turnId":""}', Face(form), SESSION) == TURN
-    assert verdict_of(parse_control, "cancel", b"{", Face(form), SESSION) == INVALID
+    assert parse_control("cancel", b" ", EveFaceSettings(form), SESSION).turn_id is None
+    assert (
+        verdict_of(parse_control, "cancel", b'{"turnId":""}', EveFaceSettings(form), SESSION)
+        == TURN
+    )
+    assert verdict_of(parse_control, "cancel", b"{", EveFaceSettings(form), SESSION) == INVALID
 
 
 @pytest.mark.parametrize(("form", "expected"), [("all", OK), ("tokens", OK), ("newest", BY_ID)])
@@ -653,17 +666,17 @@ def test_a_token_on_cancel_is_only_refused_where_no_token_generation_is_served(
     form: wire.Form, expected: Verdict
 ) -> None:
     body = body_of({"continuationToken": TOKEN})
-    assert verdict_of(parse_control, "cancel", body, Face(form), SESSION) == expected
+    assert verdict_of(parse_control, "cancel", body, EveFaceSettings(form), SESSION) == expected
 
 
 def test_a_reset_may_give_a_reason() -> None:
     assert (
-        parse_control("reset", body_of({"reason": "Start over"}), Face(), SESSION).reason
+        parse_control("reset", body_of({"reason": "Start over"}), EveFaceSettings(), SESSION).reason
         == "Start over"
     )
-    assert verdict_of(parse_control, "reset", b'{"reason":""}', Face(), SESSION) == refused(
-        "Expected 'reason' to be a non-empty string."
-    )
+    assert verdict_of(
+        parse_control, "reset", b'{"reason":""}', EveFaceSettings(), SESSION
+    ) == refused("Expected 'reason' to be a non-empty string.")
 
 
 # Stream.
@@ -672,7 +685,7 @@ def test_a_reset_may_give_a_reason() -> None:
 @each("form", ALL)
 @each("start", ["abc", "1.5", "", "+1", " 1", "1e3", "9007199254740992", "٣", "9" * 5000])
 def test_a_start_index_that_is_no_integer_is_refused(form: wire.Form, start: str) -> None:
-    verdict = verdict_of(parse_stream_query, {"startIndex": start}, Face(form))
+    verdict = verdict_of(parse_stream_query, {"startIndex": start}, EveFaceSettings(form))
     assert verdict == refused("Expected startIndex to be an integer.")
 
 
@@ -692,7 +705,7 @@ def test_a_start_index_that_is_no_integer_is_refused(form: wire.Form, start: str
 def test_a_start_index_counts_events_also_from_the_end(
     query: dict[str, str], tail: int, first: int
 ) -> None:
-    assert parse_stream_query(query, Face()).first(tail) == first
+    assert parse_stream_query(query, EveFaceSettings()).first(tail) == first
 
 
 @pytest.mark.parametrize(
@@ -701,23 +714,23 @@ def test_a_start_index_counts_events_also_from_the_end(
 def test_bounded_reads_end_at_the_tail_but_in_the_token_generation(name: str) -> None:
     key, value = name.split("=")
     for form in ("all", "newest"):
-        query = parse_stream_query({key: value}, Face(form))
+        query = parse_stream_query({key: value}, EveFaceSettings(form))
         assert (query.include_tail, query.follow) == (True, False)
-    query = parse_stream_query({key: value}, Face("tokens"))
+    query = parse_stream_query({key: value}, EveFaceSettings("tokens"))
     assert (query.include_tail, query.follow) == (key == "includeTailIndex", True)
 
 
 def test_a_lease_is_for_those_that_ask_for_it() -> None:
-    assert parse_stream_query({"streamControlVersion": "1"}, Face()).lease
-    assert not parse_stream_query({"streamControlVersion": "2"}, Face()).lease
-    assert not parse_stream_query({"streamControlVersion": "1"}, Face("tokens")).lease
-    query = parse_stream_query({"follow": "1", "includeTailIndex": "yes"}, Face())
+    assert parse_stream_query({"streamControlVersion": "1"}, EveFaceSettings()).lease
+    assert not parse_stream_query({"streamControlVersion": "2"}, EveFaceSettings()).lease
+    assert not parse_stream_query({"streamControlVersion": "1"}, EveFaceSettings("tokens")).lease
+    query = parse_stream_query({"follow": "1", "includeTailIndex": "yes"}, EveFaceSettings())
     assert (query.include_tail, query.follow, query.lease) == (False, True, False)
 
 
 def test_of_a_repeated_parameter_the_first_counts() -> None:
     query = MultiDict([("startIndex", "2"), ("startIndex", "abc")])
-    assert parse_stream_query(query, Face()).start_index == 2
+    assert parse_stream_query(query, EveFaceSettings()).start_index == 2
 
 
 @pytest.mark.parametrize(("form", "version"), [("all", "24"), ("tokens", "21"), ("newest", "26")])
@@ -958,7 +971,7 @@ def test_every_error_has_an_answer_in_every_form(form: wire.Form, code: ErrorCod
 
 def test_a_refusal_passes_with_its_own_status_and_keeps_nothing_of_the_body() -> None:
     with pytest.raises(EveRefusal) as caught:
-        parse_follow_up(b'{"message": "hunter2", "inputResponses": [5]}', Face())
+        parse_follow_up(b'{"message": "hunter2", "inputResponses": [5]}', EveFaceSettings())
     assert shown(refusal(caught.value, form="all")) == ANSWER_SHAPE
     assert caught.value.__context__ is None
     assert caught.value.code is ErrorCode.INVALID_REQUEST
@@ -1306,7 +1319,7 @@ BODIES = st.one_of(
 def test_no_body_raises_anything_but_a_refusal_with_a_json_answer(
     body: bytes, form: wire.Form, kind: ControlKind, by_id: bool
 ) -> None:
-    face = Face(form, max_file_bytes=8, media_types=("text/*",), authenticated=by_id)
+    face = EveFaceSettings(form, max_file_bytes=8, media_types=("text/*",), authenticated=by_id)
     verdicts = [
         verdict_of(parse_create, body, face),
         verdict_of(parse_follow_up, body, face),
@@ -1323,9 +1336,9 @@ def test_no_body_raises_anything_but_a_refusal_with_a_json_answer(
 def test_form_all_takes_what_both_generations_take_and_refuses_what_both_refuse(
     body: bytes,
 ) -> None:
-    union = verdict_of(parse_create, body, Face("all"))
-    tokens = verdict_of(parse_create, body, Face("tokens"))
-    newest = verdict_of(parse_create, body, Face("newest"))
+    union = verdict_of(parse_create, body, EveFaceSettings("all"))
+    tokens = verdict_of(parse_create, body, EveFaceSettings("tokens"))
+    newest = verdict_of(parse_create, body, EveFaceSettings("newest"))
     if tokens is OK and newest is OK:
         assert union is OK
     if tokens is not OK and newest is not OK and b"continuationToken" not in body:

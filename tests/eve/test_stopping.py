@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 
 from adapters.driving.silence import CATCH_UP_MS
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Line, Live, Message, OpenRequest, State, Waiting
-from adapters.eve.client.stopping import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Stopping
+from adapters.eve.client.cancellation import CANCEL_AGAIN_MS, CANCEL_MS, CANCELLED_MS, Cancellation
+from adapters.eve.client.input_requests import InputRequests
+from adapters.eve.client.posts import EvePosts
+from adapters.eve.client.state import (
+    ConnectionState,
+    EveClientState,
+    EveMessage,
+    InputRequest,
+    PendingInterrupt,
+    ThreadState,
+)
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call
@@ -25,15 +32,15 @@ class Room:
     """The room, over a T whose turn runs."""
 
     def __init__(self) -> None:
-        self.main = Line(ev.MAIN, turn="turn_0", native="turn_0")
-        self.s = State(session="wrun_1", generation="T", lines={ev.MAIN: self.main})
-        self.live = Live(opened_at=0)
-        self.asks = Asks(self.s)
-        self.stopping = Stopping(self.s, self.live, Posts(self.s), self.asks)
+        self.main = ThreadState(ev.MAIN, turn="turn_0", native="turn_0")
+        self.s = EveClientState(session="wrun_1", generation="T", lines={ev.MAIN: self.main})
+        self.live = ConnectionState(opened_at=0)
+        self.asks = InputRequests(self.s)
+        self.stopping = Cancellation(self.s, self.live, EvePosts(self.s), self.asks)
 
     def ask(self, name: str = "A") -> None:
         """An approval is open."""
-        self.asks.open_request(name, OpenRequest("approval"))
+        self.asks.open_request(name, InputRequest("approval"))
 
     def answer(self, name: str = "A") -> None:
         """Its answer is on its way."""
@@ -79,7 +86,7 @@ def test_in_a_closed_pause_it_answers_first_and_waits(room: Room) -> None:
     room.close()
     call = room.interrupt()
     assert (call.name, body(call)["inputResponses"]) == ("negative", [REFUSAL])
-    assert room.s.cancel == Waiting("stop")
+    assert room.s.cancel == PendingInterrupt("stop")
 
 
 def test_in_a_closed_pause_where_all_is_answered_nothing_is_posted(room: Room) -> None:
@@ -192,7 +199,7 @@ def test_after_a_failed_reset_a_message_that_is_taken_must_show_something(room: 
     room.close()
     room.stopping.mistrust(NOW)
     assert (room.s.mistrusted, room.stopping.due()) == (True, [])
-    room.s.ledger.expect(Message("cmd-2", "message"))
+    room.s.ledger.expect(EveMessage("cmd-2", "message"))
     room.stopping.taken(NOW + 7)
     assert room.stopping.due() == [NOW + 7 + CANCELLED_MS]
 

@@ -6,10 +6,10 @@ import dataclasses
 
 from adapters.driving.held import HOLD_MS
 from adapters.driving.part import soonest
-from adapters.eve.client.dues import CHILD_HOLD_MS, END_HOLD_MS, SLICE
-from adapters.eve.client.ends import Ends
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Outcome
+from adapters.eve.client.state import ChildOutcome
+from adapters.eve.client.timers import CHILD_HOLD_MS, END_HOLD_MS, SLICE
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.model import events as ev
 from adapters.wire.errors import SESSION_LOST
 
@@ -17,11 +17,11 @@ _RESET_FAILED = "eve: nothing comes of the session any more since a reset of it 
 
 
 @dataclasses.dataclass(slots=True)
-class Alarms:
+class EveAlarms:
     """All times of a session."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
 
     def tick(self, now: int) -> list[ev.Event]:
         """Do what is due."""
@@ -59,7 +59,7 @@ class Alarms:
                 for _, line in zip(range(SLICE), self.parts.child_index.unfinished(), strict=False)
             ]
             for line in some:
-                line.outcome = line.outcome or Outcome("cancelled", synthetic=True)
+                line.outcome = line.outcome or ChildOutcome("cancelled", synthetic=True)
                 out += self.turn_end.end_child(line)
             if not self.parts.child_index.open:
                 s.orphans_at = None

@@ -1,6 +1,6 @@
-"""The contract: what a session asks of the codec, handed on to the rooms that it concerns.
+"""The contract: what a session asks of the codec, handed on to the parts that it concerns.
 
-It takes frames apart, and knows the hot path: the next piece of an open text goes by all rooms.
+It takes frames apart, and knows the hot path: the next piece of an open text goes by all parts.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any, Literal
 import orjson
 
 from adapters.eve import wire
-from adapters.eve.client.alarms import Alarms
-from adapters.eve.client.blocks import APPENDED_KEYS
-from adapters.eve.client.commands import Commands
-from adapters.eve.client.ends import Ends
+from adapters.eve.client.alarms import EveAlarms
+from adapters.eve.client.commands import EveCommands
+from adapters.eve.client.cursors import block_id, message_id
+from adapters.eve.client.dispatcher import RecordDispatcher
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.places import block_id, message_id
-from adapters.eve.client.reading import Reading
-from adapters.eve.client.records import (
+from adapters.eve.client.replies import EveReplies
+from adapters.eve.client.server_profile import is_read
+from adapters.eve.client.state import (
     RECENT_IDS,
     RECORDS,
-    Line,
-    Place,
-    State,
+    EveClientState,
+    StreamCursor,
+    ThreadState,
     become,
 )
-from adapters.eve.client.replies import Replies
-from adapters.eve.client.server import is_read
-from adapters.eve.client.streams import Streams
+from adapters.eve.client.streams import EveStreams
+from adapters.eve.client.text_blocks import APPENDED_KEYS
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.eve.client.values import rest_of
 from adapters.model import commands as cmd
 from adapters.model import events as ev
@@ -42,7 +42,7 @@ from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, mended_json, name_of, parse_json
 
-_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(Place))
+_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(StreamCursor))
 
 
 class EveClient(ClientCodec):
@@ -54,11 +54,11 @@ class EveClient(ClientCodec):
     framing: Literal["sse", "ndjson"] = "ndjson"
     history = Ability(Support.EMULATED, "as text before the next message")
     records = RECORDS
-    filled = (Place, State)
+    filled = (StreamCursor, EveClientState)
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._s = s = State()
-        s.lines[ev.MAIN] = Line(ev.MAIN)
+        self._s = s = EveClientState()
+        s.lines[ev.MAIN] = ThreadState(ev.MAIN)
         s.session = settings.get("session_id")
         # A recorded body is one stream: nothing else is read.
         reads_children = not settings.get("single_stream", False)
@@ -67,12 +67,12 @@ class EveClient(ClientCodec):
         self._stored_token: str | None = None
         self._recent: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._parts = parts = EveParts(s)
-        turn_end = Ends(parts)
-        self._commands = Commands(parts)
-        self._reading = Reading(parts, turn_end, reads_children)
-        self._replies = Replies(parts, turn_end)
-        self._streams = Streams(parts, turn_end)
-        self._alarms = Alarms(parts, turn_end)
+        turn_end = TurnEnd(parts)
+        self._commands = EveCommands(parts)
+        self._reading = RecordDispatcher(parts, turn_end, reads_children)
+        self._replies = EveReplies(parts, turn_end)
+        self._streams = EveStreams(parts, turn_end)
+        self._alarms = EveAlarms(parts, turn_end)
         self._parts.index()
         self.wake_at = None
 
@@ -203,7 +203,7 @@ class EveClient(ClientCodec):
         s, at = self._s, self._parts.cursors
         first, later = self._kept.restore(snapshot, position)
         if len(stored := newest(first, later)) > 1:
-            become(s, fill(State, stored[1]))
+            become(s, fill(EveClientState, stored[1]))
             # Of a position the token is that of the snapshot before.
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
         for part in (first, later):
@@ -212,7 +212,7 @@ class EveClient(ClientCodec):
                 for thread in [name for name in places if name in s.lines]:
                     known = dataclasses.astuple(at.of(thread))
                     fields = zip(_PLACE_FIELDS, newest([*known], places[thread]), strict=True)
-                    at.by_thread[thread] = fill(Place, dict(fields))
+                    at.by_thread[thread] = fill(StreamCursor, dict(fields))
         self._parts.index()
         self._parts.child_index.calls_of.clear()
         self._recent.clear()

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from adapters.eve import wire
-from adapters.eve.client.asks import decided_by
+from adapters.eve.client.input_requests import decided_by
 from adapters.eve.client.parts import EveParts
 from adapters.eve.client.posts import CREATE_OPTIONS, FOLLOW_UP_OPTIONS, follow_up_options
-from adapters.eve.client.server import STEER_FROM, not_read
+from adapters.eve.client.server_profile import STEER_FROM, not_read
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.base import Call, Request, Support
@@ -18,7 +18,7 @@ from adapters.wire.errors import NotSupported
 
 
 @dataclasses.dataclass(slots=True)
-class Commands:
+class EveCommands:
     """The way from a command to a call."""
 
     parts: EveParts

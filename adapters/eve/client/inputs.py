@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from adapters.eve.client.asks import Asks
 from adapters.eve.client.contents import flattened
-from adapters.eve.client.records import Answered, Live, Message, State
+from adapters.eve.client.input_requests import InputRequests
+from adapters.eve.client.state import ConnectionState, EveClientState, EveMessage, InputAnswer
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call
 
 
 @dataclasses.dataclass(slots=True)
-class Inputs:
+class EveInputs:
     """Commands that are on their way."""
 
-    state: State
-    connection: Live
-    requests: Asks
+    state: EveClientState
+    connection: ConnectionState
+    requests: InputRequests
     # Answers that the stream has shown before the reply to their request was there.
     shown: set[str] = dataclasses.field(default_factory=set, init=False)
 
@@ -36,7 +36,7 @@ class Inputs:
         if command_id in self.state.ledger.open:
             return
         flat = flattened(content)
-        message = Message(command_id, kind, content, flat=flat, creates=creates, step=step)
+        message = EveMessage(command_id, kind, content, flat=flat, creates=creates, step=step)
         self.state.ledger.expect(message)
 
     def not_sent(self, command_id: str, error: ev.ErrorInfo) -> list[ev.Event]:
@@ -114,7 +114,7 @@ class Inputs:
         )
         return [raw.settled(command_id, "unknown", error), *self.release_claims(command_id)]
 
-    def arrived(self, known: Answered | Message) -> list[ev.Event]:
+    def arrived(self, known: InputAnswer | EveMessage) -> list[ev.Event]:
         """Take the effect of an answer or of a message as the proof that it arrived, and all that
         was posted with it, whatever becomes of the request's reply."""
         s = self.state

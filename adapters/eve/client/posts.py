@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 
 from adapters.eve import wire
 from adapters.eve.client.contents import wire_message
-from adapters.eve.client.records import State
+from adapters.eve.client.state import EveClientState
 from adapters.model import commands as cmd
 from adapters.model.base import Call, Request
 from adapters.model.body import body_of, restored
@@ -24,10 +24,10 @@ FOLLOW_UP_OPTIONS = frozenset({"callback", "clientContext", "outputSchema"})
 
 
 @dataclasses.dataclass(slots=True)
-class Posts:
+class EvePosts:
     """The requests of a session."""
 
-    state: State
+    state: EveClientState
 
     def said(self, command: cmd.SendMessage, options: frozenset[str]) -> dict[str, Any]:
         """Return the members of a request that are about a message; `options` are those that only

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.dues import END_HOLD_MS
-from adapters.eve.client.ends import Ends
 from adapters.eve.client.parts import EveParts
+from adapters.eve.client.timers import END_HOLD_MS
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.eve.client.values import json_body, refusal
 from adapters.model import events as ev
 from adapters.model import raw
@@ -26,11 +26,11 @@ _DROPPED = ev.ErrorInfo(code="dropped", message="eve: the message was dropped by
 
 
 @dataclasses.dataclass(slots=True)
-class Replies:
+class EveReplies:
     """Answers to requests, and failures."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
 
     def respond(self, call: Call, response: Response, now: int) -> list[ev.Event]:
         """Hear the answer to a request."""

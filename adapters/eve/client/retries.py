@@ -7,9 +7,9 @@ import re
 
 from adapters.driving.again import Again, Patience
 from adapters.driving.part import soonest
-from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Retry, State
-from adapters.eve.client.server import Server
+from adapters.eve.client.posts import EvePosts
+from adapters.eve.client.server_profile import ServerProfile
+from adapters.eve.client.state import EveClientState, Retry
 from adapters.model.base import Call, Response
 
 _MESSAGE = Patience(first_ms=250, most_ms=2_000, for_ms=20_000)
@@ -28,12 +28,12 @@ _TOKEN = re.compile(rb'\{"continuationToken":"(?:[^"\\]|\\.)*",')
 
 
 @dataclasses.dataclass(slots=True)
-class Retries:
+class EveRetries:
     """What is to be sent again, and when."""
 
-    state: State
-    server: Server
-    posts: Posts
+    state: EveClientState
+    server: ServerProfile
+    posts: EvePosts
 
     def without_token(self, call: Call, response: Response, now: int) -> bool:
         """Send a request again without its token, where an S has come in the place of a T: it takes

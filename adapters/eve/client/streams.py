@@ -8,10 +8,10 @@ from typing import Any
 from multidict import CIMultiDict, MultiDict
 
 from adapters.eve import wire
-from adapters.eve.client.ends import Ends
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Line
-from adapters.eve.client.server import is_read, not_read
+from adapters.eve.client.server_profile import is_read, not_read
+from adapters.eve.client.state import ThreadState
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call, CloseReason, Request, Response
@@ -47,11 +47,11 @@ Ours."""
 
 
 @dataclasses.dataclass(slots=True)
-class Streams:
+class EveStreams:
     """The streams of the session and of its children."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
 
     def streams(self) -> tuple[Call, ...]:
         """Return what is to be read now."""
@@ -75,7 +75,7 @@ class Streams:
                 calls.append(self._stream(line))
         return tuple(calls)
 
-    def _stream(self, line: Line) -> Call:
+    def _stream(self, line: ThreadState) -> Call:
         """Return the call that reads a thread on, the same one as long as nothing of it changes."""
         place = self.parts.cursors.by_thread.get(line.thread)
         count = 0 if place is None else place.count
@@ -89,7 +89,7 @@ class Streams:
             )
         return before[1]
 
-    def _stream_from(self, line: Line, count: int) -> Call:
+    def _stream_from(self, line: ThreadState, count: int) -> Call:
         # The backend said where it is: what is not a path of segments is not asked for.
         path = None if line.path is None else rebuilt(line.path)
         if path is None:

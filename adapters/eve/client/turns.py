@@ -6,23 +6,23 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.places import Places
-from adapters.eve.client.records import ENDED_MOST, Line, Record, State
+from adapters.eve.client.cursors import StreamCursors
+from adapters.eve.client.pending_calls import PendingCalls
+from adapters.eve.client.state import ENDED_MOST, EveClientState, StreamRecord, ThreadState
 from adapters.eve.client.values import sequence_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import text_of
 
 
 @dataclasses.dataclass(slots=True)
-class Turns:
+class EveTurns:
     """The turn of each thread."""
 
-    state: State
-    cursors: Places
-    calls: Holding
+    state: EveClientState
+    cursors: StreamCursors
+    calls: PendingCalls
 
-    def turn_id(self, line: Line, record: Record) -> str:
+    def turn_id(self, line: ThreadState, record: StreamRecord) -> str:
         """Return our name of the turn that a record is in."""
         native = record.data.get("turnId")
         if not isinstance(native, str) or not native:
@@ -33,7 +33,7 @@ class Turns:
 
     def begin(
         self,
-        line: Line,
+        line: ThreadState,
         turn_id: str,
         native: ev.NativeRef | None,
         deliveries: Iterable[str] = (),
@@ -63,7 +63,7 @@ class Turns:
             **fields,
         )
 
-    def _cause(self, line: Line) -> Literal["message", "background", "unknown"]:
+    def _cause(self, line: ThreadState) -> Literal["message", "background", "unknown"]:
         """Return why a turn begins: one that names whose it is, and names none of ours, is not for
         what we have said."""
         if line.thread != ev.MAIN:
@@ -75,7 +75,7 @@ class Turns:
         others = line.owners and all(name and name not in line.owners for name in ours)
         return "background" if others else "message"
 
-    def in_turn(self, line: Line, record: Record) -> list[ev.Event]:
+    def in_turn(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         """Open or resume the turn that the work of a record is in, where nothing said so."""
         if self.is_late(line, record.data):
             return []
@@ -102,7 +102,7 @@ class Turns:
             )
         ]
 
-    def is_late(self, line: Line, data: dict[str, Any]) -> bool:
+    def is_late(self, line: ThreadState, data: dict[str, Any]) -> bool:
         """Say whether a record belongs to a turn that has ended: by its name, else its number."""
         if line.done:
             return True
@@ -115,7 +115,7 @@ class Turns:
         number = data.get("sequence")
         return type(number) is int and number <= line.over
 
-    def rests(self, line: Line, data: dict[str, Any]) -> bool:
+    def rests(self, line: ThreadState, data: dict[str, Any]) -> bool:
         """Say whether a record belongs to an eve turn that has ended at a pause of ours."""
         number = data.get("sequence")
         return (
@@ -126,7 +126,7 @@ class Turns:
             and number <= line.sequence
         )
 
-    def over(self, line: Line, outcome: str) -> None:
+    def over(self, line: ThreadState, outcome: str) -> None:
         """Record that the turn of a thread has ended for good."""
         line.last, line.turn = line.turn, None
         line.over = max(line.over, line.sequence)
@@ -136,6 +136,6 @@ class Turns:
             while len(line.ended) > ENDED_MOST:
                 del line.ended[next(iter(line.ended))]
 
-    def current(self, line: Line) -> str | None:
+    def current(self, line: ThreadState) -> str | None:
         """Return the canonical turn of a record: the open one, else the one it is late for."""
         return line.turn if line.turn is not None else line.last

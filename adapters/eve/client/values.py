@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.records import Record
+from adapters.eve.client.state import StreamRecord
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Response
@@ -56,7 +56,7 @@ def json_body(response: Response) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def sequence_of(record: Record, before: int) -> int:
+def sequence_of(record: StreamRecord, before: int) -> int:
     """Return the number of the turn of a record, else the one before."""
     number = record.data.get("sequence")
     return number if isinstance(number, int) and not isinstance(number, bool) else before

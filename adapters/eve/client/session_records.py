@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.dues import END_HOLD_MS
-from adapters.eve.client.ends import Ends
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Agent, Control, Ending, Line, Record
 from adapters.eve.client.reports import as_native
+from adapters.eve.client.state import Agent, ContextChange, PendingEnd, StreamRecord, ThreadState
+from adapters.eve.client.timers import END_HOLD_MS
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.eve.client.values import CS_KEYS, error_of, rest_of, usage_of
 from adapters.model import events as ev
 from adapters.model.base import fields_of
@@ -30,13 +30,13 @@ _CLEARED_KEYS = CS_KEYS | {"sessionId"}
 
 
 @dataclasses.dataclass(slots=True)
-class Sessions:
+class SessionRecords:
     """What is said of the session as a whole."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
 
-    def session_started(self, line: Line, record: Record) -> list[ev.Event]:
+    def session_started(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         runtime = data.get("runtime") if isinstance(data.get("runtime"), dict) else {}
         assert isinstance(runtime, dict)
@@ -74,7 +74,7 @@ class Sessions:
             )
         ]
 
-    def session_waiting(self, line: Line, record: Record) -> list[ev.Event]:
+    def session_waiting(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         s = self.parts.state
         usage = usage_of(record.data.get("usage"))
         line.held.decide_all("unknown")
@@ -92,7 +92,7 @@ class Sessions:
             # A boundary that came after what it belongs to had been told does not answer a control.
             if line.ending is None and not owed:
                 s.control = max(0, s.control - 1)
-        if isinstance(line.ending, Ending):
+        if isinstance(line.ending, PendingEnd):
             if rest := rest_of(record.data, _BOUNDARY_KEYS):
                 line.ending.extra = {**(line.ending.extra or {}), wire.BOUNDARY: rest}
             late = line.thread == ev.MAIN and self.parts.cancellation.may_be_taken_back
@@ -133,22 +133,22 @@ class Sessions:
         return out
 
     @staticmethod
-    def _forgets_end(line: Line, *, alone: bool, owed: bool) -> bool:
+    def _forgets_end(line: ThreadState, *, alone: bool, owed: bool) -> bool:
         """Say whether a turn is open that a session at rest does not have: it does not wait for
         somebody, nor for what it goes on with. A child's may be known from its parent alone."""
         if not alone or line.turn is None or line.paused in ("input", "held"):
             return False
         return line.thread == ev.MAIN or (line.native is not None and not owed)
 
-    def session_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def session_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         reset = self.parts.state.reset_at is not None
         return self._session_over(line, record, "terminated" if reset else "completed", None)
 
-    def session_failed(self, line: Line, record: Record) -> list[ev.Event]:
+    def session_failed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         return self._session_over(line, record, "failed", error_of(record.data))
 
     def _session_over(
-        self, line: Line, record: Record, outcome: Any, error: ev.ErrorInfo | None
+        self, line: ThreadState, record: StreamRecord, outcome: Any, error: ev.ErrorInfo | None
     ) -> list[ev.Event]:
         out = self.parts.calls.decide_and_release(line)
         usage = usage_of(record.data.get("usage"))
@@ -159,7 +159,7 @@ class Sessions:
                 )
             )
         if line.turn is not None and error is not None:
-            line.ending = Ending("failed", error, record.native)
+            line.ending = PendingEnd("failed", error, record.native)
             out += self.turn_end.flush(line)
         if line.thread != ev.MAIN:
             self.parts.child_index.close_stream(line)
@@ -170,7 +170,7 @@ class Sessions:
             outcome, error, record.native, rest_of(record.data, _SESSION_FAILED_KEYS)
         )
 
-    def compaction(self, line: Line, record: Record) -> list[ev.Event]:
+    def compaction(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         model = data.get("modelId")
         compacted = ev.ContextCompacted(
@@ -185,17 +185,17 @@ class Sessions:
         )
         return self._controls(line, record, compacted)
 
-    def _controls(self, line: Line, record: Record, event: ev.Event) -> list[ev.Event]:
+    def _controls(self, line: ThreadState, record: StreamRecord, event: ev.Event) -> list[ev.Event]:
         """Hold a change outside of turns until its boundary tells the usage."""
         if line.turn is not None or record.type == "compaction.requested":
             return [event]
         # The boundary of the one before came before it, or does not come.
-        out = self.turn_end.flush(line) if isinstance(line.ending, Control) else []
-        line.ending, line.ending_at = Control(event), record.now
+        out = self.turn_end.flush(line) if isinstance(line.ending, ContextChange) else []
+        line.ending, line.ending_at = ContextChange(event), record.now
         self.parts.timers.wait_for(line)
         return out
 
-    def context_cleared(self, line: Line, record: Record) -> list[ev.Event]:
+    def context_cleared(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         cleared = ev.ContextCleared(
             thread_id=line.thread,
             turn_id=line.turn,

@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.holding import Holding
-from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.records import Answered, Line, Settlement, State
-from adapters.eve.client.server import Server
-from adapters.eve.client.stopping import Stopping
+from adapters.eve.client.cancellation import Cancellation
+from adapters.eve.client.input_requests import InputRequests
+from adapters.eve.client.inputs import EveInputs
+from adapters.eve.client.pending_calls import PendingCalls
+from adapters.eve.client.server_profile import ServerProfile
+from adapters.eve.client.state import EveClientState, InputAnswer, Settlement, ThreadState
 from adapters.eve.client.values import CS_KEYS, rest_of, settlement_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import text_of
@@ -26,15 +26,15 @@ _DISCARDED = "eve: the step was tried again, and has not made this call again."
 
 
 @dataclasses.dataclass(slots=True)
-class Resolving:
+class RequestResolution:
     """Requests that are over."""
 
-    state: State
-    server: Server
-    requests: Asks
-    calls: Holding
-    inputs: Inputs
-    cancellation: Stopping
+    state: EveClientState
+    server: ServerProfile
+    requests: InputRequests
+    calls: PendingCalls
+    inputs: EveInputs
+    cancellation: Cancellation
 
     def resolve(
         self,
@@ -88,7 +88,7 @@ class Resolving:
             )
         return out
 
-    def doubt(self, line: Line) -> None:
+    def doubt(self, line: ThreadState) -> None:
         """Record that a step is tried again: what it has asked for and not heard of counts only if
         it asks for it once more."""
         line.retried = True
@@ -103,7 +103,7 @@ class Resolving:
                 line.doubted[request_id] = None
         line.doubted.update(line.unrelayed)
 
-    def discard(self, line: Line, native: ev.NativeRef) -> list[ev.Event]:
+    def discard(self, line: ThreadState, native: ev.NativeRef) -> list[ev.Event]:
         """End what a step has asked for at a try that does not count."""
         if not line.retried:
             return []
@@ -135,7 +135,7 @@ class Resolving:
             )
         return out
 
-    def settle(self, line: Line, settled: Settlement) -> list[ev.Event]:
+    def settle(self, line: ThreadState, settled: Settlement) -> list[ev.Event]:
         """Resolve an approval by `approval.settled` alone."""
         line.settled = None
         data = settled.data
@@ -149,7 +149,7 @@ class Resolving:
         )
 
     def infer_from_result(
-        self, line: Line, call_id: str, status: str, output: object, native: ev.NativeRef
+        self, line: ThreadState, call_id: str, status: str, output: object, native: ev.NativeRef
     ) -> list[ev.Event]:
         """Take the result of a call as the proof that its approval was answered."""
         for request_id in self.requests.of_call.get((line.thread, call_id), ()):
@@ -163,7 +163,7 @@ class Resolving:
             return self.resolve(request_id, outcome, native, synthetic=True)
         return []
 
-    def infer_answered(self, line: Line, native: ev.NativeRef) -> list[ev.Event]:
+    def infer_answered(self, line: ThreadState, native: ev.NativeRef) -> list[ev.Event]:
         """Take work after an answer as its proof; in T a turn works only when all was answered."""
         if self.server.explicit:
             return []
@@ -181,7 +181,7 @@ class Resolving:
                 out += self.resolve(request_id, "answered", native, answer=heard, synthetic=True)
         return out
 
-    def infer_at_end(self, line: Line, native: ev.NativeRef | None) -> list[ev.Event]:
+    def infer_at_end(self, line: ThreadState, native: ev.NativeRef | None) -> list[ev.Event]:
         """Take the end of a turn as the proof of an answer: an empty one follows one of two."""
         if self.server.explicit:
             return []
@@ -198,7 +198,7 @@ class Resolving:
         return out
 
     def _infer_step(
-        self, request_id: str, given: Answered, native: ev.NativeRef | None
+        self, request_id: str, given: InputAnswer, native: ev.NativeRef | None
     ) -> list[ev.Event]:
         """Take an answer and those that were posted with it as arrived."""
         together = [(given.place, request_id, given.outcome)]

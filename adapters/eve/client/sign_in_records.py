@@ -8,8 +8,8 @@ from typing import Any
 
 from adapters.eve import wire
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Line, OpenRequest, Record
 from adapters.eve.client.reports import as_late
+from adapters.eve.client.state import InputRequest, StreamRecord, ThreadState
 from adapters.eve.client.values import CS_KEYS, rest_of
 from adapters.model import events as ev
 from adapters.wire.errors import CODE_LIMIT, cut
@@ -36,7 +36,7 @@ _AUTHORIZED_KEYS = CS_KEYS | {"name", "outcome", "reason", "attemptId", "princip
 
 
 @dataclasses.dataclass(slots=True)
-class SignIns:
+class SignInRecords:
     """Where the agent needs somebody to sign in."""
 
     parts: EveParts
@@ -48,7 +48,7 @@ class SignIns:
         name, turn = (cut(str(data.get(field)), CODE_LIMIT) for field in ("name", "turnId"))
         return f"sign-in:{name}:{turn}:{data.get('stepIndex')}"
 
-    def authorization_required(self, line: Line, record: Record) -> list[ev.Event]:
+    def authorization_required(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         s = self.parts.state
         data = record.data
         request_id = self._sign_in_id(data)
@@ -86,7 +86,7 @@ class SignIns:
         rest = rest_of(told, frozenset(_SIGN_IN_KEYS))
         if rest:
             extra["authorization"] = rest
-        opened = OpenRequest(
+        opened = InputRequest(
             kind="authorization",
             thread_id=asking.thread,
             shown_on=line.thread if asking is not line else None,
@@ -124,7 +124,7 @@ class SignIns:
             )
         return out
 
-    def authorization_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def authorization_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         request_id = data.get("attemptId")
         if request_id not in self.parts.state.asks.open:

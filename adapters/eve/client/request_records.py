@@ -8,9 +8,9 @@ from typing import Any, cast
 from adapters.eve import wire
 from adapters.eve.client.contents import details_of, options_of
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Line, OpenRequest, Record, Settlement
 from adapters.eve.client.reports import as_late, as_native
-from adapters.eve.client.resolving import SETTLED_KEYS
+from adapters.eve.client.resolution import SETTLED_KEYS
+from adapters.eve.client.state import InputRequest, Settlement, StreamRecord, ThreadState
 from adapters.eve.client.values import CS_KEYS, beside_of, rest_of, settlement_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import name_of, text_of
@@ -41,12 +41,12 @@ _RESOLUTION_KEYS = frozenset({"requestId", "kind", "outcome", "response"})
 
 
 @dataclasses.dataclass(slots=True)
-class Asking:
+class RequestRecords:
     """What the agent asks."""
 
     parts: EveParts
 
-    def input_requested(self, line: Line, record: Record) -> list[ev.Event]:
+    def input_requested(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         requests = record.data.get("requests")
         if not isinstance(requests, list):
             return as_native(line, record)
@@ -58,7 +58,9 @@ class Asking:
                 out += as_native(line, record)
         return out
 
-    def _request(self, line: Line, record: Record, request: dict[str, Any]) -> list[ev.Event]:
+    def _request(
+        self, line: ThreadState, record: StreamRecord, request: dict[str, Any]
+    ) -> list[ev.Event]:
         s = self.parts.state
         request_id = request["requestId"]
         line.doubted.pop(request_id, None)
@@ -109,7 +111,7 @@ class Asking:
             extra["kind"] = native_kind
         # Section 10: it appears on the session's own stream and is answered there.
         shown_on = ev.MAIN if asking.thread != ev.MAIN else None
-        opened = OpenRequest(
+        opened = InputRequest(
             kind=kind,
             thread_id=asking.thread,
             call_id=call_id,
@@ -147,7 +149,9 @@ class Asking:
                 )
         return out
 
-    def _asking(self, line: Line, record: Record, action: dict[str, Any], kind: str) -> Line:
+    def _asking(
+        self, line: ThreadState, record: StreamRecord, action: dict[str, Any], kind: str
+    ) -> ThreadState:
         """Return the thread that asks: a child's request is relayed on its parent (section 10)."""
         s = self.parts.state
         task = record.data.get("taskId")
@@ -165,7 +169,7 @@ class Asking:
             return s.lines[next(reversed(children))]
         return line
 
-    def input_resolved(self, line: Line, record: Record) -> list[ev.Event]:
+    def input_resolved(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         resolutions = record.data.get("resolutions")
         if not isinstance(resolutions, list):
             return as_native(line, record)
@@ -216,7 +220,7 @@ class Asking:
             )
         return out
 
-    def approval_settled(self, line: Line, record: Record) -> list[ev.Event]:
+    def approval_settled(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         if not isinstance(record.data.get("requestId"), str):
             return as_native(line, record)
         settled = Settlement(record.data, record.native)
@@ -229,7 +233,7 @@ class Asking:
         self.parts.timers.wait_for(line)
         return []
 
-    def approval_candidate(self, line: Line, record: Record) -> list[ev.Event]:
+    def approval_candidate(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         request_id = record.data.get("requestId")
         request = (
             self.parts.state.asks.open.get(request_id) if isinstance(request_id, str) else None

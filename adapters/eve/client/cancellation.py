@@ -1,7 +1,8 @@
 """Stops of a turn: eve's cancel, and what it makes unsaid.
 
-**The interrupt** (`State.cancel`). A pause that eve has closed has no turn that could be cancelled,
-and answers on their way are not to be overtaken: then the interrupt waits (section 8.2).
+**The interrupt** (`EveClientState.cancel`). A pause that eve has closed has no turn that could be
+cancelled, and answers on their way are not to be overtaken: then the interrupt waits (section
+8.2).
 
 | state | what is heard | state then | what follows |
 |---|---|---|---|
@@ -50,9 +51,9 @@ from typing import Any, cast
 
 from adapters.driving.silence import CATCH_UP_MS
 from adapters.eve import wire
-from adapters.eve.client.asks import Asks
-from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import Live, State, Stop, Waiting
+from adapters.eve.client.input_requests import InputRequests
+from adapters.eve.client.posts import EvePosts
+from adapters.eve.client.state import ConnectionState, EveClientState, PendingInterrupt, Stop
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model import raw
@@ -72,13 +73,13 @@ turn counts as forgotten: an idle session accepts it too and does nothing (secti
 
 
 @dataclasses.dataclass(slots=True)
-class Stopping:
+class Cancellation:
     """What is to be stopped, and what a stop makes unsaid."""
 
-    state: State
-    connection: Live
-    posts: Posts
-    requests: Asks
+    state: EveClientState
+    connection: ConnectionState
+    posts: EvePosts
+    requests: InputRequests
 
     # The interrupt.
 
@@ -90,7 +91,7 @@ class Stopping:
         wanted = command.turn_id
         if line.closed and asked and wanted in (None, line.turn):
             # A closed pause has no turn to cancel (section 8.2): the answers open one, which is.
-            s.cancel = Waiting(command_id)
+            s.cancel = PendingInterrupt(command_id)
             open_ = [name for name in asked if not self._is_answered(name, command_id)]
             if not open_:
                 # Another answer would be told to the model as words of the user (section 5).
@@ -99,7 +100,7 @@ class Stopping:
             return self.posts.responses("negative", {"inputResponses": negative}, command_id)
         if self.requests.on_their_way() and wanted in (None, line.turn):
             # One that the cancel overtakes would be told to the model as words of the user.
-            s.cancel = Waiting(command_id)
+            s.cancel = PendingInterrupt(command_id)
             return Call("held", Request("GET", wire.HEALTH_PATH), command_id=command_id)
         turn_id = wanted
         if wanted is not None and wanted == line.turn:
@@ -272,5 +273,5 @@ class Stopping:
         s.unsaid, s.lapsed = [*s.unsaid, *s.lapsed], []
 
 
-def _done(cancel: Waiting) -> list[ev.Event]:
+def _done(cancel: PendingInterrupt) -> list[ev.Event]:
     return [raw.settled(cancel.command_id, "taken")]

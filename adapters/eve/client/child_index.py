@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from adapters.eve.client.records import Line, State
+from adapters.eve.client.state import EveClientState, ThreadState
 from adapters.model import events as ev
 from adapters.model.base import Call
 
@@ -16,10 +16,10 @@ goes on. The end of one that is older is not known as its own."""
 
 
 @dataclasses.dataclass(slots=True)
-class Members:
+class ChildIndex:
     """Indexes of threads: no record makes anyone look through all of them."""
 
-    state: State
+    state: EveClientState
     # The children that are not over, by their parents, and how many they are.
     children: dict[str | None, dict[str, None]] = dataclasses.field(
         default_factory=dict, init=False
@@ -37,7 +37,7 @@ class Members:
         for line in self.state.lines.values():
             self.note(line)
 
-    def note(self, line: Line) -> None:
+    def note(self, line: ThreadState) -> None:
         """Take a thread that is new, or has become another one."""
         thread = line.thread
         if thread == ev.MAIN:
@@ -58,18 +58,18 @@ class Members:
         else:
             self.readable[thread] = None
 
-    def unfinished(self) -> Iterator[Line]:
+    def unfinished(self) -> Iterator[ThreadState]:
         """Yield the children that are not over."""
         for siblings in self.children.values():
             for thread in siblings:
                 yield self.state.lines[thread]
 
-    def close_stream(self, line: Line) -> None:
+    def close_stream(self, line: ThreadState) -> None:
         """Read a thread no more."""
         line.closed_stream = True
         self.note(line)
 
-    def know_as(self, child: Line, name: str) -> None:
+    def know_as(self, child: ThreadState, name: str) -> None:
         """Remember a name of a child."""
         tasks = self.state.tasks
         before = tasks.get(name)

@@ -6,7 +6,7 @@ import dataclasses
 import heapq
 
 from adapters.driving.held import HOLD_MS
-from adapters.eve.client.records import RECENT_IDS, Line, State
+from adapters.eve.client.state import RECENT_IDS, EveClientState, ThreadState
 
 END_HOLD_MS = 2_000
 """How long the end of a turn waits for its boundary (design section 3)."""
@@ -21,13 +21,13 @@ SLICE = 64
 
 
 @dataclasses.dataclass(slots=True)
-class Dues:
+class ThreadTimers:
     """The times of threads, as a heap; an entry may be out of date."""
 
-    state: State
+    state: EveClientState
     heap: list[tuple[int, str]] = dataclasses.field(default_factory=list, init=False)
 
-    def _due_of(self, line: Line) -> int | None:
+    def _due_of(self, line: ThreadState) -> int | None:
         times = [] if line.held.due is None else [line.held.due]
         if line.settled is not None:
             times.append(line.settled_at + HOLD_MS)
@@ -43,7 +43,7 @@ class Dues:
         for line in self.state.lines.values():
             self.wait_for(line)
 
-    def wait_for(self, line: Line) -> None:
+    def wait_for(self, line: ThreadState) -> None:
         """Remember when something of a thread is due that waits from now on."""
         due = self._due_of(line)
         if due is None:
@@ -68,9 +68,9 @@ class Dues:
                 heapq.heappush(self.heap, (now_due, thread))
         return None
 
-    def take(self, now: int) -> list[Line]:
+    def take(self, now: int) -> list[ThreadState]:
         """Return some of the threads that are due, and forget that they are."""
-        found: dict[str, Line] = {}
+        found: dict[str, ThreadState] = {}
         while len(found) < SLICE and (due := self.next()) is not None and due <= now:
             _, thread = heapq.heappop(self.heap)
             found[thread] = self.state.lines[thread]

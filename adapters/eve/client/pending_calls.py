@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from adapters.eve.client.dues import Dues
-from adapters.eve.client.records import RECENT_IDS, Line, OpenCall, State
+from adapters.eve.client.state import RECENT_IDS, EveClientState, EveToolCall, ThreadState
+from adapters.eve.client.timers import ThreadTimers
 from adapters.model import events as ev
 
 _OVERTAKING = frozenset(
@@ -26,11 +26,11 @@ _OVERTAKING = frozenset(
 
 
 @dataclasses.dataclass(slots=True)
-class Holding:
+class PendingCalls:
     """The calls of turns, and what waits behind one of them."""
 
-    state: State
-    timers: Dues
+    state: EveClientState
+    timers: ThreadTimers
     # The threads that have a call open.
     callers: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict, init=False)
 
@@ -41,7 +41,7 @@ class Holding:
             for call_id in line.calls:
                 self.callers.setdefault(call_id, {})[line.thread] = None
 
-    def hold(self, line: Line, events: list[ev.Event], now: int) -> list[ev.Event]:
+    def hold(self, line: ThreadState, events: list[ev.Event], now: int) -> list[ev.Event]:
         """Keep back undecided calls, and what may not overtake them."""
         began = not line.held.events
         out = line.held.keep(events, now, _OVERTAKING)
@@ -49,27 +49,27 @@ class Holding:
             self.timers.wait_for(line)
         return out
 
-    def released(self, line: Line) -> list[ev.Event]:
+    def released(self, line: ThreadState) -> list[ev.Event]:
         """Return what may go: calls in the order in which they were asked for (section 8.1)."""
         return line.held.go(_OVERTAKING)
 
-    def decide(self, line: Line, call_id: object, permission: ev.Permission) -> None:
+    def decide(self, line: ThreadState, call_id: object, permission: ev.Permission) -> None:
         """Take the permission of a call, where it is not known yet."""
         if isinstance(call_id, str):
             line.held.decide(call_id, permission)
 
-    def decide_and_release(self, line: Line) -> list[ev.Event]:
+    def decide_and_release(self, line: ThreadState) -> list[ev.Event]:
         """Give up waiting for the permission of a thread's calls, and return what has waited."""
         line.held.decide_all("unknown")
         return self.released(line)
 
-    def take_call(self, line: Line, call_id: str, call: OpenCall) -> None:
+    def take_call(self, line: ThreadState, call_id: str, call: EveToolCall) -> None:
         """Remember a call that is asked for."""
         self._forget_call(line, call_id)
         line.calls[call_id] = call
         self.callers.setdefault(call_id, {})[line.thread] = None
 
-    def call_returned(self, line: Line, call_id: str) -> None:
+    def call_returned(self, line: ThreadState, call_id: str) -> None:
         """Record that a call is open no more: some of these are remembered."""
         call, s = line.calls.get(call_id), self.state
         if call is None or call.returned:
@@ -83,7 +83,7 @@ class Holding:
             if owner is not None and old is not None and old.returned:
                 self._forget_call(owner, oldest)
 
-    def _forget_call(self, line: Line, call_id: str) -> None:
+    def _forget_call(self, line: ThreadState, call_id: str) -> None:
         if line.calls.pop(call_id, None) is None:
             return
         line.held.decide(call_id, "unknown")
@@ -93,7 +93,7 @@ class Holding:
         if not callers:
             del self.callers[call_id]
 
-    def forget_turn(self, line: Line) -> None:
+    def forget_turn(self, line: ThreadState) -> None:
         """Forget what only an open turn has."""
         line.held.decide_all("unknown")
         for call_id in list(line.calls):

@@ -6,11 +6,11 @@ import dataclasses
 from typing import Any, cast
 
 from adapters.eve import wire
-from adapters.eve.client.inputs import Inputs
-from adapters.eve.client.places import Places
-from adapters.eve.client.posts import Posts
-from adapters.eve.client.records import FirstMessage, Live, State
-from adapters.eve.client.server import Server, not_read
+from adapters.eve.client.cursors import StreamCursors
+from adapters.eve.client.inputs import EveInputs
+from adapters.eve.client.posts import EvePosts
+from adapters.eve.client.server_profile import ServerProfile, not_read
+from adapters.eve.client.state import ConnectionState, EveClientState, FirstMessage
 from adapters.eve.client.values import refusal
 from adapters.model import events as ev
 from adapters.model import raw
@@ -30,16 +30,16 @@ _WITH_MESSAGE = frozenset({"callback", "protocolVersion"})
 
 
 @dataclasses.dataclass(slots=True)
-class First:
+class FirstMessageSender:
     """The session is made first, then the server is asked whether its streams can be read, then the
     message is posted."""
 
-    state: State
-    connection: Live
-    server: Server
-    cursors: Places
-    posts: Posts
-    inputs: Inputs
+    state: EveClientState
+    connection: ConnectionState
+    server: ServerProfile
+    cursors: StreamCursors
+    posts: EvePosts
+    inputs: EveInputs
 
     def create(self, command_id: str, body: dict[str, Any]) -> Call:
         """Make the session without its first message, so that no lost answer hides where it went; a

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from adapters.eve.client.ends import Ends
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Line, Outcome, Record
 from adapters.eve.client.reports import as_native
+from adapters.eve.client.state import ChildOutcome, StreamRecord, ThreadState
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.eve.client.values import C_KEYS, rest_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import name_of
@@ -24,16 +24,16 @@ _TASK_SETTLED_KEYS = _TASK_KEYS | {"status", "output", "error"}
 
 
 @dataclasses.dataclass(slots=True)
-class Children:
+class ChildRecords:
     """Whom the agent has called."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
     reads_children: bool
 
     def _child(
-        self, line: Line, record: Record, thread: str, name: str | None, **fields: Any
-    ) -> tuple[Line, list[ev.Event]]:
+        self, line: ThreadState, record: StreamRecord, thread: str, name: str | None, **fields: Any
+    ) -> tuple[ThreadState, list[ev.Event]]:
         """Return the line of a child, and what opens it; one that goes on is opened again."""
         child = self.parts.state.lines.get(thread)
         if child is not None:
@@ -42,7 +42,7 @@ class Children:
             self.parts.state.lines[thread] = self.parts.state.lines.pop(thread)
             self.parts.child_index.note(child)
             return child, []
-        child = self.parts.state.lines[thread] = Line(thread, parent=line.thread, name=name)
+        child = self.parts.state.lines[thread] = ThreadState(thread, parent=line.thread, name=name)
         self.parts.cursors.of(thread)
         self.parts.child_index.note(child)
         return child, [
@@ -51,7 +51,7 @@ class Children:
             )
         ]
 
-    def subagent_called(self, line: Line, record: Record) -> list[ev.Event]:
+    def subagent_called(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         session = name_of(data.get("childSessionId"))
         if session is None or not is_segment(session):
@@ -75,18 +75,18 @@ class Children:
             self.parts.child_index.know_as(child, f"call:{call_id}")
         return out
 
-    def subagent_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def subagent_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         thread = self.parts.state.tasks.get(f"call:{record.data.get('callId')}")
         if thread is None:
             return as_native(line, record)
         return self._child_over(
             self.parts.state.lines[thread],
             record,
-            Outcome("completed", record.data.get("output")),
+            ChildOutcome("completed", record.data.get("output")),
             rest_of(record.data, frozenset({"callId", "subagentName", "output"})),
         )
 
-    def task_started(self, line: Line, record: Record) -> list[ev.Event]:
+    def task_started(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         task = name_of(data.get("taskId"))
         if task is None:
@@ -110,7 +110,7 @@ class Children:
         self.parts.child_index.know_as(child, task)
         return out
 
-    def agent_started(self, line: Line, record: Record) -> list[ev.Event]:
+    def agent_started(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         session, path, task = map(name_of, map(data.get, ("sessionId", "streamPath", "taskId")))
         if session is None or not is_segment(session):
@@ -153,7 +153,7 @@ class Children:
             )
         ]
 
-    def task_settled(self, line: Line, record: Record) -> list[ev.Event]:
+    def task_settled(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         task = data.get("taskId")
         thread = self.parts.state.tasks.get(task) if isinstance(task, str) else None
@@ -161,7 +161,7 @@ class Children:
             return as_native(line, record)
         status = data.get("status")
         error = data.get("error")
-        outcome = Outcome(
+        outcome = ChildOutcome(
             status if status in ("completed", "failed", "cancelled") else "completed",
             data.get("output"),
         )
@@ -173,7 +173,11 @@ class Children:
         )
 
     def _child_over(
-        self, child: Line, record: Record, outcome: Outcome, extra: dict[str, Any] | None
+        self,
+        child: ThreadState,
+        record: StreamRecord,
+        outcome: ChildOutcome,
+        extra: dict[str, Any] | None,
     ) -> list[ev.Event]:
         """Record that a child is over: its end waits until its own stream has told how."""
         outcome.native, outcome.extra = record.native, extra

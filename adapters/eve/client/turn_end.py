@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from adapters.eve.client.dues import CHILD_HOLD_MS
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Control, Ending, Line, Outcome
+from adapters.eve.client.state import ChildOutcome, ContextChange, PendingEnd, ThreadState
+from adapters.eve.client.timers import CHILD_HOLD_MS
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.wire.errors import SESSION_LOST
@@ -27,7 +27,7 @@ _HELD_BACK = ev.ErrorInfo(
 
 
 @dataclasses.dataclass(slots=True)
-class Ends:
+class TurnEnd:
     """What ends, and what ends with it."""
 
     parts: EveParts
@@ -51,7 +51,7 @@ class Ends:
         for line in list(s.lines.values()):
             out += self.parts.calls.decide_and_release(line)
             if line.turn is not None:
-                line.ending = Ending("failed", error)
+                line.ending = PendingEnd("failed", error)
                 out += self.flush(line)
             if line.thread != ev.MAIN:
                 self.parts.child_index.close_stream(line)
@@ -75,11 +75,13 @@ class Ends:
         s.retries = []
         return out
 
-    def gone(self, line: Line, message: str, usage: ev.Usage | None = None) -> list[ev.Event]:
+    def gone(
+        self, line: ThreadState, message: str, usage: ev.Usage | None = None
+    ) -> list[ev.Event]:
         """End a turn as failed that the backend does not have any more, and not the session."""
         out = self.parts.calls.decide_and_release(line)
         error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
-        line.ending = Ending("failed", error)
+        line.ending = PendingEnd("failed", error)
         return out + self.flush(line, usage)
 
     def _forget_children(self) -> list[ev.Event]:
@@ -102,12 +104,12 @@ class Ends:
             self.parts.connection.refused.discard(thread)
         return out
 
-    def flush(self, line: Line, usage: ev.Usage | None = None) -> list[ev.Event]:
+    def flush(self, line: ThreadState, usage: ev.Usage | None = None) -> list[ev.Event]:
         """Write the end of a turn that was held: an end, or in the closed form a pause."""
         ending, line.ending = line.ending, None
         if ending is None:
             return []
-        if isinstance(ending, Control):
+        if isinstance(ending, ContextChange):
             line.owed, self.parts.state.control = True, max(0, self.parts.state.control - 1)
             return [ending.event]
         line.owed = not ending.bounded
@@ -155,7 +157,7 @@ class Ends:
         )
         return out + self.turn_over(line, outcome)
 
-    def _put_aside(self, line: Line, outcome: str, *, rests: bool) -> str:
+    def _put_aside(self, line: ThreadState, outcome: str, *, rests: bool) -> str:
         """Return what T was told in an eve turn that is over and will say again in the next: it is
         for the step after that with the results of what was asked (section 8.2)."""
         if self.parts.state.generation != "T" or line.heard is None:
@@ -168,7 +170,7 @@ class Ends:
             return line.heard if steps > 1 else ""
         return line.heard if steps == 0 or (rests and steps == 1) else ""
 
-    def turn_over(self, line: Line, outcome: str = "failed") -> list[ev.Event]:
+    def turn_over(self, line: ThreadState, outcome: str = "failed") -> list[ev.Event]:
         """Record that a turn is over, and close what it has open."""
         s = self.parts.state
         self.parts.turns.over(line, outcome)
@@ -222,14 +224,14 @@ class Ends:
         )
         return out
 
-    def end_child(self, line: Line) -> list[ev.Event]:
+    def end_child(self, line: ThreadState) -> list[ev.Event]:
         """End a child, as far as is known how."""
         outcome, line.outcome = line.outcome, None
         out = self.parts.calls.decide_and_release(line)
         if outcome is None:
             if line.done:
                 return out
-            outcome = Outcome("failed", synthetic=True)
+            outcome = ChildOutcome("failed", synthetic=True)
         if line.ending is not None:
             out += self.flush(line)
         line.done = True

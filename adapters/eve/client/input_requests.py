@@ -5,7 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, TypeVar
 
-from adapters.eve.client.records import RECENT_IDS, Answered, Line, OpenRequest, State, Stray
+from adapters.eve.client.state import (
+    RECENT_IDS,
+    EveClientState,
+    InputAnswer,
+    InputRequest,
+    Stray,
+    ThreadState,
+)
 from adapters.model import commands as cmd
 from adapters.model import events as ev
 from adapters.model.interactions import DECLINED, answer_of, decision_of, option_for
@@ -20,10 +27,10 @@ K = TypeVar("K")
 
 
 @dataclasses.dataclass(slots=True)
-class Asks:
+class InputRequests:
     """Open requests and answers, indexed."""
 
-    state: State
+    state: EveClientState
     # The requests that a thread waits for, and those about a call.
     in_thread: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict, init=False)
     of_call: dict[tuple[str, str | None], dict[str, None]] = dataclasses.field(
@@ -98,13 +105,15 @@ class Asks:
         if not answer.option_ids and option_id is not None:
             answer = answer.model_copy(update={"option_ids": (option_id,)})
         step = command_id if step is None else step
-        given = Answered(command_id, outcome, answer, taken=taken, step=step, place=place)
+        given = InputAnswer(command_id, outcome, answer, taken=taken, step=step, place=place)
         if command.request_id in self.state.asks.open:
             self.state.asks.give(command.request_id, given)
         else:
             self.state.late[command.request_id] = given
 
-    def _option_id(self, command: cmd.AnswerInteraction, request: OpenRequest | None) -> str | None:
+    def _option_id(
+        self, command: cmd.AnswerInteraction, request: InputRequest | None
+    ) -> str | None:
         """Return the request's own option for an answer (section 9.4: never fixed ids)."""
         offered = [] if request is None else [option.id for option in request.options]
         for option_id in command.option_ids:
@@ -124,7 +133,7 @@ class Asks:
             return "stop"
         return "deny" if self.state.generation == "T" else "cancel"
 
-    def _option(self, request: OpenRequest, decision: Literal["allow", "deny"]) -> str | None:
+    def _option(self, request: InputRequest, decision: Literal["allow", "deny"]) -> str | None:
         asked = ev.InteractionRequested(
             thread_id=ev.MAIN, request_id="", kind="approval", prompt="", options=request.options
         )
@@ -139,17 +148,17 @@ class Asks:
             if request.kind != "authorization"
         )
 
-    def is_answered(self, request: OpenRequest) -> bool:
+    def is_answered(self, request: InputRequest) -> bool:
         """Say whether an answer to a request is on its way or there, as far as is known."""
         given = request.given
         return given is not None and given.command_id not in self.state.silence.open
 
-    def given(self) -> list[Answered]:
+    def given(self) -> list[InputAnswer]:
         """Return the answers that were posted, but for those of what is over since."""
         found = [r.given for r in self.state.asks.open.values() if r.given is not None]
         return [*found, *self.state.late.values()]
 
-    def together(self, step: str | None) -> list[Answered]:
+    def together(self, step: str | None) -> list[InputAnswer]:
         """Return the answers that were posted together, in their order."""
         found = [given for given in self.given() if given.step == step]
         return sorted(found, key=lambda given: given.place)
@@ -160,7 +169,7 @@ class Asks:
             if request.given is not None and request.given.command_id is None:
                 request.given = None
 
-    def negative(self, request_id: str, request: OpenRequest) -> dict[str, Any]:
+    def negative(self, request_id: str, request: InputRequest) -> dict[str, Any]:
         """Return an answer that lets a request end, and remember it."""
         response = {"requestId": request_id}
         approval = request.kind == "approval"
@@ -172,10 +181,10 @@ class Asks:
         else:
             response["optionId"] = option_id
         if request.given is None:
-            self.state.asks.give(request_id, Answered(None, "cancelled", taken=True))
+            self.state.asks.give(request_id, InputAnswer(None, "cancelled", taken=True))
         return response
 
-    def refusal(self, request: OpenRequest) -> str:
+    def refusal(self, request: InputRequest) -> str:
         """Return the option that refuses an approval."""
         default = "deny" if self.state.generation == "T" else "cancel"
         return self._option(request, "deny") or default
@@ -186,7 +195,7 @@ class Asks:
         for request_id, request in self.state.asks.open.items():
             self._note_request(request_id, request)
 
-    def _note_request(self, request_id: str, request: OpenRequest) -> None:
+    def _note_request(self, request_id: str, request: InputRequest) -> None:
         for thread in _threads_of(request):
             self.in_thread.setdefault(thread, {})[request_id] = None
         of_call = request.thread_id, request.call_id
@@ -223,14 +232,14 @@ class Asks:
         turns = self.state.resolved.get(request_id)
         return turns is not None and any(line.turn in turns for line in self.state.lines.values())
 
-    def open_request(self, request_id: str, request: OpenRequest) -> None:
+    def open_request(self, request_id: str, request: InputRequest) -> None:
         """Remember a request."""
         if self.state.resolved.pop(request_id, None) is None:
             request.given = self.state.late.pop(request_id, None)
         self.state.asks.ask(request_id, request)
         self._note_request(request_id, request)
 
-    def close_requests(self, line: Line) -> None:
+    def close_requests(self, line: ThreadState) -> None:
         """Forget the requests of a thread: the normalizer settles them with what they are in."""
         for request_id in list(self.in_thread.get(line.thread, ())):
             if (request := self.state.asks.open[request_id]).thread_id == line.thread:
@@ -238,7 +247,7 @@ class Asks:
                 self._forget_request(request_id)
                 del self.state.asks.open[request_id]
 
-    def stray(self, request: OpenRequest) -> None:
+    def stray(self, request: InputRequest) -> None:
         """Remember an answer whose request is over without it: it may become words of the user
         (section 5), which nobody is to be shown a second time."""
         given = request.given
@@ -253,7 +262,7 @@ class Asks:
         stray = Stray(given.command_id, turn, words)
         self.state.strays = [*self.state.strays, stray][-STRAYS:]
 
-    def said_as_answer(self, line: Line, text: str) -> str | None:
+    def said_as_answer(self, line: ThreadState, text: str) -> str | None:
         """Return the command of the answer that a message was, if any."""
         strays = self.state.strays if line.thread == ev.MAIN else []
         stray = next((stray for stray in strays if text in stray.words), None)
@@ -262,11 +271,11 @@ class Asks:
         strays.remove(stray)
         return stray.command_id
 
-    def asked(self, line: Line) -> list[str]:
+    def asked(self, line: ThreadState) -> list[str]:
         """Return the requests that a thread waits for."""
         return list(self.in_thread.get(line.thread, ()))
 
-    def decided(self, request: OpenRequest, option_id: object) -> ev.InteractionOutcome:
+    def decided(self, request: InputRequest, option_id: object) -> ev.InteractionOutcome:
         """Return what the choice of an option decides."""
         for option in request.options:
             if option.id == option_id:
@@ -275,7 +284,7 @@ class Asks:
         return "answered"
 
     @staticmethod
-    def asked_now(line: Line, request: OpenRequest) -> bool:
+    def asked_now(line: ThreadState, request: InputRequest) -> bool:
         """Say whether a request was asked in the eve turn that a thread is in, or nobody knows."""
         asked_in = request.turn if request.thread_id == line.thread else request.shown_turn
         return asked_in is None or asked_in == line.native
@@ -290,7 +299,7 @@ def decided_by(command: cmd.AnswerInteraction) -> ev.InteractionOutcome:
     return _DECIDED.get(command.decision or "", "answered")
 
 
-def _threads_of(request: OpenRequest) -> set[str]:
+def _threads_of(request: InputRequest) -> set[str]:
     """Return the threads that wait for a request."""
     return {request.thread_id, request.shown_on or request.thread_id}
 

@@ -7,8 +7,8 @@ import dataclasses
 from adapters.eve import wire
 from adapters.eve.client.contents import content_of
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import SAID_MOST, Line, Message, Record
 from adapters.eve.client.reports import as_late, as_native
+from adapters.eve.client.state import SAID_MOST, EveMessage, StreamRecord, ThreadState
 from adapters.eve.client.values import C_KEYS, digest_of, rest_of
 from adapters.model import events as ev
 from adapters.wire.errors import OFFENDING_LIMIT
@@ -30,12 +30,12 @@ _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 
 
 @dataclasses.dataclass(slots=True)
-class Messages:
+class MessageRecords:
     """What is said to the agent."""
 
     parts: EveParts
 
-    def message_received(self, line: Line, record: Record) -> list[ev.Event]:
+    def message_received(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         if data.get("kind") == "task.result":
             # What a task has brought is not a word of the user.
@@ -98,7 +98,7 @@ class Messages:
             extra=rest_of(data, _RECEIVED_KEYS),
         )
 
-    def too_long(self, line: Line, offending: bytes, now: int) -> list[ev.Event]:
+    def too_long(self, line: ThreadState, offending: bytes, now: int) -> list[ev.Event]:
         """Hear how a record begins that is too long to be read: that of a message says the words
         twice. One of ours whose words begin in the same way has its receipt."""
         said = offending[:OFFENDING_LIMIT].partition(b'"message":')[2]
@@ -110,16 +110,20 @@ class Messages:
                 delivery = item.delivery
                 native = ev.NativeRef(dialect=wire.DIALECT, type="message.received")
                 deliveries = {} if delivery is None else {delivery: None}
-                record = Record("message.received", {"message": text}, deliveries, native, now)
+                record = StreamRecord(
+                    "message.received", {"message": text}, deliveries, native, now
+                )
                 return self.message_received(line, record)
         return []
 
-    def _to_remember(self, line: Line, text: str) -> str:
+    def _to_remember(self, line: ThreadState, text: str) -> str:
         """Return what is remembered of a message: only a T says or takes it again."""
         short = line.thread == ev.MAIN or len(text) <= CHILD_HEARD
         return text if short and self.parts.state.generation in (None, "T") else ""
 
-    def _matching(self, line: Line, record: Record, text: str, *, by_words: bool) -> Message | None:
+    def _matching(
+        self, line: ThreadState, record: StreamRecord, text: str, *, by_words: bool
+    ) -> EveMessage | None:
         """Return the message of ours that a record reports: by its delivery, else by its words."""
         if line.thread != ev.MAIN:
             return None

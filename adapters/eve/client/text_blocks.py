@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from adapters.eve.client.places import Places, block_id, message_id
-from adapters.eve.client.records import Line, Place, Record
+from adapters.eve.client.cursors import StreamCursors, block_id, message_id
 from adapters.eve.client.reports import as_native
-from adapters.eve.client.turns import Turns
+from adapters.eve.client.state import StreamCursor, StreamRecord, ThreadState
+from adapters.eve.client.turns import EveTurns
 from adapters.eve.client.values import CS_KEYS, rest_of
 from adapters.model import events as ev
 from adapters.model import raw
@@ -30,13 +30,15 @@ _RESULT_KEYS = CS_KEYS | {"result"}
 
 
 @dataclasses.dataclass(slots=True)
-class Blocks:
+class TextBlocks:
     """What the agent says."""
 
-    cursors: Places
-    turns: Turns
+    cursors: StreamCursors
+    turns: EveTurns
 
-    def end_blocks(self, line: Line, status: Literal["partial", "discarded"]) -> list[ev.Event]:
+    def end_blocks(
+        self, line: ThreadState, status: Literal["partial", "discarded"]
+    ) -> list[ev.Event]:
         """End the blocks that are open."""
         out: list[ev.Event] = []
         place = self.cursors.of(line.thread)
@@ -55,14 +57,14 @@ class Blocks:
                 )
         return out
 
-    def _open_block(self, line: Line, kind: Literal["reasoning", "text"]) -> Place:
+    def _open_block(self, line: ThreadState, kind: Literal["reasoning", "text"]) -> StreamCursor:
         place = self.cursors.of(line.thread)
         if not getattr(place, kind):
             setattr(place, kind, True)
             place.blocks += 1
         return place
 
-    def appended(self, line: Line, record: Record) -> list[ev.Event]:
+    def appended(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         is_text = record.type == "message.appended"
         piece = record.data.get("messageDelta" if is_text else "reasoningDelta")
         if not isinstance(piece, str):
@@ -84,7 +86,7 @@ class Blocks:
         )
         return out
 
-    def message_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def message_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         text, reason = data.get("message"), data.get("finishReason")
         out = self.turns.in_turn(line, record)
@@ -116,7 +118,7 @@ class Blocks:
             ),
         ]
 
-    def reasoning_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def reasoning_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         text = record.data.get("reasoning")
         out = self.turns.in_turn(line, record)
         place = self._open_block(line, "reasoning")
@@ -134,7 +136,7 @@ class Blocks:
             ),
         ]
 
-    def result_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def result_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         return [
             *self.turns.in_turn(line, record),
             ev.ResultProduced(

@@ -7,8 +7,8 @@ from typing import Any, Literal, cast
 
 from adapters.eve import wire
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Line, OpenCall, Record
 from adapters.eve.client.reports import as_native
+from adapters.eve.client.state import EveToolCall, StreamRecord, ThreadState
 from adapters.eve.client.values import (
     CS_KEYS,
     FAILURE_KEYS,
@@ -53,12 +53,12 @@ _TOOL_RESULT_KEYS = frozenset(
 
 
 @dataclasses.dataclass(slots=True)
-class Work:
+class StepRecords:
     """What the agent does."""
 
     parts: EveParts
 
-    def step_started(self, line: Line, record: Record) -> list[ev.Event]:
+    def step_started(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         index = data.get("stepIndex")
         index = (
@@ -96,11 +96,11 @@ class Work:
         )
         return out
 
-    def _model(self, line: Line) -> str | None:
+    def _model(self, line: ThreadState) -> str | None:
         """Return the model that T names once, for all steps (section 9.1)."""
         return None if line.agent is None else line.agent.model
 
-    def step_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def step_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         # A model call that was cut leaves its block open (section 5.1).
         out = self.parts.text_blocks.end_blocks(line, "partial")
@@ -120,7 +120,7 @@ class Work:
         line.step_open, line.step_done = False, True
         return out
 
-    def step_failed(self, line: Line, record: Record) -> list[ev.Event]:
+    def step_failed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         line.step_open = False
         return [
             ev.StepEnded(
@@ -133,19 +133,19 @@ class Work:
             )
         ]
 
-    def _step_place(self, line: Line, index: int) -> int:
+    def _step_place(self, line: ThreadState, index: int) -> int:
         """Return the place of a step in the canonical turn."""
         place = line.step_base + index
         line.step_top = max(line.step_top, place)
         return place
 
-    def _step_index(self, line: Line, data: dict[str, Any]) -> int:
+    def _step_index(self, line: ThreadState, data: dict[str, Any]) -> int:
         index = data.get("stepIndex")
         if isinstance(index, int) and not isinstance(index, bool):
             return index
         return line.step or 0
 
-    def input_appended(self, line: Line, record: Record) -> list[ev.Event]:
+    def input_appended(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         call_id, piece, name = (data.get(k) for k in ("callId", "inputTextDelta", "toolName"))
         if not isinstance(call_id, str) or not isinstance(piece, str):
@@ -164,7 +164,7 @@ class Work:
             ),
         ]
 
-    def actions_requested(self, line: Line, record: Record) -> list[ev.Event]:
+    def actions_requested(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         actions = record.data.get("actions")
         if not isinstance(actions, list):
             return as_native(line, record)
@@ -194,7 +194,7 @@ class Work:
                 label = shown[call_id].get("label")
             if line.turn is not None:
                 # The end of a turn forgets its calls: one that comes later would never be.
-                self.parts.calls.take_call(line, call_id, OpenCall(kind, line.steps))
+                self.parts.calls.take_call(line, call_id, EveToolCall(kind, line.steps))
             out.append(
                 ev.ToolCalled(
                     thread_id=line.thread,
@@ -211,7 +211,7 @@ class Work:
             )
         return out
 
-    def action_partial(self, line: Line, record: Record) -> list[ev.Event]:
+    def action_partial(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         result = record.data.get("result")
         call_id = name_of(result.get("callId")) if isinstance(result, dict) else None
         if not isinstance(result, dict) or call_id is None:
@@ -228,7 +228,7 @@ class Work:
             )
         ]
 
-    def action_result(self, line: Line, record: Record) -> list[ev.Event]:
+    def action_result(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         data = record.data
         result = data.get("result")
         call_id = name_of(result.get("callId")) if isinstance(result, dict) else None

@@ -1,4 +1,4 @@
-"""From a record to the room that it concerns."""
+"""From a record to the handler that it concerns."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.asking import Asking
-from adapters.eve.client.boundaries import Boundaries
-from adapters.eve.client.children import Children
-from adapters.eve.client.ends import Ends
-from adapters.eve.client.messages import Messages
+from adapters.eve.client.child_records import ChildRecords
+from adapters.eve.client.message_records import MessageRecords
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Ending, Line, Record
 from adapters.eve.client.reports import as_late, as_native
-from adapters.eve.client.sessions import Sessions
-from adapters.eve.client.sign_ins import SignIns
-from adapters.eve.client.work import Work
+from adapters.eve.client.request_records import RequestRecords
+from adapters.eve.client.session_records import SessionRecords
+from adapters.eve.client.sign_in_records import SignInRecords
+from adapters.eve.client.state import PendingEnd, StreamRecord, ThreadState
+from adapters.eve.client.step_records import StepRecords
+from adapters.eve.client.turn_end import TurnEnd
+from adapters.eve.client.turn_records import TurnRecords
 from adapters.model import events as ev
 from adapters.model import raw
 from adapters.model.base import Call
@@ -68,22 +68,24 @@ _SALVAGED = frozenset(
 
 
 @dataclasses.dataclass(slots=True)
-class Reading:
+class RecordDispatcher:
     """Takes a record, and hands it on."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
     reads_children: bool
-    messages: Messages = dataclasses.field(init=False)
-    handlers: Mapping[str, Callable[[Line, Record], list[ev.Event]]] = dataclasses.field(init=False)
+    messages: MessageRecords = dataclasses.field(init=False)
+    handlers: Mapping[str, Callable[[ThreadState, StreamRecord], list[ev.Event]]] = (
+        dataclasses.field(init=False)
+    )
 
     def __post_init__(self) -> None:
         parts, turn_end = self.parts, self.turn_end
-        sessions = Sessions(parts, turn_end)
-        turns = Boundaries(parts, turn_end)
-        children = Children(parts, turn_end, self.reads_children)
-        requests, sign_ins, steps = Asking(parts), SignIns(parts), Work(parts)
-        self.messages = messages = Messages(parts)
+        sessions = SessionRecords(parts, turn_end)
+        turns = TurnRecords(parts, turn_end)
+        children = ChildRecords(parts, turn_end, self.reads_children)
+        requests, sign_ins, steps = RequestRecords(parts), SignInRecords(parts), StepRecords(parts)
+        self.messages = messages = MessageRecords(parts)
         blocks = parts.text_blocks
         self.handlers = {
             "session.started": sessions.session_started,
@@ -127,7 +129,7 @@ class Reading:
     def read(
         self,
         call: Call,
-        line: Line,
+        line: ThreadState,
         frame: bytes,
         data: dict[str, Any],
         deliveries: object,
@@ -139,7 +141,7 @@ class Reading:
         assert type_ is not None
         out = self._miscounted(call, frame, data, now)
         ids = list(filter(name_of, deliveries)) if isinstance(deliveries, list) else []
-        record = Record(type_, data, dict.fromkeys(ids), native, now)
+        record = StreamRecord(type_, data, dict.fromkeys(ids), native, now)
         late = self._is_late(line, record)
         if not late:
             # What is late for an older turn says nothing of the end that waits.
@@ -149,7 +151,7 @@ class Reading:
         out += handler(line, record)
         return self.parts.calls.hold(line, out, now)
 
-    def _is_late(self, line: Line, record: Record) -> bool:
+    def _is_late(self, line: ThreadState, record: StreamRecord) -> bool:
         """Say whether a record is work of a turn that is over."""
         if record.type in _WORK and self.parts.turns.is_late(line, record.data):
             return True
@@ -166,14 +168,14 @@ class Reading:
                 out += self.garbage(call, frame, f"`{name}` is not a number from 0 to 2^53", now)
         return out
 
-    def _overtaken(self, line: Line, type_: str) -> list[ev.Event]:
+    def _overtaken(self, line: ThreadState, type_: str) -> list[ev.Event]:
         """Return what waited for a record that has not come: another one has."""
         out: list[ev.Event] = []
         if line.settled is not None and type_ != "input.resolved":
             out += self.parts.resolution.settle(line, line.settled)
         if line.ending is not None and type_ != "session.waiting":
             over = type_ in ("session.completed", "session.failed")
-            if over and isinstance(line.ending, Ending):
+            if over and isinstance(line.ending, PendingEnd):
                 # The session ends with the turn: nothing says that it waits.
                 line.ending.extra = {**(line.ending.extra or {}), wire.BOUNDARY: False}
             out += self.turn_end.flush(line)
@@ -192,7 +194,9 @@ class Reading:
             out += self.messages.too_long(line, offending, now)
         return out + self._salvaged(line, offending, reason, now)
 
-    def _salvaged(self, line: Line, offending: bytes, reason: str, now: int) -> list[ev.Event]:
+    def _salvaged(
+        self, line: ThreadState, offending: bytes, reason: str, now: int
+    ) -> list[ev.Event]:
         """Return what a line means that cannot be read to its end."""
         found = salvage(offending) if reason != TORN else {}
         data, meta = (found.get(name) for name in ("data", "meta"))
@@ -209,7 +213,7 @@ class Reading:
         native = ev.NativeRef(
             dialect=wire.DIALECT, id=name_of(meta.get("id")), type=type_, at=name_of(meta.get("at"))
         )
-        record = Record(type_, data, {}, native, now)
+        record = StreamRecord(type_, data, {}, native, now)
         out = self._overtaken(line, type_)
         out += self.handlers[type_](line, record)
         return self.parts.calls.hold(line, out, now)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.eve import wire
-from adapters.eve.client.records import Generation, State
+from adapters.eve.client.state import EveClientState, Generation
 from adapters.model import events as ev
 from adapters.model.base import Ability, Response, Support
 from adapters.wire.errors import ErrorCode, NotSupported
@@ -64,10 +64,10 @@ def not_read(served: str) -> NotSupported:
 
 
 @dataclasses.dataclass(slots=True)
-class Server:
+class ServerProfile:
     """What is known of the server."""
 
-    state: State
+    state: EveClientState
     abilities: Mapping[str, Ability] = dataclasses.field(
         default_factory=lambda: ABILITIES, init=False
     )

@@ -1,4 +1,4 @@
-"""What must survive a restart, and what a lost connection makes anew. The rooms share it."""
+"""What must survive a restart, and what a lost connection makes anew. All parts share it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Generation = Literal["T", "S1", "S2"]
 
 
 @dataclasses.dataclass(slots=True)
-class Place:
+class StreamCursor:
     """How far the stream of a thread was read, and the blocks that it is in: what deltas change."""
 
     count: int = 0
@@ -37,9 +37,9 @@ class Place:
 
 
 @dataclasses.dataclass(slots=True)
-class OpenCall:
-    """A call of a turn, asked for in the step of that number (`Line.steps`); `doubted` where that
-    step is tried again and has not asked for it again yet."""
+class EveToolCall:
+    """A call of a turn, asked for in the step of that number (`ThreadState.steps`); `doubted` where
+    that step is tried again and has not asked for it again yet."""
 
     kind: ev.CallKind
     step: int
@@ -53,7 +53,7 @@ ChildStatus = Literal["completed", "failed", "cancelled"]
 
 
 @dataclasses.dataclass(slots=True)
-class Ending:
+class PendingEnd:
     """The end of a turn that waits for its boundary; `bounded` where that has come, and may be
     taken back."""
 
@@ -65,14 +65,14 @@ class Ending:
 
 
 @dataclasses.dataclass(slots=True)
-class Control:
+class ContextChange:
     """A change of the context outside of turns, which waits for the usage that it led to."""
 
     event: Raw
 
 
 @dataclasses.dataclass(slots=True)
-class Outcome:
+class ChildOutcome:
     """The end of a child, as its parent has told it."""
 
     status: ChildStatus
@@ -101,7 +101,7 @@ class Agent:
 
 
 @dataclasses.dataclass(slots=True)
-class Line:
+class ThreadState:
     """One thread: where its stream is, and what is open in it; deltas of an open block leave it."""
 
     thread: str
@@ -146,7 +146,7 @@ class Line:
     step_done: bool = True
     # Those calls of a turn that have not returned, and some that have; digests of the messages of
     # the eve turn.
-    calls: dict[str, OpenCall] = dataclasses.field(default_factory=dict)
+    calls: dict[str, EveToolCall] = dataclasses.field(default_factory=dict)
     # A step is tried again: `retried`, and the requests that it has not asked again yet.
     retried: bool = False
     doubted: dict[str, None] = dataclasses.field(default_factory=dict)
@@ -155,23 +155,23 @@ class Line:
     # The deliveries that the start of the turn has named.
     owners: list[str] = dataclasses.field(default_factory=list)
     agent: Agent | None = None
-    ending: Ending | Control | None = None
+    ending: PendingEnd | ContextChange | None = None
     ending_at: int = 0
     # An approval of which only `approval.settled` has come.
     settled: Settlement | None = None
     settled_at: int = 0
     held: Held = dataclasses.field(default_factory=Held)
-    # What `State.tasks` knows a child by.
+    # What `EveClientState.tasks` knows a child by.
     names: list[str] = dataclasses.field(default_factory=list)
     # A child that is over: `outcome` waits for its own stream, then it is `done`.
-    outcome: Outcome | None = None
+    outcome: ChildOutcome | None = None
     outcome_at: int = 0
     done: bool = False
     closed_stream: bool = False
 
 
 @dataclasses.dataclass(slots=True)
-class Message(Input):
+class EveMessage(Input):
     """A message on its way. The stream shows it under its `delivery`, once that is known, or with
     the words `flat`; or as the first message of the session that it `creates`. `step` names the
     first of those that were posted together."""
@@ -183,7 +183,7 @@ class Message(Input):
 
 
 @dataclasses.dataclass(slots=True)
-class Answered(Given):
+class InputAnswer(Given):
     """An answer; `taken` when the log knows that it was. `step` names the first of those
     that were posted together, `place` is the one that it has among them."""
 
@@ -193,10 +193,10 @@ class Answered(Given):
 
 
 @dataclasses.dataclass(slots=True)
-class OpenRequest(Ask):
+class InputRequest(Ask):
     """Something that is asked: on its own thread, and where `shown_on` names another one on that
     too; `turn` and `shown_turn` are the eve turns it was asked in there, `step` is the step of its
-    own thread (`Line.steps`). `name` is what a sign-in is known by, as the wire has it."""
+    own thread (`ThreadState.steps`). `name` is what a sign-in is known by, as the wire has it."""
 
     shown_on: str | None = None
     options: tuple[ev.Option, ...] = ()
@@ -206,7 +206,7 @@ class OpenRequest(Ask):
     step: int = 0
     name: Any = None
     webhook: str | None = None
-    given: Answered | None = None
+    given: InputAnswer | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -247,7 +247,7 @@ class Stray:
 
 
 @dataclasses.dataclass(slots=True)
-class Waiting:
+class PendingInterrupt:
     """An interrupt that waits for the turn that answers open, until `at` once they are there."""
 
     command_id: str
@@ -264,8 +264,8 @@ class Stop:
 
 
 @dataclasses.dataclass(slots=True)
-class State:
-    """What must survive a restart, besides the places."""
+class EveClientState:
+    """What must survive a restart, besides the cursors."""
 
     session: str | None = None
     token: str | None = None
@@ -277,12 +277,12 @@ class State:
     doubted_until: int | None = None
     model: str | None = None
     ended: bool = False
-    lines: dict[str, Line] = dataclasses.field(default_factory=dict)
+    lines: dict[str, ThreadState] = dataclasses.field(default_factory=dict)
     tasks: dict[str, str] = dataclasses.field(default_factory=dict)
-    ledger: Ledger[Message] = dataclasses.field(default_factory=Ledger)
-    asks: Asks[OpenRequest] = dataclasses.field(default_factory=Asks)
+    ledger: Ledger[EveMessage] = dataclasses.field(default_factory=Ledger)
+    asks: Asks[InputRequest] = dataclasses.field(default_factory=Asks)
     # Answers to what was over before they were posted, by the requests: what they become shows.
-    late: dict[str, Answered] = dataclasses.field(default_factory=dict)
+    late: dict[str, InputAnswer] = dataclasses.field(default_factory=dict)
     # Requests that are over, with the canonical turns of the threads that they were asked in.
     resolved: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     # Of all threads: the calls that have returned.
@@ -292,7 +292,7 @@ class State:
     strays: list[Stray] = dataclasses.field(default_factory=list)
     first: FirstMessage | None = None
     retries: list[Retry] = dataclasses.field(default_factory=list)
-    cancel: Waiting | None = None
+    cancel: PendingInterrupt | None = None
     # What T makes unsaid when a cancel stops the turn that approvals have just resumed: refusals of
     # these approvals; whether that turn was told to stop; the refusals of the turn before, which it
     # may still take back; and what it has made unsaid, as a `turn.cancelled` shows.
@@ -315,32 +315,32 @@ class State:
 
 
 RECORDS: tuple[type, ...] = (
-    Place,
-    Line,
-    State,
-    OpenCall,
+    StreamCursor,
+    ThreadState,
+    EveClientState,
+    EveToolCall,
     Held,
-    Ending,
-    Control,
-    Outcome,
+    PendingEnd,
+    ContextChange,
+    ChildOutcome,
     Settlement,
     Agent,
     Ledger,
-    Message,
+    EveMessage,
     Silence,
     Asks,
-    OpenRequest,
-    Answered,
+    InputRequest,
+    InputAnswer,
     FirstMessage,
     Retry,
     Again,
     Stray,
-    Waiting,
+    PendingInterrupt,
     Stop,
 )
 
 
-class Record(NamedTuple):
+class StreamRecord(NamedTuple):
     """One event of a stream, taken apart."""
 
     type: str
@@ -351,7 +351,7 @@ class Record(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class Live:
+class ConnectionState:
     """What a restart makes anew, of the connection."""
 
     # When the main stream was opened, if it is, and how many frames there were; how often in a row
@@ -369,6 +369,6 @@ T = TypeVar("T")
 
 
 def become(record: T, other: T) -> None:
-    """Give a record the fields of another one: the rooms hold it."""
+    """Give a record the fields of another one: the parts hold it."""
     for field in dataclasses.fields(record):  # type: ignore[arg-type]
         setattr(record, field.name, getattr(other, field.name))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, cast
 
-from adapters.eve.client.ends import Ends
 from adapters.eve.client.parts import EveParts
-from adapters.eve.client.records import Ending, Line, Record
 from adapters.eve.client.reports import as_late
+from adapters.eve.client.state import PendingEnd, StreamRecord, ThreadState
+from adapters.eve.client.turn_end import TurnEnd
 from adapters.eve.client.values import (
     C_KEYS,
     FAILURE_KEYS,
@@ -26,13 +26,13 @@ _WAITING_KEYS = C_KEYS | {"on", "usage"}
 
 
 @dataclasses.dataclass(slots=True)
-class Boundaries:
+class TurnRecords:
     """Where turns begin, wait and end."""
 
     parts: EveParts
-    turn_end: Ends
+    turn_end: TurnEnd
 
-    def turn_started(self, line: Line, record: Record) -> list[ev.Event]:
+    def turn_started(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         native_id = text_of(record.data.get("turnId"))
         extra = rest_of(record.data, C_KEYS)
         out: list[ev.Event] = []
@@ -75,12 +75,12 @@ class Boundaries:
         )
         return out
 
-    def turn_completed(self, line: Line, record: Record) -> list[ev.Event]:
+    def turn_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         if record.data.get("held") is True:
             return self._held(line, record)
-        return self._end(line, record, Ending("completed"), C_KEYS)
+        return self._end(line, record, PendingEnd("completed"), C_KEYS)
 
-    def _held(self, line: Line, record: Record) -> list[ev.Event]:
+    def _held(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         """Record that a turn has ended for now: it goes on with what it waits for."""
         asked = self.parts.requests.asked(line)
         line.held.decide_all("unknown" if asked else "allow")
@@ -99,7 +99,7 @@ class Boundaries:
         )
         return out
 
-    def turn_cancelled(self, line: Line, record: Record) -> list[ev.Event]:
+    def turn_cancelled(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         if self.parts.turns.is_late(line, record.data):
             name = text_of(record.data.get("turnId"))
             known = line.ended.get(name or next(reversed(line.ended), ""))
@@ -109,9 +109,9 @@ class Boundaries:
         out = self.parts.resolution.infer_answered(line, record.native)
         if line.thread == ev.MAIN:
             self.parts.cancellation.turn_cancelled()
-        return out + self._end(line, record, Ending("interrupted"), C_KEYS)
+        return out + self._end(line, record, PendingEnd("interrupted"), C_KEYS)
 
-    def _taken_back(self, line: Line, record: Record) -> list[ev.Event]:
+    def _taken_back(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         """Record that the backend cancels a turn that has ended: the next boundary has no turn."""
         line.taken_back = True
         name = text_of(record.data.get("turnId")) or next(reversed(line.ended), None)
@@ -128,14 +128,14 @@ class Boundaries:
             )
         ]
 
-    def turn_failed(self, line: Line, record: Record) -> list[ev.Event]:
+    def turn_failed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         error = error_of(record.data)
         over = error.code in _LIMIT_CODES
-        ending = Ending("over_budget" if over else "failed", error)
+        ending = PendingEnd("over_budget" if over else "failed", error)
         return self._end(line, record, ending, FAILURE_KEYS)
 
     def _end(
-        self, line: Line, record: Record, ending: Ending, known: frozenset[str]
+        self, line: ThreadState, record: StreamRecord, ending: PendingEnd, known: frozenset[str]
     ) -> list[ev.Event]:
         """Hold the end of a turn: the boundary after it tells the usage."""
         line.held.decide_all("unknown")
@@ -154,7 +154,7 @@ class Boundaries:
         self.parts.timers.wait_for(line)
         return out
 
-    def turn_waiting(self, line: Line, record: Record) -> list[ev.Event]:
+    def turn_waiting(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         on = "tasks" if record.data.get("on") == "tasks" else "input"
         line.held.decide_all("allow" if on == "tasks" else "unknown")
         out = self.parts.resolution.discard(line, record.native)
