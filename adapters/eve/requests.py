@@ -63,17 +63,8 @@ Route = Literal["create", "session", "cancel", "control", "stream", "info"]
 _Json: TypeAlias = dict[str, Any]
 
 MAX_PARTS = 256
-"""Parts of a message, and answers in one request: each costs some hundredths of a millisecond
-where it is read, and again wherever the message is shown."""
-
-OPERATION_ID_LIMIT = 4096
-"""Bytes of an `operationId`, which is kept for as long as the session's id: enough for any name."""
-
-_MAX_SAFE_INTEGER = 2**53 - 1
-"""Number.MAX_SAFE_INTEGER: the servers refuse a larger `startIndex` (section 7.1)."""
-
-_QUOTED = 100
-"""Characters of a wrong part type that a refusal repeats."""
+"""Parts of a message, and answers in one request: each is read here, and again wherever the message
+is shown."""
 
 _CODE_OF_STATUS = {
     403: ErrorCode.FORBIDDEN,
@@ -257,8 +248,9 @@ def parse_create(body: bytes, face: EveFaceSettings) -> EveCreate:
     else:
         _check_without_message(members, message, callback, schema)
         operation_id = _words(members, "operationId")
-        if len((operation_id or "").encode("utf-8", "surrogatepass")) > OPERATION_ID_LIMIT:
-            _refuse(f"'operationId' is longer than {OPERATION_ID_LIMIT} bytes.")
+        # It is kept for as long as the session's id: so many bytes are enough for any name.
+        if len((operation_id or "").encode("utf-8", "surrogatepass")) > 4096:
+            _refuse("'operationId' is longer than 4096 bytes.")
     _check_uploads(message)
     if operation_id is not None and not face.authenticated:
         _refuse("operationId requires an authenticated principal.")
@@ -357,7 +349,8 @@ def parse_stream_query(query: Mapping[str, str], face: EveFaceSettings) -> EveSt
     start = query.get(wire.START_INDEX_QUERY)
     if start is None:
         start_index = 0
-    elif re.fullmatch(r"-?[0-9]{1,4000}", start) and abs(int(start)) <= _MAX_SAFE_INTEGER:
+    elif re.fullmatch(r"-?[0-9]{1,4000}", start) and abs(int(start)) < 2**53:
+        # The servers refuse what is not a safe integer of JavaScript (section 7.1).
         start_index = int(start)
     else:
         _refuse("Expected startIndex to be an integer.")
@@ -658,7 +651,8 @@ def _kind(value: object) -> str:
 
 
 def _js_text(value: object) -> str:
-    """Return what JavaScript's `String(value)` gives, cut: the servers quote values with it."""
+    """Return what JavaScript's `String(value)` gives, cut to 100 characters: the servers quote
+    values with it."""
     text: str
     if value is None:
         text = "null"
@@ -667,7 +661,7 @@ def _js_text(value: object) -> str:
     elif isinstance(value, str):
         text = value
     elif isinstance(value, list):
-        text = ",".join("" if entry is None else _js_text(entry) for entry in value[:_QUOTED])
+        text = ",".join("" if entry is None else _js_text(entry) for entry in value[:100])
     elif isinstance(value, dict):
         text = "[object Object]"
     elif isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
@@ -675,7 +669,7 @@ def _js_text(value: object) -> str:
     else:
         # Python refuses to write integers of more than 4300 digits; none of them is read either.
         text = str(value)
-    return text[:_QUOTED]
+    return text[:100]
 
 
 # Messages (section 4.2).
@@ -1327,8 +1321,6 @@ _TOKEN = re.compile(
     re.escape(wire.TOKEN_PREFIX)
     + r"([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-[0-9a-f]{4}-[0-9a-f]{12}"
 )
-_HALF = 8
-"""Bytes of either half of a token: one names the session, the other the `session.waiting`."""
 
 
 def make_token(secret: bytes, wait: int) -> str:
@@ -1336,8 +1328,9 @@ def make_token(secret: bytes, wait: int) -> str:
 
     It is a pure function, so that replay is equal.
     """
-    handle = hmac.digest(secret, b"handle", "sha256")[:_HALF]
-    place = hmac.digest(secret, f"wait:{wait}".encode(), "sha256")[:_HALF]
+    # Eight bytes name the session, eight the `session.waiting`.
+    handle = hmac.digest(secret, b"handle", "sha256")[:8]
+    place = hmac.digest(secret, f"wait:{wait}".encode(), "sha256")[:8]
     digits = (handle + place).hex()
     return wire.TOKEN_PREFIX + "-".join(
         (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])

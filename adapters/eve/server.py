@@ -37,13 +37,6 @@ from adapters.wire.framing import on_one_line
 from adapters.wire.jsonvalue import format_json, parse_json
 from adapters.wire.paths import path_of
 
-MERGE_FROM = 4096
-"""Characters of a block up to which every delta is a record of its own."""
-
-MERGE_SHARE = 64
-"""Beyond that a record waits until it adds this share of the block: 256 kB in 8-byte deltas stays
-under 80 x its text."""
-
 EVE_VERSIONS = {"all": "0.46.1", "tokens": "0.30.8", "newest": "0.80.1"}
 """The release whose stream version a form declares (section 13)."""
 
@@ -842,10 +835,12 @@ class EveEncoder(Encoder):
             self._flush_delta()
         if self._cumulative:
             so_far = len(s.text if is_text else s.reasoning)
-            if so_far > MERGE_FROM:
+            # Up to here every delta is a record of its own. Beyond it a record waits until it adds
+            # a 64th of the block: 256 kB in deltas of 8 bytes stay under 80 times their text.
+            if so_far > 4096:
                 s.unwritten += piece
                 s.unwritten_kind = kind
-                if len(s.unwritten) * MERGE_SHARE >= so_far:
+                if len(s.unwritten) * 64 >= so_far:
                     self._flush_delta()
                 return
         self._write_delta(piece, is_text)

@@ -13,8 +13,6 @@ from adapters.eve.client.turn_end import TurnEnd
 from adapters.model import events as ev
 from adapters.wire.errors import SESSION_LOST
 
-_RESET_FAILED = "eve: nothing comes of the session any more since a reset of it failed"
-
 
 @dataclasses.dataclass(slots=True)
 class EveAlarms:
@@ -48,7 +46,8 @@ class EveAlarms:
             s.doubted_until = None
         if self.parts.cancellation.is_gone(now):
             if s.mistrusted:
-                out += self.turn_end.lost(ev.ErrorInfo(code=SESSION_LOST, message=_RESET_FAILED))
+                message = "eve: nothing comes of the session any more since a reset of it failed"
+                out += self.turn_end.lost(ev.ErrorInfo(code=SESSION_LOST, message=message))
             else:
                 out += self.turn_end.gone(
                     s.lines[ev.MAIN], "the turn was cancelled and shows no end"

@@ -18,9 +18,6 @@ from adapters.model import events as ev
 from adapters.model.interactions import DECLINED, answer_of, decision_of, option_for
 from adapters.wire.errors import NotSupported
 
-STRAYS = 8
-"""Answers without a request that are remembered until the next turn is over. Ours."""
-
 _DECIDED: dict[str, ev.InteractionOutcome] = {"allow": "approved", "deny": "denied"}
 
 K = TypeVar("K")
@@ -260,7 +257,8 @@ class InputRequests:
         main = self.state.lines[ev.MAIN]
         turn = main.turn or main.last
         stray = Stray(given.command_id, turn, words)
-        self.state.strays = [*self.state.strays, stray][-STRAYS:]
+        # The newest 8 are remembered until the next turn is over.
+        self.state.strays = [*self.state.strays, stray][-8:]
 
     def said_as_answer(self, line: ThreadState, text: str) -> str | None:
         """Return the command of the answer that a message was, if any."""

@@ -18,14 +18,6 @@ CHILD_HEARD = 4_096
 """Characters of a message to a child that are remembered. A T says it again after a pause in which
 it had put it aside; one that is longer is shown a second time then."""
 
-LONG_MESSAGE = 64 * 1024
-"""Characters from which the record of a message may be longer than what is read of a record: each
-may be twelve bytes of it."""
-
-SAME = OFFENDING_LIMIT // 2
-"""Bytes of the words in a record by which it is known: half of what is kept of a record that is not
-read. The names before the words take some 70 bytes in all recordings."""
-
 _RECEIVED_KEYS = C_KEYS | {"message", "parts"}
 
 
@@ -102,9 +94,14 @@ class MessageRecords:
         """Hear how a record begins that is too long to be read: that of a message says the words
         twice. One of ours whose words begin in the same way has its receipt."""
         said = offending[:OFFENDING_LIMIT].partition(b'"message":')[2]
+        # It is known by its words if they are half of what is kept of a record: the names before
+        # them take some 70 bytes in all recordings.
+        if len(said) < OFFENDING_LIMIT // 2:
+            return []
         for item in self.parts.state.ledger.open.values():
             text = item.flat
-            if len(text) < LONG_MESSAGE or len(said) < SAME:
+            # A character may be twelve bytes of a record: the record of a shorter one is read.
+            if len(text) < 64 * 1024:
                 continue
             if format_json(text[: len(said)]).startswith(said):
                 delivery = item.delivery

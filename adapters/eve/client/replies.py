@@ -19,9 +19,6 @@ DOUBTED_MS = 10_000
 """How long the stream of a session is read that is said to be not active, which tells whether it is
 over. Ours."""
 
-NOT_READY = "backend_not_ready"
-"""The `kind` of the notice that says that a request is tried again."""
-
 _DROPPED = ev.ErrorInfo(code="dropped", message="eve: the message was dropped by a hook of the app")
 
 
@@ -284,5 +281,9 @@ class EveReplies:
 
 def _retried(text: str) -> ev.Event:
     return ev.Notice(
-        thread_id=ev.MAIN, level="debug", text=f"eve: {text}", kind=NOT_READY, synthetic=True
+        thread_id=ev.MAIN,
+        level="debug",
+        text=f"eve: {text}",
+        kind="backend_not_ready",
+        synthetic=True,
     )

@@ -22,9 +22,6 @@ _PASSED_OVER = frozenset({"withdrawn", "cancelled", "expired"})
 SETTLED_KEYS = CS_KEYS | {"requestId", "outcome", "responderPrincipalId"}
 
 
-_DISCARDED = "eve: the step was tried again, and has not made this call again."
-
-
 @dataclasses.dataclass(slots=True)
 class RequestResolution:
     """Requests that are over."""
@@ -120,6 +117,7 @@ class RequestResolution:
             if not call.doubted:
                 continue
             call.doubted = False
+            message = "eve: the step was tried again, and has not made this call again."
             self.calls.call_returned(line, call_id)
             out.append(
                 ev.ToolReturned(
@@ -128,7 +126,7 @@ class RequestResolution:
                     call_id=call_id,
                     is_error=True,
                     status="interrupted",
-                    error=ev.ErrorInfo(code=wire.DISCARDED, message=_DISCARDED),
+                    error=ev.ErrorInfo(code=wire.DISCARDED, message=message),
                     native=native,
                     synthetic=True,
                 )

@@ -17,9 +17,6 @@ RECENT_IDS = 256
 """Event ids that are remembered to drop a frame that comes twice, calls that have returned, which a
 step that is tried again may name, and requests that are over, which another stream may show."""
 
-ENDED_MOST = 16
-"""Turns that are over whose names are remembered: of older ones only the numbers tell."""
-
 SAID_MOST = 64
 """Messages of a turn that are remembered to know those of a step that is tried again."""
 

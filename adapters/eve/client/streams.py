@@ -18,18 +18,6 @@ from adapters.model.base import Call, CloseReason, Request, Response
 from adapters.wire.errors import SESSION_LOST, DragomanError
 from adapters.wire.paths import path_of, rebuilt
 
-PAUSED_PATIENCE_MS = 30 * 24 * 3_600_000
-"""Section 8.1: a session lives 30 days by default; a pause may last as long."""
-
-QUIET_PATIENCE_MS = 24 * 3_600_000
-"""Silence of a server that opens its streams is not a fault: T is silent while a tool runs
-(7.3)."""
-
-LOST_PATIENCE_MS = 600_000
-"""How long a stream may refuse to open; the clients give up after about 45 s (section 7.5), we can
-wait longer.
-"""
-
 AT_ONCE_MS = 5_000
 
 AT_ONCE_MOST = 5
@@ -204,7 +192,11 @@ class EveStreams:
     def patience(self) -> int:
         """Return how long nothing new is borne: who opens streams may be silent for long."""
         if self.parts.connection.refused:
-            return LOST_PATIENCE_MS
+            # The clients give up after about 45 s (section 7.5); we can wait longer: 10 minutes.
+            return 600_000
         if self.parts.connection.ended_at_once >= AT_ONCE_MOST:
             return AT_ONCE_PATIENCE_MS
-        return PAUSED_PATIENCE_MS if self.parts.state.asks.open else QUIET_PATIENCE_MS
+        day = 24 * 3_600_000
+        # Section 8.1: a session lives 30 days by default, and a pause may last as long. Else
+        # silence is not a fault: T is silent while a tool runs (7.3).
+        return 30 * day if self.parts.state.asks.open else day

@@ -10,14 +10,12 @@ from adapters.eve.client.state import ChildOutcome, ContextChange, PendingEnd, T
 from adapters.eve.client.timers import CHILD_HOLD_MS
 from adapters.model import events as ev
 from adapters.model import raw
+from adapters.model.normalizer import END_MISSING
 from adapters.wire.errors import SESSION_LOST
 
 OVER_MOST = 64
 """Children that are over and remembered, since they may go on: the newest. One that goes on after
 so many others is another child, and what it says is not shown before it is announced."""
-
-TURN_LOST = "turn_end_missing"
-"""The error code of a turn that the backend has no more, while it keeps the session."""
 
 _HELD_BACK = ev.ErrorInfo(
     code="message_held_back",
@@ -80,7 +78,7 @@ class TurnEnd:
     ) -> list[ev.Event]:
         """End a turn as failed that the backend does not have any more, and not the session."""
         out = self.parts.calls.decide_and_release(line)
-        error = ev.ErrorInfo(code=TURN_LOST, message=f"eve: {message}")
+        error = ev.ErrorInfo(code=END_MISSING, message=f"eve: {message}")
         line.ending = PendingEnd("failed", error)
         return out + self.flush(line, usage)
 

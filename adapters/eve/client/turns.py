@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from adapters.eve.client.cursors import StreamCursors
 from adapters.eve.client.pending_calls import PendingCalls
-from adapters.eve.client.state import ENDED_MOST, EveClientState, StreamRecord, ThreadState
+from adapters.eve.client.state import EveClientState, StreamRecord, ThreadState
 from adapters.eve.client.values import sequence_of
 from adapters.model import events as ev
 from adapters.wire.jsonvalue import text_of
@@ -133,7 +133,8 @@ class EveTurns:
         if line.native is not None:
             line.ended.pop(line.native, None)
             line.ended[line.native] = outcome
-            while len(line.ended) > ENDED_MOST:
+            # The names of 16 are remembered: of older ones only the numbers tell.
+            while len(line.ended) > 16:
                 del line.ended[next(iter(line.ended))]
 
     def current(self, line: ThreadState) -> str | None:
