@@ -31,7 +31,8 @@ from adapters.contract.faces import (
 )
 from adapters.contract.faces.answers import json_answer
 from adapters.eve import requests, wire
-from adapters.eve.addressing import (
+from adapters.eve.requests import ControlKind, EveControl, EveCreate, FollowUp
+from adapters.eve.session_lookup import (
     JOIN_HEADER,
     EveSeen,
     addressed,
@@ -45,7 +46,6 @@ from adapters.eve.addressing import (
     token_used,
     viewed,
 )
-from adapters.eve.requests import ControlKind, EveControl, EveCreate, FollowUp
 from adapters.model.base import Response
 from adapters.model.commands import (
     SAID_AS_MESSAGE,

@@ -42,7 +42,7 @@ from adapters.wire.errors import DragomanError
 from adapters.wire.framing.sse import SseFrame
 from adapters.wire.jsonvalue import JsonError, mended_json, name_of, parse_json
 
-_PLACE_FIELDS = tuple(field.name for field in dataclasses.fields(StreamCursor))
+_CURSOR_FIELDS = tuple(field.name for field in dataclasses.fields(StreamCursor))
 
 
 class EveClient(ClientCodec):
@@ -187,9 +187,9 @@ class EveClient(ClientCodec):
 
     def snapshot(self) -> bytes:
         self._stored_token = self._s.token
-        places = self._parts.cursors.stored(self._parts.cursors.by_thread)
+        cursors = self._parts.cursors.stored(self._parts.cursors.by_thread)
         self._parts.cursors.moved.clear()
-        return self._kept.snapshot(places, self._state(), orjson.dumps(self._stored_token))
+        return self._kept.snapshot(cursors, self._state(), orjson.dumps(self._stored_token))
 
     @property
     def changed(self) -> bool:
@@ -208,10 +208,10 @@ class EveClient(ClientCodec):
             self._stored_token = s.token = stored[2] if len(stored) > 2 else None
         for part in (first, later):
             if part:
-                at.frames, places = part[0]
-                for thread in [name for name in places if name in s.lines]:
+                at.frames, cursors = part[0]
+                for thread in [name for name in cursors if name in s.lines]:
                     known = dataclasses.astuple(at.of(thread))
-                    fields = zip(_PLACE_FIELDS, newest([*known], places[thread]), strict=True)
+                    fields = zip(_CURSOR_FIELDS, newest([*known], cursors[thread]), strict=True)
                     at.by_thread[thread] = fill(StreamCursor, dict(fields))
         self._parts.index()
         self._parts.child_index.calls_of.clear()
@@ -241,8 +241,8 @@ class EveClient(ClientCodec):
             mended.append(raw.mended(thread))
         if type(value) is not dict or not isinstance(value.get("type"), str):
             return self._no_event(call, frame, value, now)
-        s, places = self._s, self._parts.cursors
-        places.frames += 1
+        s, cursors = self._s, self._parts.cursors
+        cursors.frames += 1
         line = s.lines.get(thread)
         if line is None or s.foreign is not None:
             # A child that is over for so long that it is forgotten, or what was on the way when the
@@ -268,18 +268,18 @@ class EveClient(ClientCodec):
             self._recent[key] = check
             if len(self._recent) > RECENT_IDS:
                 self._recent.popitem(last=False)
-        place = places.of(thread)
-        place.count += 1
+        cursor = cursors.of(thread)
+        cursor.count += 1
         native = ev.NativeRef(
             dialect="eve",
             id=id_,
             type=type_,
             at=name_of(at),
-            frame=places.frames,
+            frame=cursors.frames,
         )
         # The hot path: the next piece of the open block.
         if (
-            place.text
+            cursor.text
             and type_ == "message.appended"
             and not line.held.events
             and line.ending is None
@@ -294,8 +294,8 @@ class EveClient(ClientCodec):
                     ev.TextDelta(
                         thread_id=thread,
                         turn_id=line.turn,
-                        block_id=block_id(line, place),
-                        message_id=message_id(line, place),
+                        block_id=block_id(line, cursor),
+                        message_id=message_id(line, cursor),
                         text=piece,
                         native=native,
                         extra=rest_of(data, APPENDED_KEYS),

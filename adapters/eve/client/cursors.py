@@ -19,34 +19,34 @@ class StreamCursors:
     by_thread: dict[str, StreamCursor] = dataclasses.field(
         default_factory=lambda: {ev.MAIN: StreamCursor()}, init=False
     )
-    # The threads whose place is another one than in the last snapshot.
+    # The threads whose cursor is another one than in the last snapshot.
     moved: set[str] = dataclasses.field(default_factory=set, init=False)
 
     def of(self, thread: str) -> StreamCursor:
-        """Return the place of a thread, which is about to move."""
+        """Return the cursor of a thread, which is about to move."""
         self.moved.add(thread)
-        place = self.by_thread.get(thread)
-        if place is None:
-            place = self.by_thread[thread] = StreamCursor()
-        return place
+        cursor = self.by_thread.get(thread)
+        if cursor is None:
+            cursor = self.by_thread[thread] = StreamCursor()
+        return cursor
 
     def stored(self, threads: Iterable[str]) -> bytes:
-        """Return the places of threads as they are stored."""
-        places = {}
+        """Return the cursors of threads as they are stored."""
+        cursors = {}
         for thread in threads:
-            place = self.by_thread[thread]
-            places[thread] = (place.count, place.text, place.reasoning, place.blocks)
-        return orjson.dumps((self.frames, places))
+            cursor = self.by_thread[thread]
+            cursors[thread] = (cursor.count, cursor.text, cursor.reasoning, cursor.blocks)
+        return orjson.dumps((self.frames, cursors))
 
 
-def block_id(line: ThreadState, place: StreamCursor) -> str:
+def block_id(line: ThreadState, cursor: StreamCursor) -> str:
     """Return the name of the block that a thread is in."""
-    number = place.blocks
+    number = cursor.blocks
     return f"b{number}" if line.thread == ev.MAIN else f"{line.thread}:b{number}"
 
 
-def message_id(line: ThreadState, place: StreamCursor) -> str:
+def message_id(line: ThreadState, cursor: StreamCursor) -> str:
     """Return the name of the message that a thread is in."""
     # In eve every block is a message of its own.
-    number = place.blocks
+    number = cursor.blocks
     return f"m{number}" if line.thread == ev.MAIN else f"{line.thread}:m{number}"

@@ -65,8 +65,8 @@ class EveStreams:
 
     def _stream(self, line: ThreadState) -> Call:
         """Return the call that reads a thread on, the same one as long as nothing of it changes."""
-        place = self.parts.cursors.by_thread.get(line.thread)
-        count = 0 if place is None else place.count
+        cursor = self.parts.cursors.by_thread.get(line.thread)
+        count = 0 if cursor is None else cursor.count
         session = self.parts.state.session if line.thread == ev.MAIN else line.session
         known = (count, line.path, session, self.parts.state.generation)
         before = self.parts.child_index.calls_of.get(line.thread)
@@ -146,10 +146,10 @@ class EveStreams:
     def _check_tail(self, head: Response) -> list[ev.Event]:
         """End what runs when the log is empty that had records: the session is not there any more.
         One that is only shorter may be a copy that lags."""
-        place = self.parts.cursors.of(ev.MAIN)
-        if head.headers.get(wire.STREAM_TAIL_INDEX_HEADER) != "-1" or not place.count:
+        cursor = self.parts.cursors.of(ev.MAIN)
+        if head.headers.get(wire.STREAM_TAIL_INDEX_HEADER) != "-1" or not cursor.count:
             return []
-        place.count = 0
+        cursor.count = 0
         self.parts.state.lines[ev.MAIN].sequence = -1
         message = "eve: the session's stream is empty, and has shown records already"
         return self.turn_end.lost(ev.ErrorInfo(code=SESSION_LOST, message=message))

@@ -41,11 +41,11 @@ class TextBlocks:
     ) -> list[ev.Event]:
         """End the blocks that are open."""
         out: list[ev.Event] = []
-        place = self.cursors.of(line.thread)
+        cursor = self.cursors.of(line.thread)
         kinds: tuple[Literal["reasoning", "text"], ...] = ("reasoning", "text")
         for kind in kinds:
-            if getattr(place, kind):
-                setattr(place, kind, False)
+            if getattr(cursor, kind):
+                setattr(cursor, kind, False)
                 out.append(
                     raw.BlockEnded(
                         thread_id=line.thread,
@@ -58,11 +58,11 @@ class TextBlocks:
         return out
 
     def _open_block(self, line: ThreadState, kind: Literal["reasoning", "text"]) -> StreamCursor:
-        place = self.cursors.of(line.thread)
-        if not getattr(place, kind):
-            setattr(place, kind, True)
-            place.blocks += 1
-        return place
+        cursor = self.cursors.of(line.thread)
+        if not getattr(cursor, kind):
+            setattr(cursor, kind, True)
+            cursor.blocks += 1
+        return cursor
 
     def appended(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         is_text = record.type == "message.appended"
@@ -70,7 +70,7 @@ class TextBlocks:
         if not isinstance(piece, str):
             return as_native(line, record)
         out = self.turns.in_turn(line, record)
-        place = self._open_block(line, "text" if is_text else "reasoning")
+        cursor = self._open_block(line, "text" if is_text else "reasoning")
         make = ev.TextDelta if is_text else ev.ReasoningDelta
         out.append(
             raw.delta_of(
@@ -78,8 +78,8 @@ class TextBlocks:
                 piece,
                 thread_id=line.thread,
                 turn_id=self.turns.current(line),
-                block_id=block_id(line, place),
-                message_id=message_id(line, place),
+                block_id=block_id(line, cursor),
+                message_id=message_id(line, cursor),
                 native=record.native,
                 extra=rest_of(record.data, APPENDED_KEYS),
             )
@@ -99,19 +99,19 @@ class TextBlocks:
         }
         if not isinstance(text, str):
             extra["message"] = None
-            place = self.cursors.of(line.thread)
-            if place.text:
+            cursor = self.cursors.of(line.thread)
+            if cursor.text:
                 # T may leave the whole out (section 9.2): what was streamed is the text.
-                place.text = False
+                cursor.text = False
                 return [*out, raw.BlockEnded(block="text", extra=extra, **fields)]
             text = ""
-        place = self._open_block(line, "text")
-        place.text = False
+        cursor = self._open_block(line, "text")
+        cursor.text = False
         return [
             *out,
             ev.TextCompleted(
-                block_id=block_id(line, place),
-                message_id=message_id(line, place),
+                block_id=block_id(line, cursor),
+                message_id=message_id(line, cursor),
                 text=text,
                 extra=extra or None,
                 **fields,
@@ -121,15 +121,15 @@ class TextBlocks:
     def reasoning_completed(self, line: ThreadState, record: StreamRecord) -> list[ev.Event]:
         text = record.data.get("reasoning")
         out = self.turns.in_turn(line, record)
-        place = self._open_block(line, "reasoning")
-        place.reasoning = False
+        cursor = self._open_block(line, "reasoning")
+        cursor.reasoning = False
         return [
             *out,
             ev.ReasoningCompleted(
                 thread_id=line.thread,
                 turn_id=self.turns.current(line),
-                block_id=block_id(line, place),
-                message_id=message_id(line, place),
+                block_id=block_id(line, cursor),
+                message_id=message_id(line, cursor),
                 text=text if isinstance(text, str) else "",
                 native=record.native,
                 extra=rest_of(record.data, _REASONING_KEYS),

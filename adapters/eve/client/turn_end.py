@@ -173,8 +173,8 @@ class TurnEnd:
         s = self.parts.state
         self.parts.turns.over(line, outcome)
         line.closed, line.paused, line.step_open = False, None, False
-        place = self.parts.cursors.of(line.thread)
-        place.text = place.reasoning = False
+        cursor = self.parts.cursors.of(line.thread)
+        cursor.text = cursor.reasoning = False
         self.parts.calls.forget_turn(line)
         self.parts.requests.close_requests(line)
         out: list[ev.Event] = []

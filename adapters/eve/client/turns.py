@@ -50,8 +50,8 @@ class EveTurns:
         line.turns += 1
         line.step, line.step_turn, line.step_open, line.step_done = None, None, False, True
         line.step_base, line.step_top = 0, -1
-        place = self.cursors.of(line.thread)
-        place.text = place.reasoning = False
+        cursor = self.cursors.of(line.thread)
+        cursor.text = cursor.reasoning = False
         self.calls.forget_turn(line)
         line.said = {}
         line.retried, line.doubted, line.owners = False, {}, list(deliveries)
